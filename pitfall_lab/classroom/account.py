@@ -13,6 +13,7 @@ from pathlib import Path
 from pitfall_lab.classroom.assignment import NAME, Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
 from pitfall_lab.classroom.ledger import LedgerLine, Override, called, counted, in_all
+from pitfall_lab.classroom.register import say
 from pitfall_lab.classroom.roster import NAME as ROSTER
 from pitfall_lab.classroom.roster import SHOWN, Person, listed, shown
 from pitfall_lab.classroom.spreadsheet import plain
@@ -39,19 +40,19 @@ def tell(
     counts = Counter(entry.row.verdict for entry in handed).most_common()
     kept = "" if fenced else " Nothing kept the submissions from your files."
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts)
-    print(f"{len(handed)} submission{'s' * (len(handed) != 1)}: {said}. The table is in {grades}.{kept}")
+    say(f"{len(handed)} submission{'s' * (len(handed) != 1)}: {said}. The table is in {grades}.{kept}")
     names = called(entries)
     if stopped := [
         names[entry.row.student] for entry in handed if entry.row.was_stopped and entry.row.verdict != "stopped"
     ]:
-        print(
+        say(
             f"Cells were stopped, too, of: {listed(stopped)}. Their verdict is what matters more; the "
             "notes say which cells."
         )
     if skipped:
-        print(f"Not read, since these are no submissions: {listed(skipped)}.")
+        say(f"Not read, since these are no submissions: {listed(skipped)}.")
     for line in (*_unread(entries), *_late(entries, found), *_people(entries, found, directory)):
-        print(line)
+        say(line)
 
 
 def tell_again(
@@ -72,9 +73,9 @@ def tell_again(
         theirs = files.get(student, (student,))
         stems = {Path(name).stem for name in theirs if Path(name).suffix}
         once = ", ".join(name for name in theirs if name not in stems)
-        print(f"Graded again: {shown(names[student])} ({once}): {in_all(entry)}, {was}{why}.")
+        say(f"Graded again: {shown(names[student])} ({once}): {in_all(entry)}, {was}{why}.")
         if old and entry.late > float(old.get("late_days") or 0) and entry.person.received is None:
-            print(f"{shown(names[student])} is later than before, {_source(entry, theirs)}: {_CURE_OF_TIMES}")
+            say(f"{shown(names[student])} is later than before, {_source(entry, theirs)}: {_CURE_OF_TIMES}")
 
 
 def _unread(entries: Sequence[LedgerLine]) -> Iterable[str]:
@@ -187,16 +188,16 @@ def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
     and how the deadline was read.
     """
     if assignment.due is not None:
-        print(f"The deadline is {assignment.clock(assignment.due)}.")
+        say(f"The deadline is {assignment.clock(assignment.due)}.")
     elif assignment.late_penalty or assignment.late_days:
-        print(f"{NAME} has late_penalty or late_days and no deadline (due), so nobody is late.")
+        say(f"{NAME} has late_penalty or late_days and no deadline (due), so nobody is late.")
     if assignment.points and (without := [key for key in assignment.keys if key not in assignment.points]):
-        print(f"[points] has no line for {listed(without)}: each counts 1.")
+        say(f"[points] has no line for {listed(without)}: each counts 1.")
     most = sum(assignment.worth(key) for key in assignment.keys)
     for each in overrides:
         worth = assignment.worth(each.key) if each.key else most
         if each.points > worth:
-            print(
+            say(
                 f"{OVERRIDES} gives {shown(each.student)} {counted(each.points)} for {each.key or 'all'}, "
                 f"which is worth {worth:g}."
             )

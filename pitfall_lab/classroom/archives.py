@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from datetime import datetime
 
+from pitfall_lab.classroom.roster import quoted
 from pitfall_lab.trace import T
 
 MOST_MEMBERS = 2000
@@ -134,7 +135,7 @@ def _others(names: list[str]) -> str:
         "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name[-40:])
         for name in shown[:3]
     ]
-    return ", ".join(f"“{name}”" for name in printable) + " …" * (len(shown) > 3)
+    return ", ".join(map(quoted, printable)) + " …" * (len(shown) > 3)
 
 
 def _member(box: zipfile.ZipFile, each: zipfile.ZipInfo, largest: int) -> bytes:

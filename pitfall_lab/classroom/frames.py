@@ -5,7 +5,8 @@ Through a frame the cell could reach the code that observes it, and change its a
 before the cell, or is in a library's file and names the function that it calls. The cell may not, whatever file name it
 was compiled under, nor may it through a function of a library that returns frames, or what they hold, or that calls its
 argument. Nor may it have a second interpreter, where nothing is reported, or let the garbage collector keep what it
-finds. The cell's own attempts are recorded.
+finds. Machine code reports nothing either, so none is loaded but that of packages which an exercise may use: greenlet
+hands out frames, cffi all of Python. The cell's own attempts are recorded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import inspect
 import logging
 import os
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -77,6 +79,32 @@ _WORDS = (
     | {"pythonapi"}
     | {name for s in _HAND_ON.values() for name in s}
 )
+_OF_MACHINE_CODE = frozenset(
+    {"torch", "torchvision", "torchaudio", "functorch", "triton", "numpy", "matplotlib", "contourpy", "kiwisolver"}
+    | {
+        "pandas",
+        "pyarrow",
+        "bottleneck",
+        "numexpr",
+        "scipy",
+        "sklearn",
+        "skimage",
+        "PIL",
+        "markupsafe",
+        "gmpy2",
+        "yaml",
+    }
+)
+"""Packages whose compiled modules may be loaded, besides Python's own: torch, NumPy, and what draws and tables."""
+
+
+def _folders(*names: str) -> tuple[str, ...]:
+    """Folders of Python's, by their names in ``sysconfig``, each as it is written and as it is without links."""
+    paths = {sysconfig.get_path(name) for name in names}
+    return tuple(f"{folder}{os.sep}" for path in paths for folder in {path, os.path.realpath(path)})
+
+
+_PACKAGES, _PYTHONS = _folders("purelib", "platlib"), _folders("stdlib", "platstdlib")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for path in libraries() for folder in (path, os.path.realpath(path)))
 
 Known = dict[int, CodeType]
@@ -139,11 +167,27 @@ def keep_frames(trusted: Known, reached: list[str]) -> None:
     sys.addaudithook(hook)
 
 
+def _refuse_machine_code(file: Any) -> None:
+    """Raise PermissionError for a compiled module that is not Python's own and of no package that an exercise may use.
+
+    ``file`` is where it is, None for what is no compiled module. A path may be of a class of the cell's own.
+    """
+    if file is None:
+        return
+    path = str.__str__(file) if issubclass(type(file), str) else ""
+    inside = next((path.removeprefix(folder) for folder in _PACKAGES if path.startswith(folder)), None)
+    package = "" if inside is None else inside.partition(os.sep)[0].partition(".")[0]
+    own = inside is None and path.startswith(_PYTHONS)
+    if "/../" in path or not (own or package in _OF_MACHINE_CODE):
+        raise PermissionError("this module is not available to an exercise.")
+
+
 def _word(event: str, details: tuple[Any, ...]) -> str | None:
     """The name of what the audited event reaches for, as a program would write it; None if the event is harmless."""
     if event == "object.__getattr__":
         return str(details[1]) if details[1] in _ATTRIBUTES else None
     if event == "import":
+        _refuse_machine_code(details[1])
         name = str(details[0])
         return name if name == "gc" or name.rpartition(".")[2] in _SHUT else None
     if event == "ctypes.dlsym":

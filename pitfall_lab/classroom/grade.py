@@ -22,7 +22,7 @@ from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom.analysis import table
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import CellOutcome, Limits, RoomError, sit
-from pitfall_lab.classroom.register import Row, StateFile, refuse_strangers, remembered, versions
+from pitfall_lab.classroom.register import Row, StateFile, refuse_strangers, remembered, say, versions
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal
 
@@ -129,13 +129,13 @@ def run(args: argparse.Namespace) -> int:
     before_it = _lines(grades) if only else {}
     state = StateFile(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
-        print(f"What {state.path} held is kept as {state.aside.name}. {state.why}".rstrip(), file=sys.stderr)
+        say(f"What {state.path} held is kept as {state.aside.name}. {state.why}".rstrip(), file=sys.stderr)
     try:
         if options and options != before:
             state.remember(options)
         rows = _graded(
             args,
-            assignment,
+            replace(assignment, limits=replace(assignment.limits, draw=state.draw)),
             found,
             state,
             only=only,
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
             hidden=(str(folder.resolve()), str(where.resolve())),
         )
     except KeyboardInterrupt:
-        print(f"\nStopped. What was graded is in {state.path}; --resume continues from there.", file=sys.stderr)
+        say(f"\nStopped. What was graded is in {state.path}; --resume continues from there.", file=sys.stderr)
         raise
     except RoomError as problem:
         raise Refusal(str(problem)) from None
@@ -287,18 +287,18 @@ def _write_others(
         path = lms.write(grades, system, assignment, entries, column)
         name = lms.title(assignment, column)
         about = lms.other_points(system, name, args.possible, most) + lms.about(system, entries, name, args.titles)
-        print(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{about}")
+        say(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{about}")
     for system in lms.SYSTEMS:
         if system not in args.lms and (old := lms.place(grades, system)).exists():
-            print(f"{old} is of an earlier run and was not written anew; --lms {system} does it.")
+            say(f"{old} is of an earlier run and was not written anew; --lms {system} does it.")
     if args.report:
         from pitfall_lab.classroom.report import write_reports
 
-        print(f"The page of the class: {write_reports(args.report, assignment, entries, args.language, files)}.")
+        say(f"The page of the class: {write_reports(args.report, assignment, entries, args.language, files)}.")
         for line in handback.told(args.report, entries, files):
-            print(line)
+            say(line)
     if left:
-        print(f"The pages in {left} are of an earlier run and were not written anew; --report {left} does it.")
+        say(f"The pages in {left} are of an earlier run and were not written anew; --report {left} does it.")
 
 
 def _teachers(
@@ -366,7 +366,7 @@ def _fenced(*, trust: bool) -> bool:
             "Grade in a container or on another machine, or say --trust if you trust every submission."
         )
     if lacks:
-        print("No fence: submissions can read and change your files (--trust).", file=sys.stderr)
+        say("No fence: submissions can read and change your files (--trust).", file=sys.stderr)
     return not lacks
 
 
@@ -404,9 +404,9 @@ def _graded(
         else:
             sheets.append(sheet)
     if changed:
-        print(f"Changed since they were graded, and left as they were: {roster.listed(changed)}; --resume grades them.")
+        say(f"Changed since they were graded, and left as they were: {roster.listed(changed)}; --resume grades them.")
     if moved:
-        print(
+        say(
             f"Written at another time than before, and left as they were: {roster.listed(moved)}; --resume "
             "takes the new times."
         )

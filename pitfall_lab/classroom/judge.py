@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any, Literal, Self
 
 from pitfall_lab import processes
-from pitfall_lab.classroom import kernel, submissions
+from pitfall_lab.classroom import budget, kernel, submissions
 from pitfall_lab.classroom.submissions import same
 from pitfall_lab.classroom.unneeded import unneeded
 from pitfall_lab.lessons.attempt import Observation, Problem, Request
@@ -87,11 +87,13 @@ class Limits:
     """What one cell may cost, over all its runs: ``timeout`` in seconds; each run ``memory`` in
     MiB beyond what torch needs.
 
-    Seconds in which a run waits for a processor that does something else are not counted.
+    Seconds in which a run waits for a processor that does something else are not counted. ``draw`` is added to the
+    seeds of what cells are tried on: 0 are the numbers of the notebook, which students can read off.
     """
 
     timeout: float = 10.0
     memory: int = 1024
+    draw: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,10 @@ class CellOutcome:
     source: str = ""
     skipped: tuple[str, ...] = ()
     unneeded: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Cut the detail, whatever it comes from: names that a cell has made up may have millions of letters."""
+        object.__setattr__(self, "detail", _cut(self.detail))
 
     @property
     def held(self) -> int:
@@ -418,35 +424,49 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
 
     Whatever the answer does when it runs, it raises nothing here: its outcome says how it ended.
     """
-    started = time.monotonic()
-    blank = tuple(
-        JudgedProperty(_pair(prop.sentence), False, had)
-        for prop, had in zip(exercise.properties, _had(exercise), strict=True)
+    blank = CellOutcome(
+        exercise.key,
+        "missing",
+        tuple(
+            JudgedProperty(_pair(prop.sentence), False, had)
+            for prop, had in zip(exercise.properties, _had(exercise, limits.draw), strict=True)
+        ),
     )
     if source is None:
-        return CellOutcome(exercise.key, "missing", blank)
-    kept = source if len(source) <= 20_000 else source[:20_000] + "\n…"
+        return blank
+    blank = replace(blank, source=source if len(source) <= 20_000 else source[:20_000] + "\n…")
     if same(source, exercise.given):
-        return CellOutcome(exercise.key, "unsolved", blank, source=kept)
+        return replace(blank, status="unsolved")
     if len(source) > submissions.LONGEST:
-        return CellOutcome(
-            exercise.key, "error", blank, f"it has more than {submissions.LONGEST} characters", source=kept
-        )
+        return replace(blank, status="error", detail=f"it has more than {submissions.LONGEST} characters")
+    _raised(exercise, limits.draw)  # runs of our own cells are kept, and are not part of what this one costs
+    try:
+        with budget.within():
+            return _decided(exercise, source, room, limits, blank)
+    except budget.Spent:
+        room.end()  # it may have been asked something, and its answer would be taken for the next one
+        detail = f"it takes more than {budget.SECONDS:g} s to look at what it left"
+        return replace(blank, status="ungraded", marks=(), detail=detail)
+
+
+def _decided(exercise: Exercise, source: str, room: Room, limits: Limits, blank: CellOutcome) -> CellOutcome:
+    """Run the answer and decide what it is worth; ``blank`` is what it is worth where that cannot be decided."""
+    started = time.monotonic()
     sitting = _Sitting(room, limits, random.SystemRandom())
-    result = grade(exercise, source, sitting)
-    seconds = round(time.monotonic() - started, 2)
+    result = grade(exercise, source, sitting, draw=limits.draw)
+    blank = replace(blank, seconds=round(time.monotonic() - started, 2))
     if sitting.ended is not None:
-        return CellOutcome(exercise.key, sitting.ended, blank, sitting.detail, seconds, kept)
-    skipped = tuple(sitting.skipped)[: kernel.MOST_SKIPPED]
+        return replace(blank, status=sitting.ended, detail=sitting.detail)
+    blank = replace(blank, skipped=tuple(sitting.skipped)[: kernel.MOST_SKIPPED])
     if result.error and result.error.type == "SystemExit":
-        return CellOutcome(exercise.key, "exit", blank, "SystemExit", seconds, kept, skipped)
-    found = _found(exercise, result, source, sitting)
+        return replace(blank, status="exit", detail="SystemExit")
+    found = _found(exercise, result, source, sitting, draw=limits.draw)
     if (
         sitting.is_tampered
     ):  # in the run that shows whether it depends on its input; any other end of that run does not count
-        return CellOutcome(exercise.key, "tampered", blank, sitting.detail, seconds, kept)
+        return replace(blank, status="tampered", detail=sitting.detail, skipped=())
     words = unneeded(source, (exercise.given, *exercise.right)) if found.credit else ()
-    return replace(found, seconds=seconds, source=kept, skipped=skipped, unneeded=words)
+    return replace(found, seconds=blank.seconds, source=blank.source, skipped=blank.skipped, unneeded=words)
 
 
 def known(exercise: Exercise, source: str) -> CellOutcome:
@@ -454,23 +474,23 @@ def known(exercise: Exercise, source: str) -> CellOutcome:
     return replace(_found(exercise, grade(exercise, source), source), source=source)
 
 
-def _found(exercise: Exercise, result: Result, source: str, *runner: Runner) -> CellOutcome:
-    idle = _idle(exercise, source, [mark.holds for mark in result.marks], *runner)
-    found = zip(result.marks, zip(_had(exercise), idle, strict=True), strict=True)
+def _found(exercise: Exercise, result: Result, source: str, *runner: Runner, draw: int = 0) -> CellOutcome:
+    idle = _idle(exercise, source, [mark.holds for mark in result.marks], *runner, draw=draw)
+    found = zip(result.marks, zip(_had(exercise, draw), idle, strict=True), strict=True)
     marks = tuple(JudgedProperty(_pair(m.sentence), m.holds, had, _pair(m.reason), idle) for m, (had, idle) in found)
     held = sum(mark.holds for mark in marks)
-    error = None if result.error and result.error.type == _raised(exercise) else result.error
+    error = None if result.error and result.error.type == _raised(exercise, draw) else result.error
     status: Status = "solved" if held == len(marks) else "error" if error else "partly" if held else "failed"
     detail = textwrap.shorten(error.say().en if error else "", 300, placeholder=" …")
     return CellOutcome(exercise.key, status, marks, detail)
 
 
 @cache
-def _raised(exercise: Exercise) -> str:
+def _raised(exercise: Exercise, draw: int) -> str:
     """The type of the error that the exercise's first right answer raises (some tasks ask for an
     error); "" if it raises none.
     """
-    error = grade(exercise, exercise.right[0]).error
+    error = grade(exercise, exercise.right[0], draw=draw).error
     return error.type if error else ""
 
 

@@ -20,7 +20,7 @@ from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, write_whole
 from pitfall_lab.classroom.roster import Faults, Person, number_in, shown, table
 from pitfall_lab.classroom.spreadsheet import plain
-from pitfall_lab.classroom.whose import Directory, by_name
+from pitfall_lab.classroom.whose import Directory, by_name, exact
 from pitfall_lab.cli import Refusal
 from pitfall_lab.trace import Language, T
 
@@ -182,15 +182,20 @@ def settled(
 def called(entries: Iterable[LedgerLine]) -> dict[str, str]:
     """For each submission the name of its student; with the id, if several students have that name."""
     entries = list(entries)
-    names = Counter(entry.person.name for entry in entries)
-    ids = {
-        entry.row.student: f" ({entry.person.ident or entry.row.student})" * (names[entry.person.name] > 1)
+    alone = {entry.row.student: entry.person.name or entry.row.student for entry in entries}
+    with_id = {
+        entry.row.student: f"{entry.person.name} ({entry.person.ident or entry.row.student})"
+        if entry.person.name
+        else entry.row.student
         for entry in entries
     }
-    return {
-        entry.row.student: entry.person.name + ids[entry.row.student] if entry.person.name else entry.row.student
-        for entry in entries
-    }
+    # who is called “Ada Lovelace (1001)” is called as one of two others is here: that one has the id twice
+    many, also = Counter(map(exact, alone.values())), Counter(map(exact, with_id.values()))
+    found = {}
+    for student, name in alone.items():
+        is_taken = many[exact(name)] > 1 or also[exact(name)] > (with_id[student] == name)
+        found[student] = with_id[student] if is_taken else name
+    return found
 
 
 def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: Directory) -> dict[str, Person | None]:

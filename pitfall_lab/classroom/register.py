@@ -9,14 +9,17 @@ import io
 import itertools
 import json
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, CellOutcome, Status
+from pitfall_lab.classroom.roster import quoted
+from pitfall_lab.classroom.spreadsheet import LONGEST_CELL
 from pitfall_lab.cli import Refusal, installed_version
 from pitfall_lab.trace import Language, T
 
@@ -103,12 +106,12 @@ class Row:
         said += [note.say(language) for note in (*(() if to_student else self.asides), *self.notes)]
         for outcome in self.outcomes:
             if outcome.status not in {"solved", "partly", "failed"}:
-                detail = f" ({outcome.detail})" if outcome.says_detail(to_student=to_student) else ""
+                detail = f" ({quoted(outcome.detail)})" if outcome.says_detail(to_student=to_student) else ""
                 said.append(f"{outcome.key}: {ending(outcome.status, to_student=to_student).say(language)}{detail}")
             for sentence, words in ((_SKIPPED, outcome.skipped), (_UNNEEDED, () if to_student else outcome.unneeded)):
                 if words:
                     verbs = {"has": "has" if len(words) == 1 else "have", "was": "was" if len(words) == 1 else "were"}
-                    what = ", ".join(f"`{each}`" for each in words)
+                    what = ", ".join(f"`{each.replace('`', chr(39))}`" for each in words)
                     said.append(f"{outcome.key}: {sentence.say(language).format(what=what, **verbs)}")
         return said
 
@@ -153,8 +156,9 @@ class StateFile:
     submission as soon as it is graded.
 
     A file that does not begin so, or is of another assignment or of other exercises, is set aside under another name
-    (``aside``; ``why`` says why where the teacher did not ask for that); a line that was torn by a crash is left out
-    and its submission graded again. ``known`` is what an earlier run left, when it is to be resumed.
+    (``aside``; ``why`` says why where that was not asked for); a line that was torn by a crash is left out and its
+    submission graded again. ``known`` is what an earlier run left, when it is to be resumed. ``draw`` is a number of
+    this grading's own, which no student knows and a resumed run keeps (:class:`pitfall_lab.classroom.judge.Limits`).
     """
 
     def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:
@@ -162,6 +166,7 @@ class StateFile:
         self.known: dict[tuple[str, str], Row] = {}
         self.aside: Path | None = None
         self.why = ""
+        self.draw = 0
         head = _head(assignment)
         try:
             if self.path.exists():
@@ -170,6 +175,7 @@ class StateFile:
                     self.aside = _free(self.path, word)
                     self.path.rename(self.aside)
                     self.known.clear()
+                    self.draw = 0
             fresh = not self.path.exists()
             self._file = self.path.open("ab")
             torn = not fresh and self.path.read_bytes()[-1:] != b"\n"
@@ -180,6 +186,9 @@ class StateFile:
                 self._write(json.dumps(head))
             elif torn:
                 self._write("")
+            if not self.draw:
+                self.draw = _LEAST + secrets.randbelow(MOST_DRAWS)
+                self._write(json.dumps({"draw": self.draw}))
         except Refusal:
             self.close()
             raise
@@ -196,6 +205,7 @@ class StateFile:
         if found != head:
             return "earlier", "The exercises are others since, so everything is graded anew."
         self.known.update({(row.student, row.digest): row for row in rows})
+        self.draw = _draw(self.path)
         return "earlier", ""
 
     def keep(self, row: Row) -> None:
@@ -235,6 +245,21 @@ def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
         with contextlib.suppress(ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             rows.append(Row.from_values(json.loads(line)))
     return head if isinstance(head, dict) else {}, rows
+
+
+_LEAST, MOST_DRAWS = 1000, 1 << 31
+"""A draw is a number from the first on, so many at most: NumPy's seeds have 32 bits."""
+
+
+def _draw(path: Path) -> int:
+    """The draw that a state file has; 0 if it has none that could be one."""
+    found = 0
+    for line in path.read_bytes().split(b"\n"):
+        if line.startswith(b'{"draw"'):
+            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                number = json.loads(line)["draw"]
+                found = number if type(number) is int and _LEAST <= number < _LEAST + MOST_DRAWS else found
+    return found
 
 
 def _place(grades: Path) -> Path:
@@ -304,6 +329,16 @@ def unwritten(path: Path, problem: OSError, what: str = "{} cannot be written") 
     full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     then = " Make room, and grade with --resume: what has been graded is kept." if full else ""
     return Refusal(f"{what.format(path)}: {problem.strerror}.{then}")
+
+
+def say(line: str, file: TextIO | None = None) -> None:
+    """Print a line for the teacher. It goes through here whatever is in it: a name of a file, say, may have signs that
+    a terminal obeys, or be without end.
+    """
+    line = line if len(line) <= LONGEST_CELL else f"{line[:LONGEST_CELL]} …"
+    print(
+        "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in line), file=file
+    )
 
 
 def ending(status: Status, *, to_student: bool = False) -> T:

@@ -95,6 +95,9 @@ _WATCHED = (
     "json.encoder",
     "io",
     "os",
+    "re",
+    "torch.optim.optimizer",
+    "torch.optim.lr_scheduler",
 )
 _USED = (
     "ast",
@@ -500,6 +503,8 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     limit(memory=job["memory"], seconds=job["timeout"])
     if fence is not None:
         fence.close()
+    # Without it, a sparse tensor may have places that are far outside of it, and what adds to them writes there.
+    sys.modules["torch"].sparse.check_sparse_tensor_invariants.enable()
     reached: list[str] = []
     originals.keep_frames(originals.frames, reached)
     replaced, still, waiting = originals.replaced, gc.disable, _thread.allocate_lock()
@@ -609,8 +614,7 @@ class Originals:
                     self._note(f"{name}.{inner}", vars(value))
         self._note("warnings.catch_warnings", vars(warnings.catch_warnings))
         self._spaces.append(("warnings", vars(warnings), ["catch_warnings"], [warnings.catch_warnings], None))
-        draws = ["get_state", "set_state", "seed"]
-        self._spaces.append(("numpy.random", vars(np.random), draws, [vars(np.random)[name] for name in draws], None))
+        self._note("numpy.random", vars(np.random))
         self.replaced = self._watch()
 
     def _note(self, name: str, space: Mapping[str, Any], *, closed: bool = False) -> None:

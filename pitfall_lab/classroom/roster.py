@@ -282,9 +282,23 @@ def _moment(path: Path, line: int, text: str) -> float | None:
         raise Refusal(f"{path}, line {line}: received must be like 2026-11-20T23:59, not {shown(text)}.") from None
 
 
+_QUOTES = re.compile("[“”„‟«»❝❞〝〞〟＂″‶ˮʺ״]")
+"""Signs that look like those that we put around a text."""
+
+
+def quoted(text: str) -> str:
+    """Text of a student's for a sentence of ours: in quotation marks, and none like them in it, so that what a file is
+    called, or an error says, is no sentence of the grader's.
+
+    >>> quoted("x.pdf”; 1.2: 5 points by the teacher “y")
+    '“x.pdf"; 1.2: 5 points by the teacher "y”'
+    """
+    return "“" + _QUOTES.sub('"', text) + "”"
+
+
 def shown(text: str) -> str:
     """Return text from a file for quoting in a sentence: at most 60 characters, without control characters."""
-    return "“" + "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:60]) + "”"
+    return quoted("".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:60]))
 
 
 def listed(names: Sequence[str]) -> str:

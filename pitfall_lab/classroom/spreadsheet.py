@@ -9,11 +9,17 @@ _FORMULA = re.compile(r"((?:^|;)[ \"]*)(?=[=+@＝＋－＠-])")
 where a comma is part of numbers. There, quotation marks behind it are those of a cell, and not read.
 """
 
+LONGEST_CELL = 32_000
+"""Characters of a cell of a table: Excel takes 32,767, and Python's own reader of CSV 131,072, without which no later
+run could go on.
+"""
+
 
 def plain(text: str) -> str:
-    """A text on one line that no spreadsheet reads as a formula, without signs that reverse the
-    direction of the text around it.
+    """A text on one line that no spreadsheet reads as a formula, of at most :data:`LONGEST_CELL` characters, without
+    signs that reverse the direction of the text around it.
     """
+    text = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]} …"
     text = "".join(
         " " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text
     )

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from pitfall_lab.classroom import archives
+from pitfall_lab.classroom import archives, budget
 from pitfall_lab.classroom.archives import UnreadableArchive
-from pitfall_lab.classroom.roster import nearest
+from pitfall_lab.classroom.roster import nearest, quoted
 from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import Directory, attempted, form, in_order, tells_order
 from pitfall_lab.lessons import progress
@@ -38,7 +38,8 @@ from pitfall_lab.trace import T
 LARGEST = 32 << 20
 """Bytes of a notebook that are read: more than any notebook of this course with all its outputs."""
 MOST_PARTS = 3_000_000
-"""Lists and objects of a notebook: each takes some sixty bytes of memory once it is read."""
+"""Lists and objects of a notebook, and pairs of values: each takes some sixty bytes of memory or more once it is read.
+"""
 LONGEST = 1 << 22
 """Characters of a cell that can be an answer."""
 MOST_FILES, DEEPEST, MOST_BELIEFS, MOST_PROGRESS, MOST_DATED = 50, 6, 200, 5, 1000
@@ -67,6 +68,10 @@ MOST_NOTES, LONGEST_NOTE, LONGEST_NAME = 50, 1000, 120
 thousand: no spreadsheet, and no reader of CSV, takes a cell of any length.
 """
 _LINK = T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")
+_LONG = T(
+    en=f"reading it takes more than {budget.SECONDS:g} s of processor time",
+    zh=f"读取它需要超过 {budget.SECONDS:g} 秒的处理器时间",
+)
 MOST_ALMOST = 20
 """Cells that look like an answer and are none, of which a note may speak."""
 MOST_WRAPPED, MOST_SIGNS_WRAPPED = 500, 300_000
@@ -205,7 +210,7 @@ def _contents(folder: Path) -> str:
     except OSError:
         return ""
     names = [name for name in names if not _LEFT_BEHIND.fullmatch(name)] or names
-    return ", ".join(f"“{_printable(name[:40])}”" for name in names[:3]) + " …" * (len(names) > 3)
+    return ", ".join(quoted(_printable(name[:40])) for name in names[:3]) + " …" * (len(names) > 3)
 
 
 def _of_several(paths: Iterable[str]) -> T | None:
@@ -237,7 +242,7 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
     of = [of[n] for n in in_order([(each.student, 0.0) for each in of])]
     names = tuple(each.student for each in of)
     usable = [each for each in of if each.problem is None]
-    said = ", ".join(names)
+    said = ", ".join(map(quoted, names))
     asides = (T(en=f"read as one submission: {said}", zh=f"合并为一份提交：{said}"),)
     beside = tuple(each.student for each in of if each.problem and each.is_folder and not each.files)
     notes = tuple(_left_out(each.student, each.problem) for each in of if each.problem and each.student in beside)
@@ -364,7 +369,11 @@ class _Almost:
 
 def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     """Read the cells of the exercises called ``keys``. Never raises for what a file holds."""
-    sheet = _read(submission, list(keys))
+    try:
+        with budget.within():
+            sheet = _read(submission, list(keys))
+    except budget.Spent:
+        sheet = Sheet(submission.student, problem=_LONG, received=submission.received, asides=submission.asides)
     return replace(sheet, notes=_few(sheet.notes), asides=_few(sheet.asides), beside=sheet.beside[:MOST_BESIDE])
 
 
@@ -463,7 +472,8 @@ def _broken(name: str, problem: Exception, place: float) -> _Broken:
 
 def _in_part(name: str, why: T) -> T:
     """Why a submission has no mark of which other files can be read: what counts may be in the one that cannot."""
-    return T(en=f"{name}, which may hold what counts: {why.en}", zh=f"{name}（其中可能有应计分的答案）：{why.zh}")
+    said = quoted(name)
+    return T(en=f"{said}, which may hold what counts: {why.en}", zh=f"{said}（其中可能有应计分的答案）：{why.zh}")
 
 
 def _beside(names: Iterable[str]) -> tuple[str, ...]:
@@ -478,11 +488,11 @@ def _inside(name: str) -> str:
 
 
 def _not_read(name: str) -> T:
-    return T(en=f"{name} is no notebook and was not read", zh=f"{name} 不是笔记本，未读取")
+    return T(en=f"{quoted(name)} is no notebook and was not read", zh=f"{quoted(name)} 不是笔记本，未读取")
 
 
 def _left_out(name: str, why: T) -> T:
-    return T(en=f"{name} was left out: {why.en}", zh=f"{name} 未计入：{why.zh}")
+    return T(en=f"{quoted(name)} was left out: {why.en}", zh=f"{quoted(name)} 未计入：{why.zh}")
 
 
 def _files(submission: Submission, broken: list[_Broken]) -> list[_Book]:
@@ -543,8 +553,8 @@ def _placed(keys: Sequence[str], files: int, file: str, same_time: bool) -> T:
         if one
         else ("exercises", "are", "those", "count", "others were")
     )
-    en = f"{said[0]} {', '.join(keys)} {said[1]} in {files} files; {said[2]} in “{file}” {said[3]}"
-    zh = f"练习 {'、'.join(keys)} 出现在 {files} 个文件中；以“{file}”中的为准"
+    en = f"{said[0]} {', '.join(keys)} {said[1]} in {files} files; {said[2]} in {quoted(file)} {said[3]}"
+    zh = f"练习 {'、'.join(keys)} 出现在 {files} 个文件中；以{quoted(file)}中的为准"
     return (
         T(en=f"{en}, and {said[4]} written at the same time", zh=f"{zh}，另有文件的写入时间相同")
         if same_time
@@ -637,9 +647,9 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
                 zh=f"笔记本的编码是 {name} 而不是 UTF-8；仍已读取",
             )
         )
-    if text.count("{") + text.count("[") > MOST_PARTS:
+    if text.count("{") + text.count("[") + text.count(",") // 2 > MOST_PARTS:
         raise UnreadableArchive(
-            f"it has more than {MOST_PARTS} lists and objects", f"其中的列表和对象超过 {MOST_PARTS} 个"
+            f"it has more than {MOST_PARTS} lists and values", f"其中的列表和值超过 {MOST_PARTS} 个"
         )
     try:
         document = json.loads(text)
@@ -719,9 +729,10 @@ def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
     if key is None:
         return None
     what = T(en="cell", zh="单元格") if almost.is_code else T(en="cell that is no code", zh="非代码单元格")
-    en = f"{key}: the {what.en} with “{almost.text}” in line {almost.line} was not read: an answer is a code cell"
+    said = quoted(almost.text)
+    en = f"{key}: the {what.en} with {said} in line {almost.line} was not read: an answer is a code cell"
     en = f"{en} that begins with “%%exercise {key}”"
-    zh = f"{key}：第 {almost.line} 行为“{almost.text}”的{what.zh}未被读取：答案须是以“%%exercise {key}”开头的代码单元格"
+    zh = f"{key}：第 {almost.line} 行为{said}的{what.zh}未被读取：答案须是以“%%exercise {key}”开头的代码单元格"
     return T(en=en, zh=zh)
 
 

@@ -22,12 +22,13 @@ import re
 import sys
 import tokenize
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
-from pitfall_lab.classroom import kernel
+from pitfall_lab.classroom import kernel, vocabulary
 
 MOST = 5
 """The largest number of words that are listed."""
@@ -79,8 +80,13 @@ _LIBRARIES = {"torch": "torch", "np": "numpy", "numpy": "numpy", "nn": "torch.nn
 _NEVER_THEIRS = sys.stdlib_module_names | {"torch", "np", "ctypeslib", "stride_tricks", "datapipes", "_stream"}
 """Words that are named although a program has a function or an attribute of that name."""
 _ASSIGNING = frozenset({"=", "+=", "-=", "*=", "@=", "/=", "//=", "%=", "**=", "&=", "|=", "^=", "<<=", ">>="})
+_SETTING = _ASSIGNING | {":"}
+_PARTS = frozenset(part for name in (*_MODULES, *_INNER) for part in name.split("."))
 _HANDED_ON = frozenset({"torch", "np", "numpy"})
 """Modules that are named where a program passes them on: under another name what is used of them would not be seen."""
+_OF_SHELL = ("run_line_magic", "run_cell_magic", "system", "getoutput")
+_SHELL = "|".join(("get_ipython", *_OF_SHELL))
+"""What IPython writes in the place of its own syntax; in a cell itself these are words like others."""
 UNREAD = "…"
 """Named where not all of a cell could be read."""
 
@@ -99,7 +105,7 @@ def unneeded(source: str, known: Iterable[str] = ()) -> tuple[str, ...]:
     text = source[:LONGEST]
     if len(source) <= LONGEST and kernel.needed(source):
         text = kernel.as_python(source)
-        needed |= {"get_ipython"} - {*re.findall("get_ipython", source)}
+        needed |= {"get_ipython", *_OF_SHELL} - {*re.findall(_SHELL, source)}
     found = dict.fromkeys(word for word in _words(list(_tokens(text))) if word not in needed)
     if len(source) > LONGEST:
         found[UNREAD] = None
@@ -125,9 +131,10 @@ def _in_plain_letters(found: re.Match[str]) -> str:
     return plain if f"_{plain}".isidentifier() else found[0]
 
 
-def _words(tokens: list[Token]) -> Iterator[str]:
+def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
+    """The words, in their order; ``around``: names that the program has of its own around these tokens."""
     before, end = (tokenize.NEWLINE, ""), 0
-    theirs = _theirs(tokens)
+    theirs, made = _theirs(tokens), _made(tokens) | {*around}
     targets, aliases = _targets(tokens), _aliases(tokens)
     libraries = {**{name: whole for name, whole in aliases.values() if whole == "type"}, **_LIBRARIES}
     for n, (kind, text) in enumerate(tokens):
@@ -138,9 +145,7 @@ def _words(tokens: list[Token]) -> Iterator[str]:
                 end = n + sum(1 for _ in _until(tokens[n : n + LONGEST_IMPORT], ";"))
                 yield from _imported(tokens[n:end], libraries)
             elif before[1] in (".", "def"):
-                if (_is_inside(text) and text not in theirs) or (
-                    before[1] == "." and _is_reaching(text, tokens[n - 2], behind)
-                ):
+                if _is_named(tokens, n, theirs, made, libraries):
                     yield text
             elif text in libraries:
                 yield from _used(text, libraries[text], before, behind, is_target=n in targets, is_alias=n in aliases)
@@ -148,8 +153,9 @@ def _words(tokens: list[Token]) -> Iterator[str]:
                     _call(aliases[n][0], libraries[text] + aliases[n][1].removeprefix(text), libraries)
             else:
                 yield from _named(text, behind, is_target=n in targets)
+                yield from _read_by_text(text, behind, tokens, libraries)
         elif kind == tokenize.STRING:
-            yield from _in_text(text, theirs)
+            yield from _in_text(text, theirs, made)
             yield from _joined(before, text, behind)
         elif kind == tokenize.ERRORTOKEN and text == UNREAD:
             yield text
@@ -161,6 +167,62 @@ def _theirs(tokens: list[Token]) -> set[str]:
     found = {b[1] for a, b in itertools.pairwise(tokens) if a[1] in ("def", "class")}
     found |= {c[1] for a, c in zip(tokens, tokens[2:], strict=False) if a[1] == "self"}
     return {name for name in found if not name.startswith("__")} - _NEVER_THEIRS
+
+
+def _made(tokens: list[Token], *, in_texts: bool = True) -> set[str]:
+    """The names that a cell has of its own: of variables, parameters and fields, also those in a text (``namedtuple``),
+    and the attributes that it sets.
+    """
+    found: set[str] = set()
+    for before, (kind, text) in itertools.pairwise([(0, ""), *tokens]):
+        if kind == tokenize.NAME and before[1] != ".":
+            found.add(text)
+        elif kind == tokenize.STRING and in_texts:
+            found.update(_NAME.findall(text[:LONGEST_TEXT]))
+    triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
+    return found | {name for (_, dot), (_, name), (_, sign) in triples if dot == "." and sign in _SETTING}
+
+
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def _is_known(name: str, made: set[str]) -> bool:
+    """Whether an attribute is one that an answer may need, or the cell's own."""
+    known = name in _OWN or name in vocabulary.words() or name in _MODULES or name in _PARTS
+    return known or (name in made and name not in vocabulary.LEFT_OUT)
+
+
+def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str], libraries: dict[str, str]) -> bool:
+    """Whether the attribute at ``n``, or the function that is defined there, is one that no exercise needs.
+
+    What a cell calls so itself is its own, but for parts of a library.
+    """
+    text, reads = tokens[n][1], tokens[n - 1][1] == "."
+    if _is_inside(text) and text not in theirs:
+        return True
+    return reads and (
+        _is_reaching(text, tokens[n - 2], tokens[n + 1 : n + 100])
+        or not _is_known(text, set() if _root(tokens, n) in libraries else made)
+    )
+
+
+def _read_by_text(text: str, behind: list[Token], tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
+    """Yield ``getattr`` if it reads an attribute by a plain text that no answer needs, and the cell does not set."""
+    name = next((word[1:-1] for kind, word in behind[:40] if kind == tokenize.STRING), "") if text == "getattr" else ""
+    if not name:
+        return
+    own = set() if [word for _, word in behind[1:2] if word in libraries] else _made(tokens, in_texts=False)
+    if not _is_known(name, own):
+        yield text
+
+
+def _root(tokens: list[Token], n: int) -> str:
+    """The name that a chain begins with in which the token at ``n`` is: ``torch`` for ``data`` in ``torch.nn.data``."""
+    for _ in range(20):
+        if n < 2 or tokens[n - 1][1] != "." or tokens[n - 2][0] != tokenize.NAME:
+            break
+        n -= 2
+    return tokens[n][1]
 
 
 def _call(name: str, whole: str, libraries: dict[str, str]) -> None:
@@ -184,12 +246,23 @@ def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterat
         or _is_worked_out(text, behind)
     ):
         yield text
+    elif text == "case":
+        yield from _matched(behind)
     elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(behind[:40], ":")}:
         yield "class … (Tensor)"
     elif text == "class" and "type" in {word for _, word in _until(behind[:40], ":")}:
         yield "class … (type)"
     elif text == "class" and "**" in {word for _, word in _until(behind[:40], ":")}:
         yield "class … (**)"
+    elif text == "class" and _arguments(behind[1:]) > 1 and _DICTS & {word for _, word in _until(behind[:40], ":")}:
+        yield "class … (dict)"
+
+
+def _matched(behind: list[Token]) -> Iterator[str]:
+    """The attributes that a pattern reads, ``hub`` in ``case object(hub=x)``, which no exercise needs."""
+    for (kind, word), (_, sign) in itertools.pairwise(_until(behind, ":")):
+        if kind == tokenize.NAME and sign == "=" and (_is_inside(word) or not _is_known(word, set())):
+            yield word
 
 
 def _chain(tokens: list[Token]) -> list[str]:
@@ -424,6 +497,8 @@ def _is_of_class(tokens: list[Token]) -> bool:
     return is_class or last in _CLASSES or words[:2] == ["type", "("]
 
 
+_DICTS = frozenset({"dict", "OrderedDict", "defaultdict", "Counter"})
+"""What makes an object of another class a dict, too, which is what NumPy takes for the place of an array."""
 _CLASSES = frozenset(
     {"bool", "bytes", "complex", "dict", "float", "int", "list", "object", "set", "str", "tuple", "type"}
 )
@@ -451,8 +526,8 @@ def _arguments(tokens: list[Token]) -> int:
     return found
 
 
-def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
-    """Yield the words that a text is reported for: those in an f-string's expressions, and the first internal name of
+def _in_text(text: str, theirs: set[str], made: set[str]) -> Iterator[str]:
+    """Yield the reported words of the expressions inside an f-string, and the first internal name of
     Python that a text contains.
     """
     if "f" in text.partition(text[-1])[0].lower() and len(text) <= LONGEST_TEXT:
@@ -460,9 +535,24 @@ def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
             codes = [
                 ast.unparse(node.value) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FormattedValue)
             ]
-            yield from (word for code in codes for word in _words(list(_tokens(code))) if word not in theirs)
-    if hidden := [word for word in _IN_TEXT.findall(text) if word not in _OWN]:
+            for code in codes:
+                yield from (word for word in _words(list(_tokens(code)), made) if word not in theirs)
+    if hidden := [word for word in _IN_TEXT.findall(f"{text} {_meant(text)}") if word not in _OWN]:
         yield f"'{hidden[0]}'"
+
+
+def _meant(text: str) -> str:
+    """The text that a literal means, without quotation marks, whatever signs it is written with.
+
+    Empty for bytes, for what has fields, and for what is no literal.
+    """
+    if "\\" not in text or len(text) > LONGEST_TEXT:
+        return ""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = ast.literal_eval(text)
+        return found if isinstance(found, str) else ""
+    return ""
 
 
 def _joined(before: Token, text: str, behind: list[Token]) -> Iterator[str]:
@@ -477,7 +567,7 @@ def _joined(before: Token, text: str, behind: list[Token]) -> Iterator[str]:
             parts.append(word)
         elif word != "+":
             break
-    whole = "".join(part.lstrip("rbfuRBFU").strip("'\"") for part in parts)
+    whole = "".join(_meant(part) or part.lstrip("rbfuRBFU").strip("'\"") for part in parts)
     if len(parts) > 1 and (found := [word for word in _IN_TEXT.findall(whole) if word not in _OWN]):
         yield f"'{found[0]}'"
 
@@ -500,11 +590,15 @@ def _imported(tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
         parts = whole.split(".")
         if (
             parts[-1] == "*"
-            and whole.count(".") > 1
+            and (whole.count(".") > 1 or parts[0] in _HANDED_ON)
             and ".".join(parts[:-1]) not in ("torch.nn", "torch.nn.functional")
         ):
             yield whole
         inside = any(_is_inside(part) or part in _CALLS for part in parts[1:])
+        inside = inside or not all(
+            part == "*" or _is_known(part, set()) or _is_allowed(".".join(parts[: n + 1]))
+            for n, part in enumerate(parts[1:], 1)
+        )
         modules = itertools.accumulate(parts, "{}.{}".format)
         if parts[0] not in _MODULES or inside or any(map(_is_unneeded_module, modules)):
             yield whole

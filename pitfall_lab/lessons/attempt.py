@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
+import itertools
 import json
 import linecache
 import operator
@@ -389,7 +390,9 @@ class _Stage:
             with contextlib.redirect_stdout(_Said()):
                 _seed(self.request.seed)
                 # A cell that calls something of its own `torch` is tried with torch all the same.
-                self.made = {**self.names, **self.ours}
+                # One that calls something `len` or `getattr`, too: what uses the cell means Python's own.
+                own = {name: value for name, value in self.names.items() if name not in _BUILTINS}
+                self.made = {**own, **self.ours, "__builtins__": __builtins__}
                 self.driven = {**self.made}
                 yield from _looked(look, True, exec, self._part("inputs"), self.driven)
                 with self.aside():
@@ -630,12 +633,18 @@ compared is the number in it.
 
 
 def _without_class(value: Any) -> Any:
-    """Return a number or text, or those in a list or tuple, without the class that the learner may
+    """Return a number, text, dict or array, or those in a list, tuple or dict, without the class that the learner may
     have given it; else the value.
     """
-    if type(value) in (list, tuple):
+    kind = type(value)
+    if kind in (list, tuple):
         inner = [_number_or_text(item) for item in value]
-        return value if all(map(operator.is_, inner, value)) else type(value)(inner)
+        return value if all(map(operator.is_, inner, value)) else kind(inner)
+    if kind is dict or (issubclass(kind, dict) and _is_own(kind)):
+        items = [*dict.items(value)]
+        inner = [_number_or_text(part) for pair in items for part in pair]
+        same = kind is dict and all(map(operator.is_, inner, itertools.chain.from_iterable(items)))
+        return value if same else dict(zip(inner[::2], inner[1::2], strict=True))
     return _number_or_text(value)
 
 
@@ -643,6 +652,8 @@ def _number_or_text(value: Any) -> Any:
     kind = type(value)
     if kind in _EXACT or kind is bool or issubclass(kind, np.generic):
         return value
+    if issubclass(kind, np.ndarray):
+        return np.ndarray.view(value, np.ndarray) if _is_own(kind) else value
     return next((exact(value) for base, exact in _EXACT.items() if issubclass(kind, base)), value)
 
 
@@ -670,7 +681,9 @@ def _bare(value: Any) -> Any:
         return _number_or_text(value)
     if issubclass(kind, (list, tuple)):
         return _as_answer(value)
-    if _is_tensor(value) or issubclass(kind, (dict, np.ndarray, np.generic, *_torch_kinds())):
+    if issubclass(kind, (dict, np.ndarray)):
+        return _without_class(value)
+    if _is_tensor(value) or issubclass(kind, (np.generic, *_torch_kinds())):
         return value
     return type(str.__str__(type.__dict__["__name__"].__get__(kind)), (), {})()
 
@@ -721,13 +734,21 @@ def plain(value: Any) -> Any:
         inner = [plain(item) for item in (list if is_list else tuple).__iter__(value)]
         return inner if is_list else tuple(inner)
     if issubclass(kind, dict):
-        return {
-            key if isinstance(key, (bool, int, float, str)) else str(key): plain(item)
-            for key, item in dict.items(value)
-        }
+        return {_key(key): plain(item) for key, item in dict.items(value)}
     if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device", "layout", "memory_format"):
         return str(value)
     return Opaque(kind.__name__)
+
+
+def _key(key: Any) -> Any:
+    """A key of a dict as plain data: a number or text without a class of the learner's, whose hash would be its own
+    here and another one where it is read.
+    """
+    kind = type(key)
+    if kind is bool:
+        return key
+    base = next((base for base in (int, float, str) if issubclass(kind, base)), None)
+    return str(key) if base is None else _EXACT[base](key)
 
 
 def _numbers(tensor: Any) -> Any:

@@ -86,37 +86,39 @@ def earned(exercise: Exercise, source: str, holds: Sequence[bool]) -> float:
 
 
 @cache
-def had(exercise: Exercise) -> tuple[bool, ...]:
-    """For each property, whether the given cell (as handed out) already has it."""
-    return tuple(mark.holds for mark in grade(exercise, exercise.given).marks)
+def had(exercise: Exercise, draw: int = 0) -> tuple[bool, ...]:
+    """For each property, whether the given cell (as handed out) already has it; ``draw`` is added to all seeds."""
+    return tuple(mark.holds for mark in grade(exercise, exercise.given, draw=draw).marks)
 
 
 def _here(requests: Sequence[Request]) -> list[Observation]:
     return [observe(request) for request in requests]
 
 
-def idle(exercise: Exercise, source: str, holds: Sequence[bool], runner: Runner = _here) -> tuple[bool, ...]:
+def idle(
+    exercise: Exercise, source: str, holds: Sequence[bool], runner: Runner = _here, *, draw: int = 0
+) -> tuple[bool, ...]:
     """For each property, whether an answer has it that does nothing, as far as that matters for an answer
     that has those in ``holds``.
 
     These are the properties of a constant. Where the functions of the cell ``source`` do not depend on
     what they are given, they are also those of functions that only return what these return: ``runner``
-    runs the cell once more for that.
+    runs the cell once more for that. ``draw`` is added to all seeds.
     """
-    constant = _held(exercise, _returning(exercise, {}))
-    if all(holds) or not share(zip(holds, had(exercise), constant, strict=True)):
+    constant = _held(exercise, _returning(exercise, {}), draw)
+    if all(holds) or not share(zip(holds, had(exercise, draw), constant, strict=True)):
         return constant
-    for cell in _only_returning(exercise, source, runner):
+    for cell in _only_returning(exercise, source, runner, draw):
         # what a constant has (it changes no argument, it fails no backward), an answer may have that does nothing else
-        does = tuple(map(any, zip(constant, _held(exercise, cell), strict=True)))
+        does = tuple(map(any, zip(constant, _held(exercise, cell, draw), strict=True)))
         if all(there for there, it in zip(does, holds, strict=True) if it):
             return does
     return constant
 
 
 @lru_cache(maxsize=512)
-def _held(exercise: Exercise, cell: str) -> tuple[bool, ...]:
-    return tuple(mark.holds for mark in grade(exercise, cell).marks)
+def _held(exercise: Exercise, cell: str, draw: int) -> tuple[bool, ...]:
+    return tuple(mark.holds for mark in grade(exercise, cell, draw=draw).marks)
 
 
 def _returning(exercise: Exercise, forms: Mapping[str, str]) -> str:
@@ -195,14 +197,14 @@ Results = dict[str, list[Any]]
 """What functions, by their names, returned in all calls of all runs, as plain data."""
 
 
-def _only_returning(exercise: Exercise, source: str, runner: Runner) -> Iterator[str]:
+def _only_returning(exercise: Exercise, source: str, runner: Runner, draw: int) -> Iterator[str]:
     """Cells that only return what the functions of ``source`` return, if that is the same in all the
     runs that decide the exercise.
 
     There is none if what the right answer returns is the same as well.
     """
-    requests = _noting_runs(exercise)
-    if not requests or all(map(_forms, _of_the_right_one(exercise).values())):
+    requests = _noting_runs(exercise, draw)
+    if not requests or all(map(_forms, _of_the_right_one(exercise, draw).values())):
         return
     results = _noted(runner([replace(request, cell=source) for request in requests]))
     forms = {name: _forms(values) for name, values in results.items()}
@@ -271,8 +273,8 @@ def _as_source(value: Any) -> str:
 
 
 @cache
-def _of_the_right_one(exercise: Exercise) -> Results:
-    return _noted(_here(_noting_runs(exercise)))
+def _of_the_right_one(exercise: Exercise, draw: int) -> Results:
+    return _noted(_here(_noting_runs(exercise, draw)))
 
 
 def _noted(seen: Iterable[Observation]) -> Results:
@@ -291,7 +293,7 @@ def _noted(seen: Iterable[Observation]) -> Results:
 
 
 @cache
-def _noting_runs(exercise: Exercise) -> tuple[Request, ...]:
+def _noting_runs(exercise: Exercise, draw: int) -> tuple[Request, ...]:
     """The runs in which the exercise is decided, with what notes the results of functions that have
     parameters; none if there are none.
 
@@ -311,5 +313,5 @@ def _noting_runs(exercise: Exercise) -> tuple[Request, ...]:
         return _here(requests)
 
     if functions:
-        grade(exercise, exercise.right[0], asked)
+        grade(exercise, exercise.right[0], asked, draw=draw)
     return tuple(runs)

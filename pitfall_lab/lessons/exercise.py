@@ -175,12 +175,16 @@ class _Wishes:
 class Attempt:
     """A learner's cell as the checks of an exercise see it.
 
-    Its ``inputs`` and ``drive`` are the exercise's unless a check gives others.
+    Its ``inputs`` and ``drive`` are the exercise's unless a check gives others. ``draw`` is added to every seed: other
+    random numbers, which an answer that knows those of the notebook by heart does not know.
     """
 
-    def __init__(self, exercise: Exercise, source: str, wishes: _Wishes, solution: Attempt | None = None) -> None:
+    def __init__(
+        self, exercise: Exercise, source: str, wishes: _Wishes, solution: Attempt | None = None, draw: int = 0
+    ) -> None:
         self.exercise = exercise
         self.source = source
+        self._draw = draw
         self._wishes = wishes
         self._solution = solution
 
@@ -197,7 +201,7 @@ class Attempt:
         different numbers, the cell acts differently when it is recorded, and the observation is an error that says so.
         """
         own = {"inputs": self.exercise.inputs, "drive": self.exercise.drive, "without": self.exercise.demonstrated}
-        request = Request(self.source, self.exercise.setup, **{**own, **run})
+        request = Request(self.source, self.exercise.setup, **{**own, **run, "seed": run.get("seed", 0) + self._draw})
         if not request.watched or self._solution is None:
             return self._wishes.ask(request, expressions)
         names = tuple(_named(f"{request.inputs}\n{request.drive}"))
@@ -1132,13 +1136,16 @@ _SOLVED_ONCE = _Wishes()
 """What was seen of right solutions: it does not change while a process lives."""
 
 
-def grade(exercise: Exercise, source: str, runner: Runner = _here, language: Language = "en") -> Result:
+def grade(
+    exercise: Exercise, source: str, runner: Runner = _here, language: Language = "en", *, draw: int = 0
+) -> Result:
     """Run ``source`` as the cell of ``exercise`` and say which properties hold.
 
     ``runner`` runs requests of the learner's cell, by default in this process; the right solution always runs here.
+    ``draw`` is added to the seeds of all runs.
     """
     wishes, solved = _Wishes(), _SOLVED_ONCE
-    attempt = Attempt(exercise, source, wishes, Attempt(exercise, exercise.right[0], solved))
+    attempt = Attempt(exercise, source, wishes, Attempt(exercise, exercise.right[0], solved, draw=draw), draw)
     verdicts: dict[int, bool | T] = {}
     first: Observation | None = None
     whole = Observation()

@@ -86,6 +86,8 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
         fourth_class,
         ninth_class,
         second_class,
+        seventeenth_class,
+        sixteenth_class,
         sixth_class,
         tenth_class,
         third_class,
@@ -169,6 +171,17 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("forge", fifteenth_class.forging()),
             *_of("disturb", fifteenth_class.disturbing()),
             *_of("notebook", fifteenth_class.files()),
+        ],
+        16: lambda: [
+            *_of("forge", sixteenth_class.forging()),
+            *_of("frames", sixteenth_class.peeking()),
+            *_of("disturb", sixteenth_class.disturbing()),
+            *_of("notebook", sixteenth_class.files()),
+        ],
+        17: lambda: [
+            *_of("forge", seventeenth_class.forging()),
+            *_of("disturb", seventeenth_class.disturbing()),
+            *_of("notebook", seventeenth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]

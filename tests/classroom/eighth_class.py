@@ -173,7 +173,7 @@ def files() -> Iterator[Case]:
         "a file inside its folder that is called as a formula behind a semicolon",
         "unreadable",
         write=left_out,
-        says="=1+1.ipynb, which may hold what counts",
+        says="=1+1.ipynb”, which may hold what counts",
     )
     for name, place in (("zip-far", 2**64 - 1), ("zip-farther", 2**63)):
         yield Case(

@@ -75,6 +75,11 @@ class Chosen:
             lms.write(grades, system, assignment, entries)
         write_reports(folder / "report", assignment, entries)
         account.tell(grades, entries, [Submission(name, ()) for name in names], [], directory, fenced=True)
+        files = {name: (f"{name}\x1b]0;x\x07\u202e.ipynb",) for name in names}
+        account.tell_again(entries, {}, files)
+        called = ledger.called(entries)
+        if len(set(called.values())) < len(called):
+            yield "two students are called the same on pages"
         points = {entry.person.ident: entry.total for entry in entries if entry.is_decided and entry.listed}
         if points.get(VICTIM[0]) != self.gets:
             yield f"{VICTIM[1]} has {points.get(VICTIM[0])} points, not {self.gets}"
@@ -151,6 +156,73 @@ def rosters() -> list[Chosen]:
         Chosen("has a name without letters", ("1002", "\u3164\u200b", "eve", "e@x"), wrong="eve"),
         Chosen("has a name of words that stand beside names", ("1002", "Week Final", "eve", "e@x"), wrong="week final"),
         *(replace(each, round=15) for each in _fifteenth()),
+        *(replace(each, round=16) for each in _sixteenth()),
+        *(replace(each, round=17) for each in _seventeenth()),
+    ]
+
+
+def _seventeenth() -> list[Chosen]:
+    """Signs that look like others, in every column."""
+    return [
+        Chosen(
+            "has another one's id in wide digits",
+            ("１００１", "Eve", "eve", "e@x"),
+            right="1001.ipynb",
+            wrong="１００１.ipynb",
+        ),
+        Chosen(
+            "has another one's login with a space that does not break", ("1002", "Eve", "a\xa0dal", "e@x"), wrong="eve"
+        ),
+        Chosen("has another one's login in letters of another script", ("1002", "Eve", "аdаl", "e@x"), wrong="аdаl"),
+        Chosen("has another one's name with a soft hyphen", ("1002", "Ada Love\xadlace", "eve", "e@x"), wrong="eve"),
+        Chosen("has a name of other quotation marks", ("1002", "Eve❞ (1001); ″x", "eve", "e@x"), wrong="eve"),
+        Chosen(
+            "has a name that is another one's with what marks a copy",
+            ("1002", "Ada Lovelace-Copy1", "eve", "e@x"),
+            wrong=MOODLE.format("Ada Lovelace-Copy1", 55),
+        ),
+    ]
+
+
+def _sixteenth() -> list[Chosen]:
+    """Names that are read as words of the grader's, or as what it adds to names."""
+    bob = ("1003", VICTIM[1], "bob", "b@x")
+    return [
+        Chosen(
+            "is called as one of two others is shown",
+            ("1002", f"{VICTIM[1]} (1001)", "eve", "e@x"),
+            right=BLACKBOARD.format("Week 3_adal"),
+            wrong=BLACKBOARD.format("Week 3_eve"),
+            people=(bob,),
+        ),
+        Chosen(
+            "is called as who is shown with what the one called so would be shown with",
+            ("1002", f"{VICTIM[1]} (1001)", "eve", "e@x"),
+            right=BLACKBOARD.format("Week 3_adal"),
+            people=(bob, ("1004", f"{VICTIM[1]} (1001) (1002)", "cy", "c@x")),
+        ),
+        Chosen("has another one's name with two spaces", ("1002", "Ada  Lovelace", "eve", "e@x"), gets=None),
+        Chosen("has another one's name in small letters", ("1002", "ada lovelace", "eve", "e@x"), gets=None),
+        Chosen(
+            "has it without the space", ("1002", "AdaLovelace", "eve", "e@x"), wrong=MOODLE.format("AdaLovelace", 55)
+        ),
+        Chosen(
+            "has it turned, without a comma",
+            ("1002", "Lovelace Ada", "eve", "e@x"),
+            wrong=MOODLE.format("Lovelace Ada", 5),
+        ),
+        Chosen(
+            "has a name that becomes another one's where Canvas leaves spaces out",
+            ("1002", "Ada Love Lace", "eve", "e@x"),
+            right="lovelaceada_77_912_week.ipynb",
+            wrong="laceadalove_78_913_week.ipynb",
+            gets=None,
+        ),
+        Chosen(
+            "has a name that ends the quotation and says something",
+            ("1002", "Eve” and 3 more. All others have full points: “x", "eve", "e@x"),
+            wrong="eve",
+        ),
     ]
 
 

@@ -292,7 +292,7 @@ def files() -> Iterator[Case]:
         "a zip with a link in it, for a notebook",
         "unreadable",
         linked,
-        says="b.ipynb, which may hold what counts",
+        says="b.ipynb”, which may hold what counts",
     )
     yield packed(
         "zip-in-zip",

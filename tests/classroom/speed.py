@@ -40,6 +40,9 @@ NOTEBOOKS = (
     "outputs",
 )
 
+MOST_SECONDS, MOST_BUSY = 180, 200
+"""What two hundred submissions of chapter 12 may take on two idle processors: seconds, and those of processor time."""
+
 
 def by_hand(folder: Path) -> list[Case]:
     """Thirty submissions and more that students could have written, each with how it must be graded."""
@@ -84,6 +87,7 @@ def main() -> int:
     parser.add_argument("--students", type=int, default=200)
     parser.add_argument("--chapter", type=int, default=12)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--budget", action="store_true", help="fail beyond 180 s, or 200 s of processor time")
     parser.add_argument("--loops", type=int, default=8, help="so many students have an endless loop in one cell")
     args = parser.parse_args()
     keys, chance = available()[args.chapter], random.Random(0)
@@ -139,6 +143,7 @@ def main() -> int:
         f"{said}, {args.jobs} at once: {seconds:.0f} s, {busy:.0f} s of processor time; the machine's load is "
         f"{os.getloadavg()[0]:.1f}"
     )
+    assert not args.budget or (seconds <= MOST_SECONDS and busy <= MOST_BUSY), said
     print(f"memory of all processes: {first} MiB in the first half, {second} MiB in the second")
     return 0
 

@@ -342,7 +342,24 @@ def test_a_damaged_state_file_is_set_aside(
     aside = folder / f"grades.state.{word}-1.jsonl"
     assert aside.read_bytes() == damage
     assert f"is kept as {aside.name}. {why}" in capsys.readouterr().err
-    assert [json.loads(line).get("student") for line in state.read_text(encoding="utf-8").splitlines()] == [None, "ada"]
+    assert [json.loads(line).get("student") for line in state.read_text(encoding="utf-8").splitlines()] == [
+        None,
+        None,
+        "ada",
+    ]
+
+
+def test_a_resumed_run_keeps_the_draw_and_a_new_one_has_another(folder: Path) -> None:
+    def draw() -> int:
+        lines = (folder / "grades.state.jsonl").read_text(encoding="utf-8").splitlines()
+        return int(json.loads(next(line for line in lines if line.startswith('{"draw"')))["draw"])
+
+    assert main(["grade", str(folder)]) == 0
+    first = draw()
+    assert main(["grade", str(folder), "--resume"]) == 0
+    assert draw() == first >= 1000
+    assert main(["grade", str(folder)]) == 0
+    assert draw() != first
 
 
 def test_without_resume_the_earlier_state_is_kept_under_another_name(folder: Path) -> None:

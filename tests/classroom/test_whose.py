@@ -290,7 +290,7 @@ def test_files_of_different_chapters_are_one_submission(tmp_path: Path, people: 
     )
     sheet = next(sheet for name, sheet in sheets.items() if "ada" not in name)
     assert sheet.cells == {"4.2": "four = 4", "12.2": "twelve = 12"}
-    assert "lina_77_912_04-squeeze, lina_77_913_12-inplace" in sheet.asides[0].en
+    assert "“lina_77_912_04-squeeze”, “lina_77_913_12-inplace”" in sheet.asides[0].en
 
 
 def test_names_that_have_a_systems_form_by_chance_are_not_one_persons(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_what_is_no_notebook_is_its_owners_and_says_what_it_is(tmp_path: Path) -
     )
     assert sheets["1015"].cells == {"4.2": "x = 1"}
     assert [note.en for note in sheets["1015"].notes] == [
-        "1015.pdf was left out: it is a PDF, not a notebook (a file .ipynb)"
+        "“1015.pdf” was left out: it is a PDF, not a notebook (a file .ipynb)"
     ]
 
 
@@ -461,12 +461,12 @@ def test_an_archive_that_cannot_be_read_gets_one_sentence(tmp_path: Path, raw: b
     (sheet,) = handed_in(tmp_path, {"ada.zip": raw, "ada/04.ipynb": book(e4_2="x = 1")}).values()
     if re.search("no notebook in the zip|it is a (?:PDF|web page|picture)", sentence):  # it has no answers
         assert sheet.cells == {"4.2": "x = 1"}
-        assert any("ada.zip was left out" in note.en and sentence in note.en for note in sheet.notes)
+        assert any("“ada.zip” was left out" in note.en and sentence in note.en for note in sheet.notes)
         assert sheet.beside == ("ada.zip",)
     else:
         assert not sheet.cells
         assert sheet.problem is not None
-        assert sheet.problem.en.startswith("ada.zip, which may hold what counts: ")
+        assert sheet.problem.en.startswith("“ada.zip”, which may hold what counts: ")
         assert sentence in sheet.problem.en
 
 
@@ -485,8 +485,8 @@ def test_a_notebook_that_cannot_be_read_leaves_no_mark_beside_one_that_can(
         (sheet,) = handed_in(tmp_path, {form.format(name): raw for name, raw in files.items()}).values()
     assert not sheet.cells
     assert sheet.problem is not None
-    assert re.match(r"(?:ada\.zip/|1001_)?04\.ipynb, which may hold what counts: \w", sheet.problem.en)
-    assert "04.ipynb（其中可能有应计分的答案）" in sheet.problem.zh
+    assert re.match(r"“(?:ada\.zip/|1001_)?04\.ipynb”, which may hold what counts: \w", sheet.problem.en)
+    assert "04.ipynb”（其中可能有应计分的答案）" in sheet.problem.zh
 
 
 def test_a_broken_attempt_is_passed_over_only_where_a_newer_one_has_every_exercise(tmp_path: Path) -> None:
@@ -497,7 +497,7 @@ def test_a_broken_attempt_is_passed_over_only_where_a_newer_one_has_every_exerci
     (sheet,) = handed_in(tmp_path / "older", {"ada/04.ipynb": b"no", "ada/04 (1).ipynb": whole}).values()
     assert sheet.problem is None
     assert sheet.cells == {"4.2": "x = 1", "12.2": "y = 1"}
-    assert [note.en for note in sheet.notes] == ["04.ipynb was left out: it is not a notebook: it is no JSON"]
+    assert [note.en for note in sheet.notes] == ["“04.ipynb” was left out: it is not a notebook: it is no JSON"]
     (sheet,) = handed_in(tmp_path / "half", {"ada/04.ipynb": b"no", "ada/04 (1).ipynb": book(e4_2="x = 1")}).values()
     assert sheet.problem is not None
 
@@ -521,7 +521,7 @@ def test_a_link_in_a_folder_is_not_followed_and_leaves_no_mark(tmp_path: Path) -
     (sheet,) = handed_in(tmp_path / "in", {"ada/04.ipynb": book(e4_2="x = 1")}).values()
     assert not sheet.cells
     assert sheet.problem is not None
-    assert sheet.problem.en == "12.ipynb, which may hold what counts: it is a link, and links are not followed"
+    assert sheet.problem.en == "“12.ipynb”, which may hold what counts: it is a link, and links are not followed"
 
 
 def test_a_readme_among_the_submissions_is_named(tmp_path: Path) -> None:
@@ -540,7 +540,7 @@ def test_what_is_beside_a_notebook_and_was_not_read_is_said(tmp_path: Path) -> N
     ):
         assert sheet.cells == {"4.2": "x = 1"}
         assert sheet.beside == (f"{name}02.pdf",)
-        assert [note.en for note in sheet.notes] == [f"{name}02.pdf is no notebook and was not read"]
+        assert [note.en for note in sheet.notes] == [f"“{name}02.pdf” is no notebook and was not read"]
 
 
 @pytest.mark.parametrize("inside", ["./04.ipynb", "../../04.ipynb", "a/../04.ipynb"])
@@ -737,7 +737,7 @@ def test_who_is_without_a_mark_since_one_of_the_files_is_broken_is_named(
     lines = capsys.readouterr().out.splitlines()
     name = "Zoë Müller"
     assert (
-        f"Could not be read: 1 (“{name}”): 04.ipynb, which may hold what counts: it is not a notebook: it is no JSON."
+        f"Could not be read: 1 (“{name}”): “04.ipynb”, which may hold what counts: it is not a notebook: it is no JSON."
         in lines
     )
     assert any(line.startswith("Without a mark, ") and f"“{name}”" in line for line in lines)

@@ -471,7 +471,8 @@ finally:
         setup="import copy, io\n",
         inputs="""\
 made = []
-rate, size, factor = torch.rand(()).item() / 10 + 0.02, int(torch.randint(2, 5, ())), torch.rand(()).item() / 2 + 0.1
+rate, size = torch.rand(()).item() / 10 + 0.02, 3 + 2 * int(torch.randint(2, ()))
+factor = torch.rand(()).item() / 2 + 0.1
 
 
 def make():
@@ -495,7 +496,7 @@ def average(model, optimizer):
 
 points = torch.randn(6, 3)
 model, optimizer, scheduler = make()
-steps(model, optimizer, scheduler, int(torch.randint(2, 7, ())))
+steps(model, optimizer, scheduler, size * int(torch.randint(1, 3, ())) - 1)
 weight, mean = model.weight.detach().clone(), average(model, optimizer)
 """,
         drive="""\

@@ -1,0 +1,147 @@
+"""The names of attributes that an answer may need: what torch, NumPy and Python document for programs like those of the
+course.
+
+A list of what is forbidden is never complete: libraries have some hundred thousand names, and one of them hands out
+another module, a frame, or all memory. So it is a list of what is there for use, made from the libraries as they are
+installed: public names of the classes and modules below. Every other attribute that a cell reads and has not made
+itself is named to the teacher (:mod:`pitfall_lab.classroom.unneeded`, which names some of these, too).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import types
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(names.split())
+
+
+_PUBLIC = _split(
+    "torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.nn.utils.rnn torch.optim torch.optim.lr_scheduler "
+    "torch.linalg torch.fft torch.special torch.func torch.autograd torch.autograd.functional torch.autograd.graph "
+    "torch.autograd.forward_ad torch.utils.data torch.utils.checkpoint torch.amp torch.testing torch.distributions "
+    "torch.random torch.functional math cmath random itertools functools operator collections copy typing dataclasses "
+    "contextlib statistics string time warnings decimal fractions abc enum re textwrap io numpy.random numpy.linalg "
+    "numpy.fft numpy.testing __future__"
+)
+"""Modules that say what is theirs, or of which all that they define is for use."""
+_BEHIND = {"torch.nn": "torch.nn.", "torch.optim": "torch.optim."}
+"""Where the classes of a module are defined that has them from elsewhere."""
+_KINDS: tuple[type, ...] = (
+    *(int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice, bool, property),
+    *(BaseException, OSError, StopIteration, ImportError, SyntaxError, KeyError, UnicodeError),
+    *(np.ndarray, np.generic, np.float64, np.dtype, np.random.Generator, np.random.RandomState, np.finfo, np.iinfo),
+)
+_OF_TORCH = _split(
+    "Tensor Generator dtype device layout memory_format finfo iinfo Size Stream no_grad enable_grad set_grad_enabled "
+    "inference_mode autocast is_grad_enabled manual_seed seed initial_seed get_rng_state set_rng_state is_tensor "
+    "is_floating_point set_default_dtype set_default_device get_default_device typename set_printoptions compile vmap "
+    "use_deterministic_algorithms are_deterministic_algorithms_enabled get_default_dtype sym_int inf nan pi e newaxis "
+    "FloatTensor LongTensor DoubleTensor IntTensor BoolTensor ByteTensor nn optim linalg fft special func autograd amp "
+    "utils data cuda backends mps cudnn mkldnn distributions testing random version compiler checkpoint accelerator"
+)
+_SPOKEN = _split(
+    "weight bias in_proj_weight out_proj weight_ih_l0 weight_hh_l0 bias_ih_l0 bias_hh_l0 running_mean running_var "
+    "num_batches_tracked param_groups state defaults last_epoch base_lrs grad_fn next_functions saved_tensors "
+    "needs_input_grad save_for_backward mark_dirty mark_non_differentiable set_materialize_grads ctx forward backward "
+    "setup_context jvp vjp apply variable in_features out_features in_channels out_channels kernel_size stride padding "
+    "dilation groups num_embeddings embedding_dim padding_idx num_features eps momentum affine normalized_shape p "
+    "inplace training batch_first hidden_size input_size num_layers num_heads embed_dim head_dim dropout sampler "
+    "deterministic benchmark enabled allow_tf32 is_available device_count synchronize empty_cache memory_allocated "
+    "max_memory_allocated current_device matmul is_built utils rnn init functional parallel lr_scheduler "
+    "value name message category lineno filename args kwargs return_value typing sqrt pi e inf nan tau newaxis linalg "
+    "fft random testing float16 float32 float64 int8 int16 int32 int64 uint8 bool_ str_ complex64 complex128 integer "
+    "floating number ndarray c_ r_ s_ dtype cache_info cache_clear cache_parameters __wrapped__ func keywords "
+    "plot show figure subplots title xlabel ylabel legend grid imshow scatter hist bar axhline axvline semilogy loglog "
+    "subplot savefig tight_layout set_title set_xlabel set_ylabel set_xlim set_ylim close axes xlim ylim yscale xscale "
+    "set_yscale set_xscale colorbar errorbar fill_between text annotate suptitle tqdm trange update set_description "
+    "graph swap_tensors set_postfix write pprint pformat nested gradcheck gradgradcheck hessian jacobian hvp vhp"
+)
+"""Attributes of objects that no class lists, and what is used of matplotlib and tqdm."""
+LEFT_OUT = frozenset(
+    _split(
+        "load loads load_state_dict_from_url from_file from_dlpack to_dlpack from_buffer frombuffer fromfile fromregex "
+        "loadtxt genfromtxt savetxt savez savez_compressed memmap dump dumps set_ untyped_storage storage "
+        "_typed_storage share_memory_ set_extra_state get_extra_state setfield getfield import_ir_module fork wait "
+        "showwarning "
+        "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor ctc_loss "
+        "segment_reduce sparse_compressed_tensor nested_tensor_from_jagged add_module register_module "
+        "formatwarning register get_file_path parse_schema tb_frame __wrapped__ set_module"
+    )
+)
+"""Public names among them that no answer needs: what reads and writes files, shares memory, takes any state, or uses
+places in memory without a look whether they are a tensor's (of a sparse one, whose places nobody has checked).
+"""
+
+
+@cache
+def words() -> frozenset[str]:
+    """All of them: some three thousand."""
+    return frozenset(_all()) - LEFT_OUT
+
+
+def _all() -> Iterator[str]:
+    """The names, one after the other, some more than once."""
+    yield from (*_OF_TORCH, *_SPOKEN)
+    for kind in _KINDS:
+        yield from _of_class(kind)
+    torch = importlib.import_module("torch")
+    yield from _of_class(torch.Tensor)
+    for name in _OF_TORCH:
+        yield from _of_class(getattr(torch, name, None))
+    yield from (name for name, value in vars(torch).items() if _is_call(value) and not name.startswith("_"))
+    for kind in vars(torch.return_types).values():
+        yield from _of_class(kind)
+    yield from (name for name, value in vars(np).items() if _is_numpys(value) and not name.startswith("_"))
+    for name in _PUBLIC:
+        module = importlib.import_module(name)
+        for inner in _of_module(module):
+            yield inner
+            yield from _of_class(getattr(module, inner, None))
+
+
+def _of_module(module: types.ModuleType) -> Iterator[str]:
+    if listed := getattr(module, "__all__", None):
+        yield from (name for name in listed if not name.startswith("_"))
+        if module.__name__ not in _BEHIND:
+            return
+    begin = _BEHIND.get(module.__name__, module.__name__)
+    for name, value in vars(module).items():
+        of = str(getattr(value, "__module__", None) or begin)
+        theirs = of.startswith((begin, "torch._C")) and not isinstance(value, types.ModuleType)
+        if not name.startswith("_") and theirs:
+            yield name
+
+
+def _of_class(kind: object) -> Iterable[str]:
+    """Its public attributes, those that it declares, and the parameters it is made of, which many keep; nothing of what
+    is no class.
+    """
+    if not isinstance(kind, type):
+        return ()
+    names = {*dir(kind)}
+    for each in kind.__mro__:
+        declared = vars(each).get("__annotations__", {})
+        names |= {*declared} if isinstance(declared, dict) else set()
+    with contextlib.suppress(ValueError, TypeError):
+        names |= {*inspect.signature(kind.__init__).parameters}  # type: ignore[misc]
+    return {name for name in names if not name.startswith("_")}
+
+
+def _is_call(value: Any) -> bool:
+    """Whether it is a function of torch's that is no Python, or a type of numbers."""
+    return isinstance(value, types.BuiltinFunctionType) or type(value).__name__ in ("dtype", "layout", "memory_format")
+
+
+def _is_numpys(value: Any) -> bool:
+    return isinstance(value, (np.ufunc, types.BuiltinFunctionType)) or (
+        callable(value) and str(getattr(value, "__module__", "")).startswith("numpy")
+    )
