@@ -20,6 +20,7 @@ from pitfall_lab.verify import trace_program
 from pitfall_lab.widgets import Explorer
 from tests.frontend.sample import TEXT, sample
 from tests.frontend.stage import THEMES, Stage, state_of
+from tests.views.test_pictures import TWICE
 
 TRACE = sample()
 LAST = len(TRACE.events) - 1
@@ -860,7 +861,7 @@ def test_the_call_stack_and_the_round_of_the_loop_stand_over_the_code(stage: Sta
     root = stage.show(state_of(trace, step=second))
     crumbs = root.locator(".pl-crumbs")
     assert crumbs.locator("span:not(.pl-turn)").all_inner_texts()[-2:] == ["Outer.forward", "Inner.forward"]
-    assert crumbs.locator(".pl-turn").inner_text() == "time 2 of 3 here"
+    assert crumbs.locator(".pl-turn").inner_text() == "run 2 of 3 of this line"
     assert "(2,) [0.462, 0.762]" in " ".join(root.locator("[data-line='4'] .pl-hint-value span").all_inner_texts())
 
 
@@ -895,6 +896,59 @@ def test_what_a_line_made_is_called_now_where_another_line_has_written_into_it(s
         root = stage.show(state_of(trace, step=step))
         assert " ".join(root.locator("[data-line='3'] .pl-hint-value span").all_inner_texts()) == said
     assert " ".join(root.locator("[data-line='4'] .pl-hint-value span").all_inner_texts()) == "(2,) [6.22, 2.69]"
+
+
+MANY = """import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3) for _ in range(4)])
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x)) * 2
+        return x
+net = Net()
+y = net(torch.ones(2, 3))
+"""
+
+
+def test_what_a_step_takes_and_makes_is_never_all_grey_and_never_alike(stage: Stage):
+    trace = trace_program(MANY)
+    calls = [event for event in trace.events if event.operands and event.results and event.kind == "call"]
+    last = [event for event in calls if event.span and event.span.line == 8][-3:]
+    assert len({storage for event in trace.events for storage in event.writes}) > 6, "more memories than hues"
+    for event in last:
+        root = stage.show(state_of(trace, step=event.step))
+        hues = root.locator("[data-part=step] .pl-memory").evaluate_all(
+            "all => all.map((one) => one.getAttribute('style').split(':')[1])"
+        )
+        assert len(hues) >= 2
+        assert "#8A8A8A" not in hues, event.op
+        assert len({*hues}) == len(hues), "two memories, two hues"
+        said = root.locator(".pl-sentence .pl-label").evaluate_all(
+            "all => all.map((one) => (one.getAttribute('style') ?? ':').split(':')[1])"
+        )
+        assert hues[-1] in said, "the sentence has the colours of the picture"
+
+
+def test_numbers_of_a_sum_have_bars_of_one_scale(stage: Stage):
+    trace = trace_program(TWICE)
+    root = stage.show(state_of(trace, rules.find(trace)))
+    bars = root.locator(".pl-sum .pl-bar").evaluate_all(
+        "all => all.map((one) => [Number(one.textContent), parseFloat(one.firstElementChild.style.inlineSize)])"
+    )
+    most = max(abs(number) for number, _ in bars)
+    assert len({number for number, _ in bars}) > 2
+    assert all(width == pytest.approx(100 * abs(number) / most, abs=0.5) for number, width in bars)
+
+
+@pytest.mark.parametrize(("language", "open_"), [("en", "("), ("zh", "（")])
+def test_each_shortcut_stands_in_the_title_of_its_button(stage: Stage, language: str, open_: str):
+    root = opened(stage, language=language)
+    keys = {"Home": "Home", "ArrowLeft": "←", "ArrowRight": "→", "End": "End", "[": "[", "]": "]", "e": "E", "t": "T"}
+    for key, shown in keys.items():
+        title = root.locator(f"[data-key='{key}']").get_attribute("title")
+        assert f"{open_}{shown}" in title, title
 
 
 def test_a_line_that_makes_a_module_has_no_tensor_beside_it(stage: Stage):

@@ -470,9 +470,29 @@ def test_what_is_about_no_finding_s_memory_has_no_button_for_all(stage, batch):
     state = state_of(batch, rules.find(batch), step=5)
     scene = json.loads(state["_scene"])
     scene["stories"][0]["graph"] = None
+    whole = scene["stories"][0]["slice"]
+    whole["storages"] = [store["id"] for store in scene["storage"]["storages"]]
+    whole["counters"] = [track["counter"] for track in scene["versions"]["tracks"]]
+    whole["steps"] = scene["versions"]["columns"]
     root = stage.show({**state, "_scene": json.dumps(scene)})
-    opened(root, "graph")
-    assert root.locator("[data-key=all]").count() == 0, "it would do nothing"
+    for tab in ("graph", "storage", "memory", "versions"):
+        opened(root, tab)
+        assert root.locator("[data-key=all]").count() == 0, f"in {tab} it would do nothing"
+
+
+def test_storage_opens_on_what_the_finding_is_about_and_all_shows_the_rest(stage, batch):
+    root = stage.show(state_of(batch, rules.find(batch), step=5))
+    panel = opened(root, "storage")
+    own = panel.locator(".v-title").all_inner_texts()
+    assert own == [
+        "pred · 64 × float32 (4 B each) · 256 B", "y · 64 × float32 (4 B each) · 256 B",
+        "pred - y · 4096 × float32 (4 B each) · 16 KiB", "(pred - y) ** 2 · 4096 × float32 (4 B each) · 16 KiB",
+    ]  # fmt: skip
+    root.locator("[data-key=all]").click()
+    more = panel.get_by_role("button", name="more storages")
+    if more.count():
+        more.click()
+    assert {*panel.locator(".v-title").all_inner_texts()} > {*own}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -525,6 +545,35 @@ def test_a_long_program_has_few_rows_in_the_document_and_shows_the_current_one(s
     assert "f389(x)" in root.locator(".v-rung.v-here").text_content()
     last = opened(root, "storage").locator(".v-block").last
     assert "f389(x)" in last.inner_text(), "the step's own storage is drawn although it is not among the main ones"
+
+
+def test_the_first_screen_of_a_program_of_thousands_of_steps_is_that_of_a_short_one(stage):
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    trace = build.chain(2500)
+    assert len(trace.events) > 2500
+    root = at(stage, trace, len(trace.events) - 1)
+    for part in (".pl-message", "[data-part=step]", ".pl-code", "[data-tab=graph]", "input[type=range]"):
+        box = root.locator(part).first.bounding_box()
+        assert box["y"] + box["height"] <= 800, part
+    assert "f2499(x)" in root.locator(".pl-line.pl-now-row").inner_text()
+    step(stage, root, "Home")
+    step(stage, root)
+    assert root.locator(".pl-count").inner_text() == f"1 / {len(trace.events)}"
+    opened(root, "graph")
+    assert root.locator(".v-rung").count() <= 60
+    assert root.evaluate("one => one.querySelectorAll('*').length") < 30_000
+
+
+def test_the_overview_stands_beside_the_graph_and_covers_none_of_it(stage):
+    stage.page.set_viewport_size({"width": 1280, "height": 900})
+    panel = opened(at(stage, build.chain(20, wide=True), 5), "graph")
+    panel.get_by_role("button", name="full size").click()
+    box, overview = panel.locator(".plv").bounding_box(), panel.locator(".v-map").bounding_box()
+    assert overview["x"] >= box["x"] + box["width"]
+    panel.get_by_role("button", name="the whole graph").click()
+    assert panel.locator(".v-map").is_hidden()
+    room = panel.locator(".plv").bounding_box()["width"]
+    assert room >= overview["x"] + overview["width"] - box["x"], "its room goes to the graph"
 
 
 @pytest.mark.parametrize("name", build.PROGRAMS)
@@ -782,6 +831,17 @@ def test_lines_of_a_diagnosis_that_are_far_apart_are_seen_together(stage):
     fold.click()
     assert hidden.is_visible()
     assert root.locator(".pl-fold").count() == 0
+
+
+def test_the_line_that_a_repair_changes_is_in_sight_where_there_is_room(stage):
+    for name, line in (("vae", 19), ("lstm", 49)):
+        root = shown(stage, recorded(name, fixes=False), 1280, 800, "light")
+        assert root.locator(".pl-fix .pl-places > *").first.inner_text() == f"line {line}"
+        stage.page.wait_for_timeout(150)
+        box = root.locator(".pl-code").bounding_box()
+        row = root.locator(f'.pl-line[data-line="{line}"]').bounding_box()
+        assert row, name
+        assert box["y"] <= row["y"] <= row["y"] + row["height"] <= box["y"] + box["height"] + 1, name
 
 
 def test_callers_are_folded_before_a_line_of_the_diagnosis_leaves_the_view(stage):

@@ -8,6 +8,7 @@
 
 import type { Span, TraceEvent } from "./contract";
 import { h } from "./dom";
+import { offered } from "./fixes";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import { brief, known, shape } from "./numbers";
@@ -227,8 +228,8 @@ export class CodeView {
     const turn =
       event && turns.length > 1
         ? this.#model.t(
-            `time ${turns.indexOf(event.step) + 1} of ${turns.length}${this.#model.isPartial ? " recorded" : ""} here`,
-            `在此第 ${turns.indexOf(event.step) + 1} 次，共${this.#model.isPartial ? "记录" : ""} ${turns.length} 次`,
+            `run ${turns.indexOf(event.step) + 1} of ${turns.length} ${this.#model.isPartial ? "recorded " : ""}of this line`,
+            `这一行第 ${turns.indexOf(event.step) + 1} 次执行，共${this.#model.isPartial ? "记录" : ""} ${turns.length} 次`,
           )
         : "";
     this.#crumbs.replaceChildren(...crumbs, turn && h("span", { class: "pl-turn" }, turn));
@@ -478,7 +479,10 @@ export class CodeView {
       const own = this.#seen(row);
       let [from, to] = [top, top + own.offsetHeight];
       const noted = this.#lines.map((line) => line.row).filter((one) => one.querySelector(".pl-note"));
-      for (const one of noted.sort((a, b) => Math.abs(a.offsetTop - row.offsetTop) - Math.abs(b.offsetTop - row.offsetTop))) {
+      const edited = this.#edited().flatMap((at) => (this.#lines[at]?.row.offsetHeight ? (this.#lines[at]?.row ?? []) : []));
+      const far = ({ offsetTop }: HTMLElement): number => Math.abs(offsetTop - row.offsetTop);
+      const nearest = (a: HTMLElement, b: HTMLElement): number => far(a) - far(b);
+      for (const one of [...noted.sort(nearest), ...edited.sort(nearest)]) {
         const [first, last] = [
           Math.min(from, one.offsetTop - box.offsetTop),
           Math.max(to, one.offsetTop - box.offsetTop + one.offsetHeight),
@@ -500,10 +504,12 @@ export class CodeView {
 
   /**
    * Where the lines of the diagnosis do not fit into the view together, those between them fold into one row, but for the neighbours of
-   * each and the head of its function where there is room for them. A fold stays closed while the reader steps through its lines: it shows the current one.
+   * each, the head of its function and the lines that the repairs change where there is room for them. A fold stays closed while the reader
+   * steps through its lines: it shows the current one.
    */
   #fold(now: HTMLElement): void {
     const box = this.#box;
+    const edited = this.#edited();
     const kept = this.#lines.flatMap(({ row }, at) => (row === now || row.querySelector(".pl-note") ? [at] : []));
     const [first, last] = [this.#lines[kept[0] ?? 0]?.row, this.#lines[kept.at(-1) ?? 0]?.row];
     if (kept.length < 2 || !first || !last || last.offsetTop + last.offsetHeight - first.offsetTop <= box.clientHeight) return;
@@ -516,7 +522,11 @@ export class CodeView {
     // Callers are the small print of a failure: they go before one of its own lines does.
     const firm = kept.filter((at) => this.#lines[at]?.row === now || this.#lines[at]?.row.querySelector(".pl-note:not(.pl-n-other)"));
     const least = firm.length > 1 ? firm : kept;
-    const choices = [[...kept.flatMap((at) => [at - 1, at, at + 1]), ...heads], [...kept, ...heads], kept, least];
+    const choices = [
+      [...kept.flatMap((at) => [at - 1, at, at + 1]), ...heads, ...edited],
+      [...kept, ...heads, ...edited],
+    ];
+    choices.push([...kept, ...edited], kept, least);
     const shown = choices.map((lines) => new Set(lines.filter((at) => at >= (kept[0] ?? 0) && at <= (kept.at(-1) ?? 0))));
     const near = shown.find((lines) => height([...lines]) + FOLD * kept.length <= box.clientHeight) ?? new Set(least);
     let from = (kept[0] ?? 0) + 1;
@@ -525,6 +535,13 @@ export class CodeView {
       if (at - from > 1) this.#close(from, at - 1);
       from = at + 1;
     }
+  }
+
+  /** Where the lines are that the offered repairs change. */
+  #edited(): number[] {
+    const { story } = this.#model;
+    if (!story || this.#source) return [];
+    return offered(story).flatMap(({ edits }) => edits.map(({ line }) => line - 1));
   }
 
   #close(from: number, to: number): void {

@@ -174,7 +174,7 @@ export function memoryBox(
       ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`))
       : null;
   const written = one.changed && before ? writtenOver(one, before, model) : null;
-  return h("span", { class: "pl-memory", style: `--v-hue:${model.hue(one.storage)}` }, head, cells ?? many, written);
+  return h("span", { class: "pl-memory", style: `--v-hue:${model.hueNow(one.storage)}` }, head, cells ?? many, written);
 }
 
 /** The size of a memory that tensors of different shapes read. */
