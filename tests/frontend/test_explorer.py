@@ -955,11 +955,12 @@ def test_a_line_that_makes_a_module_has_no_tensor_beside_it(stage: Stage):
     lines = [
         "import torch", "from torch import nn", "layer = nn.Linear(3, 2)",
         "body = nn.Sequential(nn.BatchNorm1d(2), nn.LSTM(2, 4))",
-        "out = nn.Linear(3, 5)(torch.ones(4, 3))", "w = nn.init.ones_(torch.empty(2))", "y = layer(torch.ones(3))",
+        "kept = layer.state_dict()", "out = nn.Linear(3, 5)(torch.ones(4, 3))", "w = nn.init.ones_(torch.empty(2))",
+        "y = layer(torch.ones(3))",
     ]  # fmt: skip
     root = stage.show(state_of(trace_program("\n".join(lines) + "\n"), step=10**6))
-    said = [root.locator(f"[data-line='{n}'] .pl-hint-value").inner_text() for n in (3, 4, 5, 6, 7)]
-    assert [text.split(")")[0] for text in said] == ["", "", "(4, 5", "(2,", "(2,"]
+    said = [root.locator(f"[data-line='{n}'] .pl-hint-value").inner_text() for n in (3, 4, 5, 6, 7, 8)]
+    assert [text.split(")")[0] for text in said] == ["", "", "", "(4, 5", "(2,", "(2,"]
 
 
 def test_an_edge_of_a_later_backward_carries_what_that_one_sent(stage: Stage):

@@ -261,6 +261,16 @@ def test_positions_have_the_name_and_the_shape_of_the_line():
     assert "places" not in shown
 
 
+def test_a_name_has_the_shape_of_its_tensor_and_not_that_of_what_it_is_a_view_of():
+    text = (
+        "import torch\nrows = torch.nn.Conv2d(1, 2, 2)(torch.ones(1, 1, 3, 3)).flatten(2)\n"
+        "keep = torch.tensor([[True, False]])\nrows[keep].zero_()\nprint(rows)\n"
+    )
+    drawn = story(text, "PL707")["picture"]
+    shapes = {m["names"][0]: m["shape"] for moment in drawn["moments"] for m in moment["memory"]}
+    assert shapes["rows"] == [1, 2, 4]
+
+
 def test_names_on_one_memory_stand_before_and_after_the_write():
     moments = story(KEPT, "PL703")["picture"]["moments"]
     before, after = (

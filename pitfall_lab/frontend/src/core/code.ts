@@ -91,9 +91,11 @@ function shapesText(all: readonly (readonly number[])[]): string {
   return runs.length < 2 ? first : runs.length === 2 && second.length <= SHAPES ? second : `${first}, …`;
 }
 
-/** Whether the event happened inside of a call whose own value the line throws away: `optimizer.step()` makes nothing that is here. */
+/** Whether the event happened inside of a call that makes no tensor of it: the line throws its value away, as `optimizer.step()`, or it is a
+ * dictionary of tensors, as `model.state_dict()`. */
 function discarded(event: TraceEvent, line: string): boolean {
   const { span, op } = event;
+  if (span && /\bstate_dict\([^()]*\)$/.test(line.slice(...span.utf16))) return true;
   if (!span || span.end_line !== span.line || line.trim() !== line.slice(...span.utf16)) return false;
   const plain = (name: string): string => name.replace(/^_+|_+$/g, "").toLowerCase();
   const called = /^[\w.[\]]*?(\w+)\(/.exec(line.trim())?.[1];

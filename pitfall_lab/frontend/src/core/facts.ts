@@ -1,6 +1,6 @@
 /** The facts about whatever is in focus, each with who holds it and the torch expression that shows it. */
 
-import { measure, swatch } from "../views/draw";
+import { bytes, swatch } from "../views/draw";
 import type { By, State } from "./contract";
 import { h } from "./dom";
 import { dot } from "./marks";
@@ -93,7 +93,12 @@ function storageFacts(label: string, state: State, model: ExplorerModel): Fact[]
   const names = living.map(([id]) => id).join(", ");
   const at = `storages.${label}`;
   return [
-    [model.t("storage", "存储"), `${model.called(label)} · ${measure(one, model)}`, `${at}.size`, `${first}.untyped_storage()`],
+    [
+      model.t("storage", "存储"),
+      `${model.called(label)} · ${one.size} × ${one.dtype} · ${bytes(one.nbytes)}`,
+      `${at}.size`,
+      `${first}.untyped_storage()`,
+    ],
     [
       model.t("cells", "单元"),
       one.cells ? cellsText(one.cells) : model.t("not recorded", "未记录"),
