@@ -483,6 +483,7 @@ def test_what_is_about_no_finding_s_memory_has_no_button_for_all(stage, batch):
 def test_storage_opens_on_what_the_finding_is_about_and_all_shows_the_rest(stage, batch):
     root = stage.show(state_of(batch, rules.find(batch), step=5))
     panel = opened(root, "storage")
+    assert "left out here" not in panel.inner_text(), "that is said of all memory"
     own = panel.locator(".v-title").all_inner_texts()
     assert own == [
         "pred · 64 × float32 (4 B each) · 256 B", "y · 64 × float32 (4 B each) · 256 B",
@@ -831,6 +832,18 @@ def test_lines_of_a_diagnosis_that_are_far_apart_are_seen_together(stage):
     fold.click()
     assert hidden.is_visible()
     assert root.locator(".pl-fold").count() == 0
+
+
+@pytest.mark.parametrize(("name", "width", "height"), [("vae", 1920, 1080), ("gan", 1920, 1080), ("vae", 1280, 800)])
+def test_the_code_begins_with_a_whole_line(stage, name, width, height):
+    root = shown(stage, recorded(name, fixes=False), width, height, "light")
+    stage.page.wait_for_timeout(200)
+    cut = root.locator(".pl-code").evaluate("""(code) => {
+      const top = code.getBoundingClientRect().top;
+      const rows = [...code.querySelectorAll('.pl-line, .pl-fold')].map((one) => one.getBoundingClientRect());
+      return rows.filter((one) => one.height && one.top < top - 2 && one.bottom > top + 2).length;
+    }""")
+    assert cut == 0
 
 
 def test_the_line_that_a_repair_changes_is_in_sight_where_there_is_room(stage):

@@ -144,9 +144,9 @@ export class CodeView {
   #pinned = "";
   #revealed = false;
   #opened = false;
-  /** The step and the height of the view when it opened; at another height it is opened anew until the reader has done anything. */
+  /** The step and the size of the view when it opened; in another size it is opened anew until the reader has done anything. */
   readonly #begun: number;
-  #height = 0;
+  #size = "";
   readonly #resized = new ResizeObserver(() => this.#resize());
   #turns: Map<string, number[]> | null = null;
   readonly #crumbs = h("div", { class: "pl-crumbs" });
@@ -173,13 +173,17 @@ export class CodeView {
     this.#resized.observe(this.#box);
   }
 
-  /** The page gives the view its height only after it was drawn, and once more when the fixes come in. */
+  /** The page gives the view its size only after it was drawn, and once more when the fixes come in. */
   #resize(): void {
     if (this.#model.step !== this.#begun) return this.#resized.disconnect();
-    if (!this.#box.clientHeight || this.#box.clientHeight === this.#height) return;
+    if (!this.#box.clientHeight || this.#measured === this.#size) return;
     for (const fold of this.#folds) this.#unfold(fold);
     this.#revealed = this.#opened = false;
     this.update();
+  }
+
+  get #measured(): string {
+    return `${this.#box.clientWidth} × ${this.#box.clientHeight}`;
   }
 
   destroy(): void {
@@ -472,7 +476,7 @@ export class CodeView {
     if (!this.#revealed) {
       if (!box.clientHeight) return;
       this.#revealed = true;
-      this.#height = box.clientHeight;
+      this.#size = this.#measured;
       this.#fold(row);
     }
     const top = this.#seen(row).offsetTop - box.offsetTop;
@@ -496,7 +500,7 @@ export class CodeView {
       const tops = open.map((line) => line.row.offsetTop - box.offsetTop);
       // A whole line at the top; the diagnosis stays in sight.
       const most = Math.min(from, box.scrollHeight - box.clientHeight);
-      const begin = tops.find((one) => one >= middle && one <= most) ?? tops.findLast((one) => one <= middle) ?? 0;
+      const begin = tops.find((one) => one >= middle && one <= most) ?? tops.findLast((one) => one <= Math.min(middle, most)) ?? 0;
       return box.scrollTo({ top: begin, behavior: "instant" });
     }
     const bottom = top + this.#seen(row).offsetHeight;

@@ -56,7 +56,7 @@ export const storage: View = {
         guest.append(block.element);
       }
     };
-    leftOut(box, scene.left_out, model);
+    if (!wanted.length) leftOut(box, scene.left_out, model);
     const toy = h("div", {});
     const play = (): void => (start.remove(), playStrides(toy, smallView(first, model.step), model));
     const start = h("button", { class: "v-link", click: play }, model.t("play with strides", "试试别的步长"));
