@@ -111,3 +111,22 @@ def test_the_extension_names_what_it_loads():
         (PACKAGE / "labextension" / "schemas" / "pitfall-lab" / "plugin.json").read_text(encoding="utf-8")
     )
     assert schema["jupyter.lab.toolbars"]["Notebook"][0]["command"] == "pitfall-lab:explain-cell"
+
+
+UNPACKED = """async (code) => {
+  let times = 0;
+  const Real = globalThis.DecompressionStream;
+  globalThis.DecompressionStream = class extends Real { constructor(kind) { super(kind); times += 1; } };
+  const modules = [];
+  for (let widget = 0; widget < 3; widget += 1) {
+    modules.push(await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" }))));
+  }
+  globalThis.DecompressionStream = Real;
+  return [times, new Set(modules.map((one) => one.default.render)).size, modules.length];
+}"""
+
+
+def test_all_widgets_of_a_page_share_the_module_that_the_first_one_unpacks(stage):
+    stage.page.goto("about:blank")
+    code = (PACKAGE / "static" / "explorer.js").read_text(encoding="utf-8")
+    assert stage.page.evaluate(UNPACKED, code) == [1, 1, 3]

@@ -513,6 +513,26 @@ def test_the_node_that_keeps_a_tensor_is_drawn_from_where_it_saves_to_where_it_n
     assert [one.split()[-1] for one in versions.evaluate_all("all => all.map((one) => one.className)")][1] == "pl-off"
 
 
+def test_a_forward_before_the_cell_is_drawn_with_what_it_saved_and_what_to_do(stage: Stage):
+    names: dict[str, object] = {"__name__": "__main__"}
+    exec(
+        "import torch\nx = torch.ones(3)\nw = torch.ones(3, 3, requires_grad=True)\nloss = ((x @ w) ** 2).mean()", names
+    )
+    trace = trace_program("x.add_(1)\nloss.backward()", "In [5]", names)
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    root = stage.show(state_of(trace, rules.find(trace)))
+    cards = root.locator("[data-part=picture] li")
+    assert cards.locator(".pl-role b").all_inner_texts() == ["saved", "changed", "raised"]
+    assert cards.first.locator(".pl-place").inner_text() == "before this cell"
+    bars = [" ".join(text.split()) for text in root.locator(".pl-keep").all_inner_texts()]
+    assert bars[0] == "MmBackward0 keeps it for backward, at version 0"
+    assert "needs version 0, finds version 1" in bars[2]
+    helps = root.locator(".pl-fix, .pl-advice").first
+    assert "x" in helps.inner_text()
+    box = helps.bounding_box()
+    assert box["y"] + box["height"] <= 800
+
+
 def test_dragging_over_the_strip_of_time_steps(stage: Stage):
     root = opened(stage, step=0)
     strip = root.locator("input[type=range]")
