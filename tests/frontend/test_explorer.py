@@ -402,6 +402,25 @@ def test_code_wraps_by_its_syntax_and_never_inside_a_name(stage: Stage, long_nam
     assert root.locator(".pl-text, .pl-said").evaluate_all(clipped) == []
 
 
+def test_a_short_dotted_name_stays_whole_and_a_long_one_is_broken_at_its_dots(stage: Stage):
+    lines = [
+        "import torch", "class Net:", "    pass", "self = Net()", "self.rate = torch.nn.Linear(2, 2)",
+        "self.variance = torch.nn.functional.binary_cross_entropy_with_logits", "x = torch.rand(2, 2)",
+        "y = torch.stack([self.rate(x), self.variance(x, x), x.sum().exp()[None]][:1]).mean().exp().log()",
+    ]  # fmt: skip
+    trace = trace_program("\n".join(lines) + "\n")
+    root = stage.show(state_of(trace, step=len(trace.events) - 1))
+    breaks = """one => [...one.querySelectorAll('wbr')].map((wbr) => {
+      const [before, after] = [document.createRange(), document.createRange()];
+      before.setStart(one, 0), before.setEndBefore(wbr), after.setStartAfter(wbr), after.setEnd(one, one.childNodes.length);
+      return before.toString().slice(-4) + '|' + after.toString().slice(0, 4);
+    })"""
+    found = root.locator("[data-line='8'] .pl-text").evaluate(breaks)
+    assert not [one for one in found if one.endswith(("|.rat", "|.var", "|.sta"))], found
+    assert [one for one in found if one.endswith("|.exp")], "behind a call there is a place"
+    assert "onal|.bin" in root.locator("[data-line='6'] .pl-text").evaluate(breaks)
+
+
 def test_code_gets_the_width_that_a_narrow_edit_leaves(stage: Stage, long_names: dict[str, object]):
     stage.page.set_viewport_size({"width": 1280, "height": 800})
     root = stage.show(long_names)

@@ -3,6 +3,7 @@ work at 360 px and without scripts.
 """
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -440,6 +441,20 @@ def test_of_a_large_table_the_ends_have_their_numbers_and_all_of_it_is_in_sight(
         .evaluate_all("all => all.flatMap((one, at) => one.matches('.v-hit') ? [at] : [])")
     )
     assert lit == [6, 8], "the cell that stretches there, and the real one behind it"
+
+
+@pytest.mark.parametrize("width", [760, 870, 1280])
+def test_the_shapes_the_table_and_the_numbers_stand_side_by_side(stage, batch, width):
+    stage.page.set_viewport_size({"width": width, "height": 680})
+    root = stage.show(state_of(batch, rules.find(batch), step=5))
+    boxes = [
+        root.locator(f"[data-part=picture] {one}").bounding_box() for one in (".pl-shapes", ".pl-grid", ".pl-came")
+    ]
+    for left, right in pairwise(boxes):
+        assert left["x"] + left["width"] <= right["x"]
+        assert max(left["y"], right["y"]) < min(left["y"] + left["height"], right["y"] + right["height"])
+    assert root.locator("[data-part=picture]").bounding_box()["height"] < 220
+    assert root.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_memory_opens_on_what_the_finding_is_about_in_its_colours(stage, batch):

@@ -17,6 +17,7 @@ import { type Token, tokens } from "./python";
 import type { Role } from "./story";
 import type { TensorState } from "./wire";
 import { say } from "./words";
+import { isWhole } from "./wrap";
 
 interface Piece {
   start: number;
@@ -357,7 +358,8 @@ export class CodeView {
       const element = h("span", { class: token ? `pl-${token.kind}` : "" }, text.slice(start, end));
       pieces.push({ start, end, name: token?.kind === "name" ? text.slice(token.start, token.end) : "", element });
       // A long line is broken where Python's syntax lets one: behind a comma or an opening bracket, before an operator or a dot.
-      if (i && /^[.+*/@|&-]/.test(text.slice(start)) && text[start - 1] !== text[start]) code.append(h("wbr", {}));
+      const before = i > 0 && /^[.+*/@|&-]/.test(text.slice(start)) && text[start - 1] !== text[start];
+      if (before && !isWhole(text, start)) code.append(h("wbr", {}));
       code.append(element);
       if (/[,([{]$/.test(text.slice(start, end))) code.append(h("wbr", {}));
     }
