@@ -412,7 +412,8 @@ def test_a_short_dotted_name_stays_whole_and_a_long_one_is_broken_at_its_dots(st
     root = stage.show(state_of(trace, step=len(trace.events) - 1))
     breaks = """one => [...one.querySelectorAll('wbr')].map((wbr) => {
       const [before, after] = [document.createRange(), document.createRange()];
-      before.setStart(one, 0), before.setEndBefore(wbr), after.setStartAfter(wbr), after.setEnd(one, one.childNodes.length);
+      before.setStart(one, 0), before.setEndBefore(wbr);
+      after.setStartAfter(wbr), after.setEnd(one, one.childNodes.length);
       return before.toString().slice(-4) + '|' + after.toString().slice(0, 4);
     })"""
     found = root.locator("[data-line='8'] .pl-text").evaluate(breaks)

@@ -849,7 +849,9 @@ def test_lines_of_a_diagnosis_that_are_far_apart_are_seen_together(stage):
     assert root.locator(".pl-fold").count() == 0
 
 
-@pytest.mark.parametrize(("name", "width", "height"), [("vae", 1920, 1080), ("gan", 1920, 1080), ("vae", 1280, 800)])
+@pytest.mark.parametrize(
+    ("name", "width", "height"), [("vae", 1920, 1080), ("gan", 1920, 1080), ("unet", 1920, 1080), ("vae", 1280, 800)]
+)
 def test_the_code_begins_with_a_whole_line(stage, name, width, height):
     root = shown(stage, recorded(name, fixes=False), width, height, "light")
     stage.page.wait_for_timeout(200)

@@ -503,7 +503,13 @@ export class CodeView {
       // A whole line at the top; the diagnosis stays in sight.
       const most = Math.min(from, box.scrollHeight - box.clientHeight);
       const begin = tops.find((one) => one >= middle && one <= most) ?? tops.findLast((one) => one <= Math.min(middle, most)) ?? 0;
-      return box.scrollTo({ top: begin, behavior: "instant" });
+      box.scrollTo({ top: begin, behavior: "instant" });
+      // What is laid out after this may leave less to scroll: then the cut line at the top comes down whole.
+      requestAnimationFrame(() => {
+        const above = tops.findLast((one) => one <= box.scrollTop) ?? 0;
+        if (above + 1 < box.scrollTop && to - box.clientHeight <= above) box.scrollTop = above;
+      });
+      return;
     }
     const bottom = top + this.#seen(row).offsetHeight;
     if (top < box.scrollTop) box.scrollTop = Math.max(0, top - 40);
