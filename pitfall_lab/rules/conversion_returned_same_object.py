@@ -110,7 +110,7 @@ def _finding(story: Story, event: Event, names: tuple[str, str, str], written: i
     here, there = at_line(story, span), at_line(story, story.span(written))
     node = program.at(span)
     code, write = statement_text(story, span), statement_text(story, story.span(written))
-    fix = appended(program, node, ".clone()") if isinstance(node, ast.expr) else None
+    fix = appended(program, (node, ".clone()")) if isinstance(node, ast.expr) else None
     record, other = story.tensor(event.results[0], event.step) or {}, old if through == new else new
     return RULE.finding(
         span,

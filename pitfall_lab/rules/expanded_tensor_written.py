@@ -99,7 +99,7 @@ def copies(story: Story, born: int | None, label: str | None, *, later: bool) ->
     maker, statement = story.event(born), program.statement(node)
     candidates = []
     if maker is not None and len(maker.results) == 1:
-        fix = appended(program, node, ".clone()")
+        fix = appended(program, (node, ".clone()"))
         candidates.append(Fix(fix.title, fix.edits, meaning=meaning))
     elif statement is not None and (name := story.name(label)):
         title = T(en=f"Give `{name}` memory of its own", zh=f"让 `{name}` 拥有自己的内存")

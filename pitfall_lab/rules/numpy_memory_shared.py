@@ -141,7 +141,7 @@ def _separate(program: Program, bridge: ast.Call, filled: Span) -> tuple[Fix, ..
         new = f"{name}.copy()"
         title = T(en=f"Hand out a copy: `{new}`", zh=f"交出副本：`{new}`")
         return unique(program.text, [Fix(title, program.replace(*((n, new) for n in own)), meaning="later")])
-    fix = appended(program, bridge, ".clone()")
+    fix = appended(program, (bridge, ".clone()"))
     return unique(program.text, [Fix(fix.title, fix.edits, meaning="later")])
 
 

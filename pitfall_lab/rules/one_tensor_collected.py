@@ -161,7 +161,7 @@ def _fixes(story: Story, found: OneTensorCollected, collected: ast.Call | None) 
     handed = [n for value in returned for n in (value.elts if isinstance(value, ast.Tuple) else [value]) if is_name(n)]
     own = [n for n in handed if program.segment(n) in names]
     if own:
-        fix = appended(program, own[0], ".clone()")
+        fix = appended(program, (own[0], ".clone()"))
         candidates.append(
             Fix(fix.title, program.replace(*((n, f"{program.segment(n)}.clone()") for n in own)), meaning="later")
         )

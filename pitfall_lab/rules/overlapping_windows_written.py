@@ -69,9 +69,9 @@ def _read_copy(story: Story, event: Event, born: int | None) -> tuple[Fix, ...]:
     )
     candidates = []
     if isinstance(node, ast.expr):
-        candidates.append(appended(program, node, ".clone()"))
+        candidates.append(appended(program, (node, ".clone()")))
     if isinstance(statement, ast.Assign | ast.AugAssign):
-        candidates.append(appended(program, statement.value, ".clone()"))
+        candidates.append(appended(program, (statement.value, ".clone()")))
     return unique(program.text, candidates)
 
 

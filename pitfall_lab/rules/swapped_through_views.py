@@ -133,7 +133,7 @@ def _fixes(story: Story, found: Swap) -> tuple[Fix, ...]:
     if isinstance(node, ast.Subscript) or (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "select"
     ):
-        return unique(program.text, [replace(appended(program, node, ".clone()"), meaning="later")])
+        return unique(program.text, [replace(appended(program, (node, ".clone()")), meaning="later")])
     statement = program.parents.get(node) if isinstance(node, ast.Call) else None
     if isinstance(node, ast.Call) and isinstance(statement, ast.Expr) and len(node.args) == 1 and torch is not None:
         data = program.segment(node.args[0])

@@ -342,7 +342,7 @@ def _detached(story: Story, uses: list[tuple[Event, str]], made: Event, *, whole
     places += [node for event, label in uses if (node := written_as(story, event, label)) is not None]
     title = T(en="Keep it still: `.detach()`", zh="让它保持不动：`.detach()`")
     return unique(
-        program.text, [Fix(title, appended(program, place, ".detach()").edits, meaning="later") for place in places]
+        program.text, [Fix(title, appended(program, (place, ".detach()")).edits, meaning="later") for place in places]
     )
 
 

@@ -25,7 +25,7 @@ from pitfall_lab.views import code, storage
 from pitfall_lab.views.encoding import clean
 from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.plain_text import render as plain_text
-from pitfall_lab.views.spoken_names import each_step, spoken
+from pitfall_lab.views.spoken_names import spoken
 from pitfall_lab.views.storage import svg as storage_svg
 from pitfall_lab.views.tabs import tabs
 from pitfall_lab.views.two_languages import in_two_languages
@@ -82,16 +82,16 @@ def fragment(
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
     facts = replace(facts or gather(trace), labelled=False)
     described = [in_two_languages(finding) for finding in findings]
-    texts = each_step(facts)
+    said = facts.sentences()
     say = _Say(language)
     parts = [
         _stopped(trace, say),
         _outcome(trace, say),
         *(_finding(f, say) for f in described),
         _guarded(say, lambda: _code(trace, facts, say)),
-        _guarded(say, lambda: _story(trace, facts, described, texts, say)),
+        _guarded(say, lambda: _story(trace, facts, described, said, say)),
         _guarded(say, lambda: _pictures(facts, say)),
-        _stepper(trace, texts, say, key),
+        _stepper(facts, said, say, key),
         f"<details><summary>{say('The same in words', '文字版')}</summary>",
         _guarded(say, lambda: f'<pre tabindex="0">{clean(plain_text(trace, language, facts))}</pre>'),
         "</details>",
@@ -270,7 +270,7 @@ def _story(trace: Trace, facts: Facts, described: list[dict[str, Any]], texts: l
     for step in steps:
         event = trace.events[step]
         only = _storages_of(event, facts)
-        said = texts[step].say(say.language)
+        said = spoken(texts[step].say(say.language), facts, step)
         picture = _image(storage_svg.draw(projected, facts, say.language, step, only), said) if only else ""
         items.append(f"<li><p>{_where(event, say)}{say.of(said)}</p>{picture}</li>")
     return f'<h2>{say("What mattered", "关键几步")}</h2><ol class="pl-story">{"".join(items)}</ol>' if items else ""
@@ -317,11 +317,12 @@ def _pictures(facts: Facts, say: _Say) -> str:
     return "".join(parts)
 
 
-def _stepper(trace: Trace, texts: list[T], say: _Say, key: str) -> str:
+def _stepper(facts: Facts, texts: list[T], say: _Say, key: str) -> str:
     """Radio buttons: arrow keys walk through them, the labels are the previous and next buttons; empty without steps.
 
     Of more than ``STEPS`` steps, the last of those that matter for the outcome.
     """
+    trace = facts.trace
     steps = list(range(len(trace.events)))
     left_out = 0
     if len(steps) > STEPS:
@@ -336,10 +337,11 @@ def _stepper(trace: Trace, texts: list[T], say: _Say, key: str) -> str:
         after = _turn(key, place + 1, "▸", say("next step", "下一步")) if place + 1 < len(steps) else ""
         checked = " checked" if not place else ""
         name = f"{say('step', '步骤')} {step + 1}"
+        said = spoken(texts[step].say(say.language), facts, step)
         panels.append(
             f'<input type="radio" name="pl{key}" id="pl{key}-{place}" aria-label="{name}"{checked}><div '
             f'class="pl-step">{before} {after} '
-            f"{_where(event, say)}{say.of(texts[step])}{_context(trace, event.span)}</div>"
+            f"{_where(event, say)}{say.of(said)}{_context(trace, event.span)}</div>"
         )
     more = ""
     if left_out:

@@ -557,8 +557,9 @@ class _Board:
         alive = [t for t in labels if self.facts.tensor(t, step).get("alive")]
         called = self._names_of(alive or labels, step)
         here = alive or labels
-        # Of a tensor and a view of it, the one that the line names has the shape that goes with the name.
-        shown = said[0] if said is not None and said[0] in here else next(iter(here), None)
+        # Of a tensor and a view of it, the one that the line names has the shape that goes with the name, else a named.
+        named = [t for t in here if self.facts.tensor(t, step).get("names")] or self._plain(here)
+        shown = said[0] if said is not None and said[0] in here else next(iter(named), None)
         if said is not None and said[1] not in called and said[0] not in self.given:
             label, name = said
             held = [written(each) for each in self.facts.tensor(label, step).get("names") or ()]

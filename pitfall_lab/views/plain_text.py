@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pitfall_lab.trace import Language, T, Trace
+from pitfall_lab.trace import Language, Trace
 from pitfall_lab.trace.extent import stop, stopped_at, whole
 from pitfall_lab.trace.text import cells_text, source_lines
 from pitfall_lab.views import versions
 from pitfall_lab.views.encoding import clean_text
 from pitfall_lab.views.folds import Fold, folds
 from pitfall_lab.views.label_history import Facts, gather
-from pitfall_lab.views.spoken_names import each_step
+from pitfall_lab.views.spoken_names import spoken
 
 STEPS = 200
 STORAGES = 40
@@ -26,11 +26,11 @@ def render(trace: Trace, language: Language = "en", facts: Facts | None = None, 
     """
     zh = language == "zh"
     facts = replace(facts or gather(trace), labelled=labels)
-    texts = facts.sentences() if labels else each_step(facts)
+    said = [text.say(language) for text in facts.sentences()]
     parts = [
         _stopped(trace, language),
         _source(trace, zh),
-        _steps(trace, language, texts),
+        _steps(trace, language, said, None if labels else facts),
         _storages(facts, zh),
         _counters(facts, zh),
         _outcome(trace, language),
@@ -52,7 +52,8 @@ def _source(trace: Trace, zh: bool) -> str:
     return "\n".join(lines)
 
 
-def _steps(trace: Trace, language: Language, texts: list[T]) -> str:
+def _steps(trace: Trace, language: Language, said: list[str], unlabelled: Facts | None) -> str:
+    """The sentence of each step that is listed; without labels where there are facts of the program's names."""
     zh = language == "zh"
     hidden: dict[int, Fold] = {}
     for fold in folds(trace):
@@ -61,7 +62,7 @@ def _steps(trace: Trace, language: Language, texts: list[T]) -> str:
             if not (event.error or event.forecasts or event.harms):
                 hidden[step] = fold
     lines, left_out = ["步骤" if zh else "Steps"], 0
-    for event, text in zip(trace.events, texts, strict=True):
+    for event, text in zip(trace.events, said, strict=True):
         if event.step in hidden:
             fold = hidden[event.step]
             if event.step == fold["first"] + fold["length"]:
@@ -76,7 +77,9 @@ def _steps(trace: Trace, language: Language, texts: list[T]) -> str:
             left_out += 1
             continue
         line = f"L{event.span.line}" if event.span else ""
-        lines.append(f"{event.step:5} {line:>5}  {text.say(language)}")
+        lines.append(
+            f"{event.step:5} {line:>5}  {text if unlabelled is None else spoken(text, unlabelled, event.step)}"
+        )
     if left_out:
         lines.append(f"       另有 {left_out} 步未列出" if zh else f"       {left_out} more steps are not listed")
     return "\n".join(lines) if len(lines) > 1 else ""

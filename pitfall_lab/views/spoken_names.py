@@ -7,6 +7,7 @@ The browser does the same with the same phrases (``frontend/src/core/prose.ts``)
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from pitfall_lab.trace import T
 from pitfall_lab.views.label_history import Facts
@@ -68,13 +69,14 @@ def both(text: T, facts: Facts, step: int | None = None) -> T:
     return T(en=spoken(text.en, facts, step), zh=spoken(text.zh, facts, step))
 
 
-def each_step(facts: Facts) -> list[T]:
-    """The sentence of each event without labels."""
-    events = facts.trace.events
-    return [both(text, facts, event.step) for event, text in zip(events, facts.sentences(), strict=True)]
-
-
 def _named(part: str, facts: Facts, step: int | None) -> str:
-    for pattern, instead in _PATTERNS:
-        part = pattern.sub(instead, part)
-    return _LABEL.sub(lambda found: facts.called(found[1] or found[2], step), part)
+    return _LABEL.sub(lambda found: facts.called(found[1] or found[2], step), _phrased(part))
+
+
+@lru_cache(maxsize=8192)
+def _phrased(part: str) -> str:
+    """The part with all phrases replaced. A page and its text twin say the same sentences, one after the other."""
+    if any(map(str.isdigit, part)):  # each phrase has a number
+        for pattern, instead in _PATTERNS:
+            part = pattern.sub(instead, part)
+    return part

@@ -23,6 +23,7 @@ from tests.browser.conftest import SCREENSHOTS, Lab, launch, serve, visit
 from tests.frontend.accessibility import violations
 from tests.notebooks.pictures import LOOK, SLOW
 
+THEMES = ("Light", "Dark", "Dark High Contrast")
 # Of a phone's width nothing is left beside an open side bar.
 NARROW = 700
 
@@ -35,7 +36,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("programs", nargs="+", type=Path)
     parser.add_argument("--to", type=Path, default=SCREENSHOTS / "first", metavar="FOLDER")
     parser.add_argument("--size", nargs="+", default=["1280x800"], metavar="WIDTHxHEIGHT")
-    parser.add_argument("--theme", nargs="+", default=["Light"], choices=("Light", "Dark"))
+    parser.add_argument("--theme", nargs="+", default=["Light"], choices=THEMES)
     parser.add_argument("--alone", action="store_true", help="shut the side bar")
     chosen = parser.parse_args(words)
     chosen.to.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,12 @@ def first_screens(lab: Lab, name: str, chosen: argparse.Namespace) -> Iterator[s
         for theme in chosen.theme:
             lab.theme(f"JupyterLab {theme}")
             scroll(lab, root)
-            tail = "".join([f"-{width}" * (width != sizes[0][0]), f"-{theme.lower()}" * (theme != chosen.theme[0])])
+            tail = "".join(
+                [
+                    f"-{width}" * (width != sizes[0][0]),
+                    f"-{theme.lower().replace(' ', '-')}" * (theme != chosen.theme[0]),
+                ]
+            )
             lab.page.screenshot(path=chosen.to / f"{name}{tail}.png", animations="disabled")
             area = lab.cell(1).locator(".jp-OutputArea.jp-Cell-outputArea")
             yield from (f"{width} {theme}: {line}" for line in area.evaluate(LOOK))

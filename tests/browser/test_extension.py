@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import nbformat
+from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
 from pitfall_lab.lessons.progress import Entry, keep
@@ -109,6 +111,36 @@ def test_an_output_without_its_widget_shows_the_page_that_is_stored_beside_it(la
     output.locator(".stored").wait_for()
     assert "Error displaying widget" not in output.inner_text()
     lab.console[:] = [said for said in lab.console if "widget model not found" not in said]
+
+
+TOLD = "Line 4 overwrites"
+
+
+def test_a_notebook_that_was_saved_and_is_opened_again_without_its_kernel_shows_the_stored_page(lab):
+    lab.open(name := lab.server.write("days_later.ipynb", "%load_ext pitfall_lab", f"%%pitfall\n{SOURCE}"))
+    lab.run_cell(0)
+    lab.run_cell(1)
+    lab.cell(1).locator(".jp-OutputArea .pl-message").wait_for()
+    lab.cell(1).locator(".pl-trying progress").wait_for(state="detached")
+    lab.command("docmanager:save")
+    lab.server.shut_down_kernels()
+    lab.open(name)
+    output = lab.cell(1).locator(".jp-OutputArea")
+    page = output.locator(".jp-RenderedHTML:visible")
+    page.get_by_text(TOLD).first.wait_for()
+    assert page.locator("img, svg").count(), "with its pictures"
+    assert output.locator(".pl-root").count() == 0, "nobody is there to make the widget"
+    assert "Error displaying widget" not in output.inner_text()
+    assert "model not found" not in output.inner_text()
+    lab.picture("reopened")
+    lab.console[:] = [said for said in lab.console if "widget model not found" not in said]
+
+    # What viewers make of it that run no widgets: as HTML, and with all taken out that GitHub's does not trust.
+    saved = nbformat.read(lab.server.folder / name, as_version=4)
+    for sanitised in (False, True):
+        text, _ = HTMLExporter(sanitize_html=sanitised).from_notebook_node(saved)
+        assert TOLD in text
+        assert not re.search(r"model_id", text), "no widget that nobody can draw"
 
 
 LONG = "%%pitfall\n" + "# a line\n" * 40 + "import time\ntime.sleep(1)\n" + SOURCE

@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import Lab
 from tests.corpus import FOLDER
+from tests.frontend.accessibility import violations
 from tests.turns import todays
 from tests.verify.test_magic import LOOP, MEMORY
 from tests.views.twelve import FOLDER as PROGRAMS
@@ -139,15 +140,13 @@ def test_a_fix_goes_into_the_cell_that_it_is_about_and_is_taken_back(lab: Lab) -
     expect(lab.cell(3).locator(".jp-OutputArea")).not_to_contain_text("RuntimeError")
 
 
-def test_sentence_picture_and_fix_fit_into_what_jupyterlab_leaves_of_a_window(lab: Lab) -> None:
+@pytest.mark.parametrize("name", todays(("gpt", "lstm", "ppo", "diffusion"), of=4))
+def test_sentence_picture_and_fix_fit_into_what_jupyterlab_leaves_of_a_window(lab: Lab, name: str) -> None:
     lab.page.set_viewport_size({"width": 1280, "height": 800})
-    lab.open(
-        lab.server.write(
-            "fits.ipynb", "%load_ext pitfall_lab", f"%%pitfall\n{(PROGRAMS / 'gpt.py').read_text(encoding='utf-8')}"
-        )
-    )
+    program = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
+    lab.open(lab.server.write("fits.ipynb", "%load_ext pitfall_lab", f"%%pitfall\n{program}"))
     lab.run_cell(0)
-    lab.run_cell(1)
+    lab.run_cell(1, timeout=180)
     root = explorer(lab, 1)
     expect(root.locator(".pl-fix .pl-ok").first).to_contain_text("verified", timeout=180_000)
     show_from_the_top(lab, root)
@@ -155,7 +154,12 @@ def test_sentence_picture_and_fix_fit_into_what_jupyterlab_leaves_of_a_window(la
     for part in ("[data-part=head]", "[data-part=picture]", "[data-do=apply]", "[data-do=copy]", ".pl-buttons"):
         box = root.locator(part).first.bounding_box()
         assert frame["y"] - 1 <= box["y"] < box["y"] + box["height"] <= frame["y"] + frame["height"] + 1, part
-    lab.picture("fits-light")
+    root.evaluate("element => { element.getRootNode().host.dataset.lookedAt = ''; }")
+    lab.theme("JupyterLab Dark High Contrast")
+    assert violations(lab.page, "[data-looked-at]") == []
+    lab.picture(f"fits-{name}-contrast")
+    lab.theme("JupyterLab Light")
+    lab.picture(f"fits-{name}-light")
 
 
 def test_keys_pressed_in_the_explorer_do_not_reach_the_notebook(lab: Lab) -> None:

@@ -70,6 +70,24 @@ def test_arrow_keys_reach_all_that_scrolls(stage: Stage):
     assert set(root.evaluate(scrolls)) <= reached
 
 
+def test_arrow_keys_pass_nodes_that_do_not_exist_yet(stage: Stage):
+    root = stage.show(state_of(build.overwritten(), rules.find(build.overwritten()), step=1))
+    root.locator("[data-tab=graph]").click()
+    root.locator("[data-key=all]").click()
+    hidden = "all => all.filter((one) => getComputedStyle(one).visibility === 'hidden').length"
+    assert root.locator(".v-card").evaluate_all(hidden) > 0
+    here = (
+        "root => (({dataset, className}) => dataset.key ?? className.baseVal ?? '')(root.getRootNode().activeElement)"
+    )
+    root.locator("[data-key=all]").focus()
+    walked = []
+    for _ in range(60):
+        stage.page.keyboard.press("ArrowDown")
+        walked.append(root.evaluate(here))
+    assert any("v-card" in one for one in walked), "a node that is there"
+    assert walked.count("all") >= 1, "and round again: nowhere it sticks"
+
+
 @pytest.mark.parametrize(("theme", "width"), LOOKS)
 def test_nothing_is_wrong_with_a_question(stage: Stage, theme: str, width: int):
     stage.page.set_viewport_size({"width": width, "height": 900})

@@ -132,3 +132,22 @@ def test_the_checks_fail_as_npm_does(status: int, checked: bool, tmp_path: Path,
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checks.main(tmp_path) == status
     assert ("not checked" in capsys.readouterr().out) == (not checked)
+
+
+UNPACKED = """async (code) => {
+  let times = 0;
+  const Real = globalThis.DecompressionStream;
+  globalThis.DecompressionStream = class extends Real { constructor(kind) { super(kind); times += 1; } };
+  const modules = [];
+  for (let widget = 0; widget < 3; widget += 1) {
+    modules.push(await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" }))));
+  }
+  globalThis.DecompressionStream = Real;
+  return [times, new Set(modules.map((one) => one.default.render)).size, modules.length];
+}"""
+
+
+def test_all_widgets_of_a_page_share_the_module_that_the_first_one_unpacks(stage):
+    stage.page.goto("about:blank")
+    code = (PACKAGE / "static" / "explorer.js").read_text(encoding="utf-8")
+    assert stage.page.evaluate(UNPACKED, code) == [1, 1, 3]

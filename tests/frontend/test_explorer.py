@@ -21,6 +21,7 @@ from pitfall_lab.verify import trace_program
 from pitfall_lab.widgets import Explorer
 from tests.frontend.sample import TEXT, sample
 from tests.frontend.stage import THEMES, Stage, state_of
+from tests.views.test_pictures import TWICE
 
 TRACE = sample()
 LAST = len(TRACE.events) - 1
@@ -402,6 +403,26 @@ def test_code_wraps_by_its_syntax_and_never_inside_a_name(stage: Stage, long_nam
     assert root.locator(".pl-text, .pl-said").evaluate_all(clipped) == []
 
 
+def test_a_short_dotted_name_stays_whole_and_a_long_one_is_broken_at_its_dots(stage: Stage):
+    lines = [
+        "import torch", "class Net:", "    pass", "self = Net()", "self.rate = torch.nn.Linear(2, 2)",
+        "self.variance = torch.nn.functional.binary_cross_entropy_with_logits", "x = torch.rand(2, 2)",
+        "y = torch.stack([self.rate(x), self.variance(x, x), x.sum().exp()[None]][:1]).mean().exp().log()",
+    ]  # fmt: skip
+    trace = trace_program("\n".join(lines) + "\n")
+    root = stage.show(state_of(trace, step=len(trace.events) - 1))
+    breaks = """one => [...one.querySelectorAll('wbr')].map((wbr) => {
+      const [before, after] = [document.createRange(), document.createRange()];
+      before.setStart(one, 0), before.setEndBefore(wbr);
+      after.setStartAfter(wbr), after.setEnd(one, one.childNodes.length);
+      return before.toString().slice(-4) + '|' + after.toString().slice(0, 4);
+    })"""
+    found = root.locator("[data-line='8'] .pl-text").evaluate(breaks)
+    assert not [one for one in found if one.endswith(("|.rat", "|.var", "|.sta"))], found
+    assert [one for one in found if one.endswith("|.exp")], "behind a call there is a place"
+    assert "onal|.bin" in root.locator("[data-line='6'] .pl-text").evaluate(breaks)
+
+
 def test_code_gets_the_width_that_a_narrow_edit_leaves(stage: Stage, long_names: dict[str, object]):
     stage.page.set_viewport_size({"width": 1280, "height": 800})
     root = stage.show(long_names)
@@ -514,6 +535,26 @@ def test_the_node_that_keeps_a_tensor_is_drawn_from_where_it_saves_to_where_it_n
     versions = root.locator(".pl-version")
     assert versions.all_inner_texts() == ["version 0", "version 1", "version 1"]
     assert [one.split()[-1] for one in versions.evaluate_all("all => all.map((one) => one.className)")][1] == "pl-off"
+
+
+def test_a_forward_before_the_cell_is_drawn_with_what_it_saved_and_what_to_do(stage: Stage):
+    names: dict[str, object] = {"__name__": "__main__"}
+    exec(
+        "import torch\nx = torch.ones(3)\nw = torch.ones(3, 3, requires_grad=True)\nloss = ((x @ w) ** 2).mean()", names
+    )
+    trace = trace_program("x.add_(1)\nloss.backward()", "In [5]", names)
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    root = stage.show(state_of(trace, rules.find(trace)))
+    cards = root.locator("[data-part=picture] li")
+    assert cards.locator(".pl-role b").all_inner_texts() == ["saved", "changed", "raised"]
+    assert cards.first.locator(".pl-place").inner_text() == "before this cell"
+    bars = [" ".join(text.split()) for text in root.locator(".pl-keep").all_inner_texts()]
+    assert bars[0] == "MmBackward0 keeps it for backward, at version 0"
+    assert "needs version 0, finds version 1" in bars[2]
+    helps = root.locator(".pl-fix, .pl-advice").first
+    assert "x" in helps.inner_text()
+    box = helps.bounding_box()
+    assert box["y"] + box["height"] <= 800
 
 
 def test_dragging_over_the_strip_of_time_steps(stage: Stage):
@@ -864,7 +905,7 @@ def test_the_call_stack_and_the_round_of_the_loop_stand_over_the_code(stage: Sta
     root = stage.show(state_of(trace, step=second))
     crumbs = root.locator(".pl-crumbs")
     assert crumbs.locator("span:not(.pl-turn)").all_inner_texts()[-2:] == ["Outer.forward", "Inner.forward"]
-    assert crumbs.locator(".pl-turn").inner_text() == "time 2 of 3 here"
+    assert crumbs.locator(".pl-turn").inner_text() == "run 2 of 3 of this line"
     assert "(2,) [0.462, 0.762]" in " ".join(root.locator("[data-line='4'] .pl-hint-value span").all_inner_texts())
 
 
@@ -901,15 +942,69 @@ def test_what_a_line_made_is_called_now_where_another_line_has_written_into_it(s
     assert " ".join(root.locator("[data-line='4'] .pl-hint-value span").all_inner_texts()) == "(2,) [6.22, 2.69]"
 
 
+MANY = """import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3) for _ in range(4)])
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x)) * 2
+        return x
+net = Net()
+y = net(torch.ones(2, 3))
+"""
+
+
+def test_what_a_step_takes_and_makes_is_never_all_grey_and_never_alike(stage: Stage):
+    trace = trace_program(MANY)
+    calls = [event for event in trace.events if event.operands and event.results and event.kind == "call"]
+    last = [event for event in calls if event.span and event.span.line == 8][-3:]
+    assert len({storage for event in trace.events for storage in event.writes}) > 6, "more memories than hues"
+    for event in last:
+        root = stage.show(state_of(trace, step=event.step))
+        hues = root.locator("[data-part=step] .pl-memory").evaluate_all(
+            "all => all.map((one) => one.getAttribute('style').split(':')[1])"
+        )
+        assert len(hues) >= 2
+        assert "#8A8A8A" not in hues, event.op
+        assert len({*hues}) == len(hues), "two memories, two hues"
+        said = root.locator(".pl-sentence .pl-label").evaluate_all(
+            "all => all.map((one) => (one.getAttribute('style') ?? ':').split(':')[1])"
+        )
+        assert hues[-1] in said, "the sentence has the colours of the picture"
+
+
+def test_numbers_of_a_sum_have_bars_of_one_scale(stage: Stage):
+    trace = trace_program(TWICE)
+    root = stage.show(state_of(trace, rules.find(trace)))
+    bars = root.locator(".pl-sum .pl-bar").evaluate_all(
+        "all => all.map((one) => [Number(one.textContent), parseFloat(one.firstElementChild.style.inlineSize)])"
+    )
+    most = max(abs(number) for number, _ in bars)
+    assert len({number for number, _ in bars}) > 2
+    assert all(width == pytest.approx(100 * abs(number) / most, abs=0.5) for number, width in bars)
+
+
+@pytest.mark.parametrize(("language", "open_"), [("en", "("), ("zh", "（")])
+def test_each_shortcut_stands_in_the_title_of_its_button(stage: Stage, language: str, open_: str):
+    root = opened(stage, language=language)
+    keys = {"Home": "Home", "ArrowLeft": "←", "ArrowRight": "→", "End": "End", "[": "[", "]": "]", "e": "E", "t": "T"}
+    for key, shown in keys.items():
+        title = root.locator(f"[data-key='{key}']").get_attribute("title")
+        assert f"{open_}{shown}" in title, title
+
+
 def test_a_line_that_makes_a_module_has_no_tensor_beside_it(stage: Stage):
     lines = [
         "import torch", "from torch import nn", "layer = nn.Linear(3, 2)",
         "body = nn.Sequential(nn.BatchNorm1d(2), nn.LSTM(2, 4))",
-        "out = nn.Linear(3, 5)(torch.ones(4, 3))", "w = nn.init.ones_(torch.empty(2))", "y = layer(torch.ones(3))",
+        "kept = layer.state_dict()", "out = nn.Linear(3, 5)(torch.ones(4, 3))", "w = nn.init.ones_(torch.empty(2))",
+        "y = layer(torch.ones(3))",
     ]  # fmt: skip
     root = stage.show(state_of(trace_program("\n".join(lines) + "\n"), step=10**6))
-    said = [root.locator(f"[data-line='{n}'] .pl-hint-value").inner_text() for n in (3, 4, 5, 6, 7)]
-    assert [text.split(")")[0] for text in said] == ["", "", "(4, 5", "(2,", "(2,"]
+    said = [root.locator(f"[data-line='{n}'] .pl-hint-value").inner_text() for n in (3, 4, 5, 6, 7, 8)]
+    assert [text.split(")")[0] for text in said] == ["", "", "", "(4, 5", "(2,", "(2,"]
 
 
 def test_an_edge_of_a_later_backward_carries_what_that_one_sent(stage: Stage):

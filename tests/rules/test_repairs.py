@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.source import Program, apply, merge, split_lines
 from pitfall_lab.rules.kit.syntax import root
 from pitfall_lab.rules.kit.writing_repairs import copies_before, flags, new_value
 from pitfall_lab.trace import Event, Span
+from pitfall_lab.verify import trace_program
 
 NEW_VALUES = {
     "h += x": "h = h + x",
@@ -305,3 +306,28 @@ def test_a_name_that_is_part_of_another_word_is_replaced_where_it_is_meant(code:
     (finding,) = tried(shop, subject, trace, [each for each in find(trace) if each.rule == code])
     assert repaired in apply(source, finding.fixes[0].edits)
     assert finding.fixes[0].verified
+
+
+BUFFERS = """import numpy as np
+import torch
+one, other = np.ones((2, 3), np.float32)
+def read(number):
+    one[:], other[:] = number, 2 * number
+    return torch.from_numpy(one), torch.from_numpy(other)
+w = torch.ones(3, requires_grad=True)
+x, y = read(1)
+for number in (2, 3):
+    loss = (w * x).sum() + (w.exp() * y).sum()
+    following = read(number)
+    loss.backward()
+    x, y = following
+"""
+
+
+def test_two_buffers_that_one_line_hands_out_are_copied_together():
+    trace = trace_program(BUFFERS)
+    with Workshop() as shop:
+        found = tried(shop, Subject(BUFFERS, "buffers.py"), trace, find(trace))
+    [fix, *_] = [fix for finding in found if finding.rule == "PL301" for fix in finding.fixes if fix.verified]
+    assert fix.title.en.endswith("`torch.from_numpy(one)` and `torch.from_numpy(other)` have memory of their own")
+    assert "return torch.from_numpy(one).clone(), torch.from_numpy(other).clone()" in apply(BUFFERS, fix.edits)

@@ -3,6 +3,7 @@ work at 360 px and without scripts.
 """
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -442,6 +443,20 @@ def test_of_a_large_table_the_ends_have_their_numbers_and_all_of_it_is_in_sight(
     assert lit == [6, 8], "the cell that stretches there, and the real one behind it"
 
 
+@pytest.mark.parametrize("width", [760, 870, 1280])
+def test_the_shapes_the_table_and_the_numbers_stand_side_by_side(stage, batch, width):
+    stage.page.set_viewport_size({"width": width, "height": 680})
+    root = stage.show(state_of(batch, rules.find(batch), step=5))
+    boxes = [
+        root.locator(f"[data-part=picture] {one}").bounding_box() for one in (".pl-shapes", ".pl-grid", ".pl-came")
+    ]
+    for left, right in pairwise(boxes):
+        assert left["x"] + left["width"] <= right["x"]
+        assert max(left["y"], right["y"]) < min(left["y"] + left["height"], right["y"] + right["height"])
+    assert root.locator("[data-part=picture]").bounding_box()["height"] < 220
+    assert root.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
 def test_memory_opens_on_what_the_finding_is_about_in_its_colours(stage, batch):
     stage.page.set_viewport_size({"width": 1280, "height": 800})
     root = stage.show(state_of(batch, rules.find(batch), step=5))
@@ -470,9 +485,30 @@ def test_what_is_about_no_finding_s_memory_has_no_button_for_all(stage, batch):
     state = state_of(batch, rules.find(batch), step=5)
     scene = json.loads(state["_scene"])
     scene["stories"][0]["graph"] = None
+    whole = scene["stories"][0]["slice"]
+    whole["storages"] = [store["id"] for store in scene["storage"]["storages"]]
+    whole["counters"] = [track["counter"] for track in scene["versions"]["tracks"]]
+    whole["steps"] = scene["versions"]["columns"]
     root = stage.show({**state, "_scene": json.dumps(scene)})
-    opened(root, "graph")
-    assert root.locator("[data-key=all]").count() == 0, "it would do nothing"
+    for tab in ("graph", "storage", "memory", "versions"):
+        opened(root, tab)
+        assert root.locator("[data-key=all]").count() == 0, f"in {tab} it would do nothing"
+
+
+def test_storage_opens_on_what_the_finding_is_about_and_all_shows_the_rest(stage, batch):
+    root = stage.show(state_of(batch, rules.find(batch), step=5))
+    panel = opened(root, "storage")
+    assert "left out here" not in panel.inner_text(), "that is said of all memory"
+    own = panel.locator(".v-title").all_inner_texts()
+    assert own == [
+        "pred · 64 × float32 (4 B each) · 256 B", "y · 64 × float32 (4 B each) · 256 B",
+        "pred - y · 4096 × float32 (4 B each) · 16 KiB", "(pred - y) ** 2 · 4096 × float32 (4 B each) · 16 KiB",
+    ]  # fmt: skip
+    root.locator("[data-key=all]").click()
+    more = panel.get_by_role("button", name="more storages")
+    if more.count():
+        more.click()
+    assert {*panel.locator(".v-title").all_inner_texts()} > {*own}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -525,6 +561,35 @@ def test_a_long_program_has_few_rows_in_the_document_and_shows_the_current_one(s
     assert "f389(x)" in root.locator(".v-rung.v-here").text_content()
     last = opened(root, "storage").locator(".v-block").last
     assert "f389(x)" in last.inner_text(), "the step's own storage is drawn although it is not among the main ones"
+
+
+def test_the_first_screen_of_a_program_of_thousands_of_steps_is_that_of_a_short_one(stage):
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    trace = build.chain(2500)
+    assert len(trace.events) > 2500
+    root = at(stage, trace, len(trace.events) - 1)
+    for part in (".pl-message", "[data-part=step]", ".pl-code", "[data-tab=graph]", "input[type=range]"):
+        box = root.locator(part).first.bounding_box()
+        assert box["y"] + box["height"] <= 800, part
+    assert "f2499(x)" in root.locator(".pl-line.pl-now-row").inner_text()
+    step(stage, root, "Home")
+    step(stage, root)
+    assert root.locator(".pl-count").inner_text() == f"1 / {len(trace.events)}"
+    opened(root, "graph")
+    assert root.locator(".v-rung").count() <= 60
+    assert root.evaluate("one => one.querySelectorAll('*').length") < 30_000
+
+
+def test_the_overview_stands_beside_the_graph_and_covers_none_of_it(stage):
+    stage.page.set_viewport_size({"width": 1280, "height": 900})
+    panel = opened(at(stage, build.chain(20, wide=True), 5), "graph")
+    panel.get_by_role("button", name="full size").click()
+    box, overview = panel.locator(".plv").bounding_box(), panel.locator(".v-map").bounding_box()
+    assert overview["x"] >= box["x"] + box["width"]
+    panel.get_by_role("button", name="the whole graph").click()
+    assert panel.locator(".v-map").is_hidden()
+    room = panel.locator(".plv").bounding_box()["width"]
+    assert room >= overview["x"] + overview["width"] - box["x"], "its room goes to the graph"
 
 
 @pytest.mark.parametrize("name", build.PROGRAMS)
@@ -782,6 +847,31 @@ def test_lines_of_a_diagnosis_that_are_far_apart_are_seen_together(stage):
     fold.click()
     assert hidden.is_visible()
     assert root.locator(".pl-fold").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "height"), [("vae", 1920, 1080), ("gan", 1920, 1080), ("unet", 1920, 1080), ("vae", 1280, 800)]
+)
+def test_the_code_begins_with_a_whole_line(stage, name, width, height):
+    root = shown(stage, recorded(name, fixes=False), width, height, "light")
+    stage.page.wait_for_timeout(200)
+    cut = root.locator(".pl-code").evaluate("""(code) => {
+      const top = code.getBoundingClientRect().top;
+      const rows = [...code.querySelectorAll('.pl-line, .pl-fold')].map((one) => one.getBoundingClientRect());
+      return rows.filter((one) => one.height && one.top < top - 2 && one.bottom > top + 2).length;
+    }""")
+    assert cut == 0
+
+
+def test_the_line_that_a_repair_changes_is_in_sight_where_there_is_room(stage):
+    for name, line in (("vae", 19), ("lstm", 49)):
+        root = shown(stage, recorded(name, fixes=False), 1280, 800, "light")
+        assert root.locator(".pl-fix .pl-places > *").first.inner_text() == f"line {line}"
+        stage.page.wait_for_timeout(150)
+        box = root.locator(".pl-code").bounding_box()
+        row = root.locator(f'.pl-line[data-line="{line}"]').bounding_box()
+        assert row, name
+        assert box["y"] <= row["y"] <= row["y"] + row["height"] <= box["y"] + box["height"] + 1, name
 
 
 def test_callers_are_folded_before_a_line_of_the_diagnosis_leaves_the_view(stage):

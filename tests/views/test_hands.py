@@ -373,6 +373,8 @@ def test_what_is_new_comes_out_of_what_it_belongs_to_once_and_not_for_those_who_
     assert root.evaluate(MOVING, ".v-mini > .v-stretch") == (0 if less else 12), (
         "the cells that are not there come out of the one behind them"
     )
+    stage.page.wait_for_timeout(600)
+    assert root.evaluate(MOVING, ".v-mini > .v-stretch") == 0
     root.locator("[data-tab=graph]").click()
     root.locator("input[type=range]").focus()
     flowing = 0
@@ -380,3 +382,5 @@ def test_what_is_new_comes_out_of_what_it_belongs_to_once_and_not_for_those_who_
         stage.page.keyboard.press("ArrowRight")
         flowing = max(flowing, root.evaluate(MOVING, ".v-back"))
     assert (flowing > 0) != less, "the gradient flows back along its edge when its node runs"
+    stage.page.wait_for_timeout(600)
+    assert root.evaluate(MOVING, ".v-back") == 0, "once"

@@ -164,6 +164,62 @@ def test_every_box_that_opens_has_a_picture_in_which_it_is_gone_and_its_content_
         assert ends == {cards[i]["id"] for i, _, _ in picture["places"]}, "no edge is lost"
 
 
+HELPED = """
+def attention(q, k, v):
+    scores = q @ k.transpose(0, 1) / 2
+    return F.softmax(scores, dim=-1) @ v
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(4, 4) for _ in range(3))
+    def forward(self, x):
+        return torch.tanh(x + attention(self.q(x), self.k(x), self.v(x)))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = Layer()
+        self.second = Layer()
+    def encode(self, x):
+        return self.second(F.gelu(self.first(x)))
+    def forward(self, x):
+        return self.encode(x) * 2
+net = Net()
+def criterion(y):
+    return (y ** 2).mean()
+def step(x):
+    loss = criterion(net(x))
+    loss.backward()
+step(torch.randn(5, 4))
+"""
+
+
+def test_a_function_is_a_box_in_its_module_unless_modules_are_called_in_it():
+    facts = gather(pitfall_lab.record(HEAD + HELPED))
+    boxes = views.scene(facts.trace)["graph"]["modules"]["boxes"]
+    held = {box["title"]: box["inside"] for box in boxes if box["title"].endswith("()")}
+    born = {label: facts.trace.events[history[0][0]].scope for label, history in facts.nodes.items()}
+    for title, function in (
+        ("first.attention()", "attention"),
+        ("second.attention()", "attention"),
+        ("criterion()", "criterion"),
+    ):
+        assert held[title]
+        assert {born[label][-1] for label in held[title]} == {function}, "what this function made, and nothing else"
+    for function in ("attention", "criterion"):
+        made = [label for label in born if born[label][-1:] == (function,)]
+        assert sorted(made) == sorted(one for title in held if function in title for one in held[title]), "all of it"
+    assert len(held) == 3, "encode() and step() call modules: they are around them"
+
+
+def test_without_modules_functions_are_boxes_in_a_large_graph_only():
+    text = "import torch\ndef bend(x):\n    y = x.exp()\n    return y.sin()\nw = torch.ones(3, requires_grad=True)\n"
+    for times, there in ((3, False), (40, True)):
+        called = "".join(f"x{n} = bend(w) * {n}\n" for n in range(times))
+        graph = views.scene(pitfall_lab.record(text + called))["graph"]
+        assert ("modules" in graph) == there
+    assert {box["title"] for box in graph["modules"]["boxes"]} >= {"bend()", "bend() ·2", "bend() ·40"}
+
+
 def test_a_program_without_modules_has_no_boxes_and_what_is_left_out_stays_closed(monkeypatch):
     plain = pitfall_lab.record("import torch\nx = torch.ones(3, requires_grad=True)\nx.exp().sum().backward()\n")
     assert "modules" not in views.scene(plain)["graph"]

@@ -19,6 +19,7 @@ from pitfall_lab.verify import trace_program
 from pitfall_lab.views.display_names import names
 from pitfall_lab.views.label_history import gather
 from tests.views import build
+from tests.views.twelve import FOLDER as TWELVE
 
 SAVED = """import torch
 x = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
@@ -259,6 +260,24 @@ def test_positions_have_the_name_and_the_shape_of_the_line():
     assert shown["counts"] == [2]
     assert shown["second"] == [2]
     assert "places" not in shown
+
+
+VIEWED = """import torch
+rows = torch.nn.Conv2d(1, 2, 2)(torch.ones(1, 1, 3, 3)).flatten(2)
+keep = torch.tensor([[True, False]])
+rows[keep].zero_()
+print(rows)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "shape"),
+    [(VIEWED, "rows", [1, 2, 4]), ((TWELVE / "vit.py").read_text("utf-8"), "tokens", [8, 16, 16])],
+)
+def test_a_name_has_the_shape_of_its_tensor_and_not_that_of_what_it_is_a_view_of(text, name, shape):
+    drawn = story(text, "PL707")["picture"]
+    shapes = {m["names"][0]: m["shape"] for moment in drawn["moments"] for m in moment["memory"]}
+    assert shapes[name] == shape
 
 
 def test_names_on_one_memory_stand_before_and_after_the_write():

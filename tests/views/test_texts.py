@@ -16,7 +16,7 @@ from pitfall_lab.resources import PACKAGE
 from pitfall_lab.trace import Trace
 from pitfall_lab.trace.slice import Slices, failures, slice_of, story
 from pitfall_lab.trace.text import sentences
-from pitfall_lab.views import document
+from pitfall_lab.views import document, spoken_names
 from pitfall_lab.views.display_names import names
 from pitfall_lab.views.label_history import gather
 from pitfall_lab.views.spoken_names import PHRASES
@@ -476,3 +476,24 @@ def test_a_backward_that_is_asked_about_one_leaf_passes_nothing_on_to_another():
     passing = [line for line in lines if "passes it on" in line]
     assert [line.count("(AccumulateGrad)") for line in passing] == [1, 0, 1]
     assert sum("adds it to the `.grad` of x" in line for line in lines) == 1
+
+
+def test_a_sentence_is_put_into_the_programs_words_once_for_the_page_and_its_text_twin(monkeypatch):
+    counted = []
+    real = spoken_names._PATTERNS[0][0]
+
+    class Counting:
+        def sub(self, instead, part):
+            counted.append(part)
+            return real.sub(instead, part)
+
+    monkeypatch.setattr(spoken_names, "_PATTERNS", [(Counting(), spoken_names._PATTERNS[0][1])])
+    spoken_names._phrased.cache_clear()
+    trace = build.chain(300)
+    facts = gather(trace)
+    views.page(trace, facts=facts)
+    views.text(trace, facts=facts)
+    spoken_names._phrased.cache_clear()
+    assert counted
+    assert len(counted) == len({*counted}), "each part once"
+    assert len(counted) < 2 * len(trace.events), "and of those that are listed only, in one language"

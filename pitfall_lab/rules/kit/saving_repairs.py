@@ -28,7 +28,7 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
             inside = program.statement(birth) is program.statement_at(story.span(step))
             if isinstance(birth, ast.expr) and tensor["born"] != clash.saved_at and not inside:
                 is_array = tensor.get("kind") == "array"
-                copied = appended(program, birth, ".copy()" if is_array else ".clone()")
+                copied = appended(program, (birth, ".copy()" if is_array else ".clone()"))
                 # The author took the array for a copy, so later results computed from the tensor were wrong as well.
                 found.insert(0, replace(copied, meaning="later")) if is_array else found.append(copied)
             found += _clone_base(program, birth)
@@ -60,8 +60,8 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
 
 
 def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
-    """At most three fixes that copy where a tensor and an array begin to share memory
-    (``numpy()``, ``from_numpy()``, …).
+    """Fixes that copy where a tensor and an array begin to share memory (``numpy()``, ``from_numpy()``, …): at most
+    three that copy one, then for each of their statements that has several one that copies all of them.
 
     First those whose statement has a name of the line that writes; that line itself is left out.
     """
@@ -83,7 +83,12 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
         names = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)} if statement else set()
         return (not names & near, item[0].lineno)
 
-    return [appended(program, node, text) for node, text in sorted(bridges, key=distance)[:3]]
+    nearest = sorted(bridges, key=distance)[:3]
+    beside = [
+        [other for other in bridges if program.statement(other[0]) is program.statement(one)] for one, _ in nearest
+    ]
+    alone: list[Fix | None] = [appended(program, one) for one in nearest]
+    return alone + [appended(program, *every) for every in beside if len(every) > 1]
 
 
 def _array_copy(program: Program, span: Span | None) -> list[Fix | None]:
@@ -123,7 +128,7 @@ def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | N
         return []
     shared = {label for label, _ in story.tensors_on(clash.storage)}
     if any(label in shared for label in event.results):
-        return [appended(program, node, ".clone()")]
+        return [appended(program, (node, ".clone()"))]
     names = {name for label in shared for name in (story.tensor(label) or {}).get("names", ()) if name}
     names |= {name for label in shared if (name := story.name(label, clash.saved_at))}
     inputs = [n for n in ast.walk(node) if isinstance(n, ast.expr) and is_name(n) and program.segment(n) in names]
@@ -134,11 +139,15 @@ def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | N
     return [Fix(title, program.replace(*((n, program.segment(n) + ".clone()") for n in inputs)))]
 
 
-def appended(program: Program, node: ast.expr, text: str) -> Fix:
-    """Return the fix that appends ``.clone()`` or ``.copy()`` (``text``) to the expression ``node``."""
-    shown = " ".join(program.segment(node).split())
-    shown = shown if len(shown) <= 40 else shown[:39] + "…"
+def appended(program: Program, *copied: tuple[ast.expr, str]) -> Fix:
+    """Return the fix that appends ``.clone()`` or ``.copy()`` (the text) to each expression."""
+    shown = [" ".join(program.segment(node).split()) for node, _ in copied]
+    names = [f"`{name if len(name) <= 40 else name[:39] + '…'}`" for name in shown]
+    own = "has memory of its own" if len(names) == 1 else "have memory of their own"
     return Fix(
-        T(en=f"Copy here, so that `{shown}` has memory of its own", zh=f"在这里复制，让 `{shown}` 拥有自己的内存"),
-        program.replace((node, operand(program, node) + text)),
+        T(
+            en=f"Copy here, so that {' and '.join(names)} {own}",
+            zh=f"在这里复制，让 {' 和 '.join(names)} 拥有自己的内存",
+        ),
+        program.replace(*((node, operand(program, node) + text) for node, text in copied)),
     )

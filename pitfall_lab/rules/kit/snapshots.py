@@ -332,5 +332,5 @@ def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
         title = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本")
         return unique(program.text, [Fix(title, program.replace((node, new)), meaning="later")])
     array = (story.tensor(kept.label) or {}).get("kind") == "array"
-    fix = appended(program, node, ".copy()" if array else ".clone()")
+    fix = appended(program, (node, ".copy()" if array else ".clone()"))
     return unique(program.text, [Fix(fix.title, fix.edits, meaning="later")])

@@ -211,8 +211,8 @@ def _empty(count: int) -> GraphScene:
 
 
 def _in_boxes(facts: Facts, cards: list[Card], pairs: Pairs) -> Boxes | None:
-    """The graph with a box for each module; None if the program has no modules."""
-    nested = Nested(facts, cards, pairs)
+    """The graph with a box for each module and, inside of it or in a large graph, each function; None without any."""
+    nested = Nested(facts, cards, pairs, CARDS)
     if not nested.boxes:
         return None
     number = {card["id"]: i for i, card in enumerate((*cards, *nested.boxes.values()))}

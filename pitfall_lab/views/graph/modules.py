@@ -1,5 +1,5 @@
-"""Which module each operation of a program belongs to, as far as the trace tells, and the
-tree of boxes that this makes.
+"""Which module each operation of a program belongs to, as far as the trace tells, which function of the learner's
+inside it, and the tree of boxes that this makes.
 
 A parameter's name (``net.blocks.0.mlp.2.weight``) says which module it is of: an operation that reads one is
 placed for sure. The others:
@@ -10,6 +10,10 @@ placed for sure. The others:
   one inside it, the parameters
   that it reads in one go tell which. Its depth is the same in each of its calls.
 - Outside of any ``forward``, or where both neighbours could be meant: no module, or the smallest that holds both.
+- In a function that a ``forward`` calls: the module of what this ``forward`` does before and after the call.
+
+A function is a box ("attention()") inside of its module where it only computes: one in which a module is called or
+a backward runs is around boxes, and no part of the model. Calls of a function one right after the other are one box.
 
 So a box may be too large for an operation, never a wrong one beside it, as long as a ``forward``
 runs from its top to its end.
@@ -17,8 +21,10 @@ runs from its top to its end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from pitfall_lab.trace import Event, Span
@@ -30,10 +36,14 @@ number behind its name: "ln ·2".
 """
 
 
-def modules(facts: Facts) -> dict[str, Path]:
-    """The module of each node and of each parameter, by label; what is in none is left out."""
+def modules(facts: Facts, many: int = 0) -> dict[str, Path]:
+    """The module of each node and each parameter, and the functions in it, by label; what is in none is left out.
+
+    Where there is no module, functions are boxes only in a graph of more than ``many`` nodes.
+    """
     owner = _owners(facts)
-    of_event = _events(facts, owner)
+    calls = [event for event in facts.trace.events if event.kind == "call"]
+    of_event = _events(calls, owner, functions=bool(owner) or len(facts.nodes) > many)
     found: dict[str, Path] = {label: path for label, path in owner.items() if path}
     for label, history in facts.nodes.items():
         record = history[-1][1] or {}
@@ -58,13 +68,12 @@ def _owners(facts: Facts) -> dict[str, Path]:
     return paths
 
 
-def _events(facts: Facts, owner: dict[str, Path]) -> dict[int, Path]:
+def _events(calls: list[Event], owner: dict[str, Path], *, functions: bool) -> dict[int, Path]:
     """Return the module of each event: by the parameters it reads, else by the frames of ``forward``,
-    else by the calls around it.
+    else by the calls around it; and the ``functions`` in it.
 
     What is in no module is left out; writes do not count as reading.
     """
-    calls = [event for event in facts.trace.events if event.kind == "call"]
     sure: dict[int, Path] = {}
     read: dict[int, list[str]] = {}
     for event in calls:
@@ -82,7 +91,77 @@ def _events(facts: Facts, owner: dict[str, Path]) -> dict[int, Path]:
             path = _beside(event, before.get(event.step), after.get(event.step), sure, depths)
         if path:
             plain[event.step] = path
-    return _numbered(calls, plain, read)
+    numbered = _numbered(calls, plain, read)
+    return _Functions(calls, numbered, depths).placed() if functions else numbered
+
+
+class _Functions:
+    """The learner's functions as boxes, each in the module whose ``forward`` calls it."""
+
+    def __init__(self, calls: list[Event], of_event: dict[int, Path], depths: dict[tuple[str, ...], int]) -> None:
+        self.calls = calls
+        self.depths = depths
+        self.paths = dict(of_event)
+        self.counts: Counter[Path] = Counter()
+        self.around = self._around(of_event)
+
+    def placed(self) -> dict[int, Path]:
+        """The path of each event, with the functions that it is in from its last ``forward`` on."""
+        of_event = dict(self.paths)
+        start = 0
+        for chain, group in groupby(self.calls, key=lambda event: event.scope[: _home(event.scope) + 1]):
+            run = list(group)
+            home = chain[: _home(chain)]
+            if chain != home:
+                self._place(run, len(home), self._module(start, start + len(run), home, of_event))
+            start += len(run)
+        return self.paths
+
+    def _place(self, run: list[Event], depth: int, path: Path) -> None:
+        """Give consecutive events that are inside of ``depth`` frames, and of the box ``path``, their paths."""
+        for chain, group in groupby(run, key=lambda event: event.scope[: depth + 1]):
+            inside = list(group)
+            if len(chain) == depth:
+                own = [event.step for event in inside if len(self.paths.get(event.step, ())) <= len(path)]
+                self.paths.update(dict.fromkeys(own, path) if path else {})
+                continue
+            name = chain[-1].rpartition(".")[2]
+            box = path
+            if name.isidentifier() and chain not in self.around:  # a lambda has no name
+                self.counts[(*path, name)] += 1
+                number = self.counts[(*path, name)]
+                box = (*path, f"{name}()" if number == 1 else f"{name}() ·{number}")
+            self._place(inside, depth + 1, box)
+
+    def _around(self, of_event: dict[int, Path]) -> set[tuple[str, ...]]:
+        """The chains of calls (scopes) in which all happens, a module is called, or a backward runs."""
+        whole = _common(event.scope for event in self.calls) if self.calls else ()
+        chains = {whole}
+        for event in self.calls:
+            home = _home(event.scope)
+            path = of_event.get(event.step, ())
+            deeper = len(path) > (self.depths.get(event.scope[:home], len(path)) if home else 0)
+            chains.add(event.scope if deeper or event.name == "backward" else event.scope[:home])
+        return {chain[:depth] for chain in chains for depth in range(1, len(chain) + 1)}
+
+    def _module(self, start: int, end: int, home: tuple[str, ...], of_event: dict[int, Path]) -> Path:
+        """The module whose ``forward`` (``home``) calls the function that the calls from ``start`` to ``end`` ran in.
+
+        What that ``forward`` did last before and did next tell; where these are two modules, the smallest around both.
+        """
+        found = []
+        for places in (range(start - 1, -1, -1), range(end, len(self.calls))):
+            for event in map(self.calls.__getitem__, places):
+                if event.scope == home:
+                    found.append(of_event.get(event.step, ())[: self.depths.get(home, 0)])
+                if event.scope == home or event.scope[: len(home)] != home:
+                    break
+        return _common(found) if home and found else ()
+
+
+def _home(scope: tuple[str, ...]) -> int:
+    """How many frames there are up to the last ``forward``."""
+    return max((place + 1 for place, name in enumerate(scope) if name.endswith(".forward")), default=0)
 
 
 def _beside(

@@ -1,5 +1,5 @@
-"""The graph with modules as boxes: one picture for each module that can be opened, with the
-modules around it open as well.
+"""The graph with modules and functions as boxes: one picture for each box that can be opened, with the
+boxes around it open as well.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Nested:
     and which of them get a box.
     """
 
-    def __init__(self, facts: Facts, cards: list[Card], pairs: Pairs) -> None:
-        of = modules(facts)
+    def __init__(self, facts: Facts, cards: list[Card], pairs: Pairs, many: int = 0) -> None:
+        of = modules(facts, many)
         self.cards = cards
         self.home: dict[str, Path] = {card["id"]: of.get(card["id"], ()) for card in cards}
         held: dict[Path, list[Card]] = {}

@@ -19,7 +19,7 @@ from pitfall_lab.widgets.explorer import opening_step
 from tests.frontend.stage import Stage, state_of
 
 FOLDER = Path(__file__).parent / "programs"
-LOOKS = ((1280, 800, "light"), (1280, 800, "dark"), (1920, 1080, "light"), (390, 844, "light"))
+LOOKS = tuple((*size, theme) for size in ((1280, 800), (1920, 1080), (390, 844)) for theme in ("light", "dark"))
 
 #: For each program the rule that explains it, and the texts that have to be seen without scrolling: the guilty tensor,
 #: the line that saved or made it, the line that wrote or cut it, and the line that needs it.

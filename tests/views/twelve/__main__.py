@@ -1,8 +1,8 @@
 """Twelve programs as they are written, each with one mistake, in the Explorer: ``python -m
 tests.views.twelve [FOLDER] [NAME …]``.
 
-Each is recorded, its fixes are tried, and the first screen is taken: at 1280 × 800 in light and dark, 1920 × 1080
-and 390 × 844. What has to be seen there without scrolling (:data:`tests.views.twelve.SEEN`) is looked for; the
+Each is recorded, its fixes are tried, and the first screen is taken: at 1280 × 800, 1920 × 1080 and 390 × 844, each
+in light and dark. What has to be seen there without scrolling (:data:`tests.views.twelve.SEEN`) is looked for; the
 command ends with 1 where some of it is missing on one of the two wider screens. ``--untried`` leaves out the fixes,
 which take most of the time.
 """

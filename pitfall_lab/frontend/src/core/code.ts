@@ -8,6 +8,7 @@
 
 import type { Span, TraceEvent } from "./contract";
 import { h } from "./dom";
+import { offered } from "./fixes";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import { brief, known, shape } from "./numbers";
@@ -16,6 +17,7 @@ import { type Token, tokens } from "./python";
 import type { Role } from "./story";
 import type { TensorState } from "./wire";
 import { say } from "./words";
+import { isWhole } from "./wrap";
 
 interface Piece {
   start: number;
@@ -90,9 +92,11 @@ function shapesText(all: readonly (readonly number[])[]): string {
   return runs.length < 2 ? first : runs.length === 2 && second.length <= SHAPES ? second : `${first}, …`;
 }
 
-/** Whether the event happened inside of a call whose own value the line throws away: `optimizer.step()` makes nothing that is here. */
+/** Whether the event happened inside of a call that makes no tensor of it: the line throws its value away, as `optimizer.step()`, or it is a
+ * dictionary of tensors, as `model.state_dict()`. */
 function discarded(event: TraceEvent, line: string): boolean {
   const { span, op } = event;
+  if (span && /\bstate_dict\([^()]*\)$/.test(line.slice(...span.utf16))) return true;
   if (!span || span.end_line !== span.line || line.trim() !== line.slice(...span.utf16)) return false;
   const plain = (name: string): string => name.replace(/^_+|_+$/g, "").toLowerCase();
   const called = /^[\w.[\]]*?(\w+)\(/.exec(line.trim())?.[1];
@@ -141,9 +145,9 @@ export class CodeView {
   #pinned = "";
   #revealed = false;
   #opened = false;
-  /** The step and the height of the view when it opened; at another height it is opened anew until the reader has done anything. */
+  /** The step and the size of the view when it opened; in another size it is opened anew until the reader has done anything. */
   readonly #begun: number;
-  #height = 0;
+  #size = "";
   readonly #resized = new ResizeObserver(() => this.#resize());
   #turns: Map<string, number[]> | null = null;
   readonly #crumbs = h("div", { class: "pl-crumbs" });
@@ -170,13 +174,17 @@ export class CodeView {
     this.#resized.observe(this.#box);
   }
 
-  /** The page gives the view its height only after it was drawn, and once more when the fixes come in. */
+  /** The page gives the view its size only after it was drawn, and once more when the fixes come in. */
   #resize(): void {
     if (this.#model.step !== this.#begun) return this.#resized.disconnect();
-    if (!this.#box.clientHeight || this.#box.clientHeight === this.#height) return;
+    if (!this.#box.clientHeight || this.#measured === this.#size) return;
     for (const fold of this.#folds) this.#unfold(fold);
     this.#revealed = this.#opened = false;
     this.update();
+  }
+
+  get #measured(): string {
+    return `${this.#box.clientWidth} × ${this.#box.clientHeight}`;
   }
 
   destroy(): void {
@@ -227,8 +235,8 @@ export class CodeView {
     const turn =
       event && turns.length > 1
         ? this.#model.t(
-            `time ${turns.indexOf(event.step) + 1} of ${turns.length}${this.#model.isPartial ? " recorded" : ""} here`,
-            `在此第 ${turns.indexOf(event.step) + 1} 次，共${this.#model.isPartial ? "记录" : ""} ${turns.length} 次`,
+            `run ${turns.indexOf(event.step) + 1} of ${turns.length} ${this.#model.isPartial ? "recorded " : ""}of this line`,
+            `这一行第 ${turns.indexOf(event.step) + 1} 次执行，共${this.#model.isPartial ? "记录" : ""} ${turns.length} 次`,
           )
         : "";
     this.#crumbs.replaceChildren(...crumbs, turn && h("span", { class: "pl-turn" }, turn));
@@ -350,7 +358,8 @@ export class CodeView {
       const element = h("span", { class: token ? `pl-${token.kind}` : "" }, text.slice(start, end));
       pieces.push({ start, end, name: token?.kind === "name" ? text.slice(token.start, token.end) : "", element });
       // A long line is broken where Python's syntax lets one: behind a comma or an opening bracket, before an operator or a dot.
-      if (i && /^[.+*/@|&-]/.test(text.slice(start)) && text[start - 1] !== text[start]) code.append(h("wbr", {}));
+      const before = i > 0 && /^[.+*/@|&-]/.test(text.slice(start)) && text[start - 1] !== text[start];
+      if (before && !isWhole(text, start)) code.append(h("wbr", {}));
       code.append(element);
       if (/[,([{]$/.test(text.slice(start, end))) code.append(h("wbr", {}));
     }
@@ -469,7 +478,7 @@ export class CodeView {
     if (!this.#revealed) {
       if (!box.clientHeight) return;
       this.#revealed = true;
-      this.#height = box.clientHeight;
+      this.#size = this.#measured;
       this.#fold(row);
     }
     const top = this.#seen(row).offsetTop - box.offsetTop;
@@ -478,7 +487,10 @@ export class CodeView {
       const own = this.#seen(row);
       let [from, to] = [top, top + own.offsetHeight];
       const noted = this.#lines.map((line) => line.row).filter((one) => one.querySelector(".pl-note"));
-      for (const one of noted.sort((a, b) => Math.abs(a.offsetTop - row.offsetTop) - Math.abs(b.offsetTop - row.offsetTop))) {
+      const edited = this.#edited().flatMap((at) => (this.#lines[at]?.row.offsetHeight ? (this.#lines[at]?.row ?? []) : []));
+      const far = ({ offsetTop }: HTMLElement): number => Math.abs(offsetTop - row.offsetTop);
+      const nearest = (a: HTMLElement, b: HTMLElement): number => far(a) - far(b);
+      for (const one of [...noted.sort(nearest), ...edited.sort(nearest)]) {
         const [first, last] = [
           Math.min(from, one.offsetTop - box.offsetTop),
           Math.max(to, one.offsetTop - box.offsetTop + one.offsetHeight),
@@ -490,8 +502,14 @@ export class CodeView {
       const tops = open.map((line) => line.row.offsetTop - box.offsetTop);
       // A whole line at the top; the diagnosis stays in sight.
       const most = Math.min(from, box.scrollHeight - box.clientHeight);
-      const begin = tops.find((one) => one >= middle && one <= most) ?? tops.findLast((one) => one <= middle) ?? 0;
-      return box.scrollTo({ top: begin, behavior: "instant" });
+      const begin = tops.find((one) => one >= middle && one <= most) ?? tops.findLast((one) => one <= Math.min(middle, most)) ?? 0;
+      box.scrollTo({ top: begin, behavior: "instant" });
+      // What is laid out after this may leave less to scroll: then the cut line at the top comes down whole.
+      requestAnimationFrame(() => {
+        const above = tops.findLast((one) => one <= box.scrollTop) ?? 0;
+        if (above + 1 < box.scrollTop && to - box.clientHeight <= above) box.scrollTop = above;
+      });
+      return;
     }
     const bottom = top + this.#seen(row).offsetHeight;
     if (top < box.scrollTop) box.scrollTop = Math.max(0, top - 40);
@@ -500,10 +518,12 @@ export class CodeView {
 
   /**
    * Where the lines of the diagnosis do not fit into the view together, those between them fold into one row, but for the neighbours of
-   * each and the head of its function where there is room for them. A fold stays closed while the reader steps through its lines: it shows the current one.
+   * each, the head of its function and the lines that the repairs change where there is room for them. A fold stays closed while the reader
+   * steps through its lines: it shows the current one.
    */
   #fold(now: HTMLElement): void {
     const box = this.#box;
+    const edited = this.#edited();
     const kept = this.#lines.flatMap(({ row }, at) => (row === now || row.querySelector(".pl-note") ? [at] : []));
     const [first, last] = [this.#lines[kept[0] ?? 0]?.row, this.#lines[kept.at(-1) ?? 0]?.row];
     if (kept.length < 2 || !first || !last || last.offsetTop + last.offsetHeight - first.offsetTop <= box.clientHeight) return;
@@ -516,7 +536,11 @@ export class CodeView {
     // Callers are the small print of a failure: they go before one of its own lines does.
     const firm = kept.filter((at) => this.#lines[at]?.row === now || this.#lines[at]?.row.querySelector(".pl-note:not(.pl-n-other)"));
     const least = firm.length > 1 ? firm : kept;
-    const choices = [[...kept.flatMap((at) => [at - 1, at, at + 1]), ...heads], [...kept, ...heads], kept, least];
+    const choices = [
+      [...kept.flatMap((at) => [at - 1, at, at + 1]), ...heads, ...edited],
+      [...kept, ...heads, ...edited],
+    ];
+    choices.push([...kept, ...edited], kept, least);
     const shown = choices.map((lines) => new Set(lines.filter((at) => at >= (kept[0] ?? 0) && at <= (kept.at(-1) ?? 0))));
     const near = shown.find((lines) => height([...lines]) + FOLD * kept.length <= box.clientHeight) ?? new Set(least);
     let from = (kept[0] ?? 0) + 1;
@@ -525,6 +549,13 @@ export class CodeView {
       if (at - from > 1) this.#close(from, at - 1);
       from = at + 1;
     }
+  }
+
+  /** Where the lines are that the offered repairs change. */
+  #edited(): number[] {
+    const { story } = this.#model;
+    if (!story || this.#source) return [];
+    return offered(story).flatMap(({ edits }) => edits.map(({ line }) => line - 1));
   }
 
   #close(from: number, to: number): void {

@@ -1,6 +1,6 @@
 /** The facts about whatever is in focus, each with who holds it and the torch expression that shows it. */
 
-import { swatch } from "../views/draw";
+import { bytes, swatch } from "../views/draw";
 import type { By, State } from "./contract";
 import { h } from "./dom";
 import { dot } from "./marks";
@@ -95,7 +95,7 @@ function storageFacts(label: string, state: State, model: ExplorerModel): Fact[]
   return [
     [
       model.t("storage", "存储"),
-      `${model.called(label)} · ${one.size} × ${one.dtype} · ${one.nbytes} B`,
+      `${model.called(label)} · ${one.size} × ${one.dtype} · ${bytes(one.nbytes)}`,
       `${at}.size`,
       `${first}.untyped_storage()`,
     ],

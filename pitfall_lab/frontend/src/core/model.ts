@@ -173,12 +173,29 @@ export class ExplorerModel implements Model {
     return this.#tongue === "zh" ? zh : en;
   }
 
+  /** The memories that have the hues: the finding's; where it is about none, those that Python chose for all views. */
+  get #coloured(): readonly string[] | undefined {
+    const own = this.story?.slice?.storages ?? [];
+    return own.length ? own : Array.isArray(this.scene.palette) ? (this.scene.palette as string[]) : undefined;
+  }
+
   /** The finding's memory has the hues; what is under the pointer takes the last one when it has none. */
   hue(storage: string): string {
-    const chosen = this.story?.slice?.storages ?? (Array.isArray(this.scene.palette) ? (this.scene.palette as string[]) : undefined);
-    const own = hue(storage, chosen);
+    const own = hue(storage, this.#coloured);
     const pointed = own === GREY && this.#label !== "" && this.storageOf(this.#label, this.stateAt(this.#now)) === storage;
     return pointed ? HUES[5] : own;
+  }
+
+  /** The hue in what is drawn of the current step alone: there its own memories take the hues that none of them has, and nothing is all grey. */
+  hueNow(storage: string): string {
+    const own = this.hue(storage);
+    if (own !== GREY || this.story) return own;
+    const [before, now] = [this.stateAt(this.#now - 1), this.stateAt(this.#now)];
+    const { operands = [], results = [], writes = [] } = this.event ?? {};
+    const taken = operands.map(({ label }) => before.tensors[label ?? ""]?.storage ?? "");
+    const its = [...new Set([...taken, ...results.map((label) => now.tensors[label]?.storage ?? ""), ...writes])].filter(Boolean);
+    const free = HUES.filter((one) => its.every((each) => this.hue(each) !== one));
+    return free[its.filter((each) => this.hue(each) === GREY).indexOf(storage)] ?? GREY;
   }
 
   /** One sentence about an event: the one that Python wrote, else a plain one. */

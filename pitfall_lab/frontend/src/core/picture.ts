@@ -174,7 +174,7 @@ export function memoryBox(
       ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`))
       : null;
   const written = one.changed && before ? writtenOver(one, before, model) : null;
-  return h("span", { class: "pl-memory", style: `--v-hue:${model.hue(one.storage)}` }, head, cells ?? many, written);
+  return h("span", { class: "pl-memory", style: `--v-hue:${model.hueNow(one.storage)}` }, head, cells ?? many, written);
 }
 
 /** The size of a memory that tensors of different shapes read. */
@@ -206,7 +206,8 @@ function writtenOver(one: Memory, before: Memory, model: ExplorerModel): HTMLEle
 function keeperPart(keeper: Keeper | null, at: number, moment: Moment, model: ExplorerModel): HTMLElement {
   const part = h("span", { class: "pl-keep" });
   if (!keeper || at < keeper.from || at > keeper.to) return part;
-  const node = h("code", {}, keeper.name);
+  // In a narrow card a long name goes on in the next line with its last word.
+  const node = h("code", {}, ...keeper.name.split(/(?=Backward\d*$)/).flatMap((word, place) => (place ? [h("wbr", {}), word] : [word])));
   part.classList.add("pl-holds");
   if (at === keeper.from) part.append(h("span", {}, node, " ", keeps(keeper, model)));
   if (keeper.freed !== null && at === keeper.freed) part.append(h("span", {}, model.t("frees what was kept", "释放保留的值")));

@@ -68,7 +68,7 @@ export function labels(text: string, model: ExplorerModel, state: State): Node[]
     const known = index % 2 === 1 && (part in state.tensors || part in state.storages || part in state.counters || part in state.nodes);
     if (!known) return document.createTextNode(index % 2 === 1 && !model.labelled ? model.called(part, state) : part);
     const storage = model.storageOf(part, state);
-    const style = storage ? `--pl-of:${model.hue(storage)}` : "";
+    const style = storage ? `--pl-of:${model.hueNow(storage)}` : "";
     return h(
       "button",
       { class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style },

@@ -181,7 +181,7 @@ function leafParts(leaf: string, event: TraceEvent, now: State, model: ExplorerM
     const cells = state.storages[grad?.storage ?? ""]?.cells ?? null;
     const row = grad ? cellRow(cells, grad.shape, was, NUMBERS) : h("span", { class: "pl-cells pl-many" }, "None");
     const unknown = h("span", { class: "pl-cells pl-many" }, model.t("its numbers are not recorded", "未记录数值"));
-    const style = `--v-hue:${model.hue(grad?.storage ?? "")}`;
+    const style = `--v-hue:${model.hueNow(grad?.storage ?? "")}`;
     const head = h("span", { class: "pl-named" }, h("code", {}, name), h("small", {}, title));
     return h("span", { class: "pl-memory", style }, head, row ?? unknown);
   };

@@ -67,6 +67,13 @@ export function bytes(count: number): string {
   return `${Number((count / 1024 ** power).toFixed(1))} ${["B", "KiB", "MiB", "GiB"][power]}`;
 }
 
+/** How many elements a memory has, what one of them takes, and all: `4 × float32 (4 B each) · 16 B`. */
+export function measure({ size, dtype, nbytes }: { size: number; dtype: string; nbytes: number | null }, model: Model): string {
+  if (nbytes === null) return `${size} × ${dtype}`;
+  const each = size > 1 && nbytes % size === 0 ? model.t(` (${nbytes / size} B each)`, `（每个 ${nbytes / size} B）`) : "";
+  return `${size} × ${dtype}${each} · ${bytes(nbytes)}`;
+}
+
 export function toggle(element: Element, name: string, on: boolean): void {
   element.classList.toggle(name, on);
 }

@@ -84,7 +84,13 @@ function mountModules(root: HTMLElement, model: Model, scene: GraphScene): Mount
     if (focus) buttons.at(-1)?.focus();
   };
   root.replaceChildren(trail, place);
-  open("", false);
+  // What the finding turns on is not behind a closed box.
+  const [guilty = ""] = guiltyNodes(model, { ...scene, nodes: scene.cards ?? scene.nodes });
+  const around = boxes.flatMap(({ inside, opens }) => (opens && opens in pictures && inside?.includes(guilty) ? [opens] : []));
+  open(
+    around.reduce((deepest, one) => (one.length > deepest.length ? one : deepest), ""),
+    false,
+  );
   return { update: () => view.update(), destroy: () => root.replaceChildren() };
 }
 

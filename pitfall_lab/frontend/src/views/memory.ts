@@ -12,7 +12,7 @@ export const memory: View = {
   id: "memory",
   title: { en: "Memory", zh: "内存" },
   has: (scene) => sent(scene, "memory", (one) => one.peak?.bytes),
-  parts: (scene, story) => sent(scene, "memory", (one) => own(one, story.slice?.storages).length),
+  parts: (scene, story) => sent(scene, "memory", (one) => own(one, story.slice?.storages).length % (one.bands.length + one.others)),
   mount(root, model) {
     const all = part(model, "memory");
     const bands = all ? own(all, model.slice?.storages) : [];

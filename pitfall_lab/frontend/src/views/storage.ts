@@ -2,8 +2,8 @@
 
 import type { Model, State, View } from "../core/contract";
 import { h } from "../core/dom";
-import type { Brush, Store, Stroke } from "../core/wire";
-import { at, bytes, frame, leftOut, nothing, part, reveal, sent, shape, swatch, toggle, value } from "./draw";
+import type { Brush, Slice, Store, Stroke } from "../core/wire";
+import { at, frame, leftOut, measure, nothing, part, reveal, sent, shape, swatch, toggle, value } from "./draw";
 import { glide } from "./motion";
 import { playStrides, reads, type Strided } from "./strides";
 
@@ -16,6 +16,7 @@ export const storage: View = {
   id: "storage",
   title: { en: "Storage", zh: "存储" },
   has: (scene) => sent(scene, "storage", (one) => one.storages.length),
+  parts: (scene, story) => sent(scene, "storage", (one) => own(one.storages, story.slice).length % one.storages.length),
   mount(root, model) {
     const scene = part(model, "storage");
     if (!scene?.storages.length) return nothing(root, model.t("No tensor was made.", "没有产生张量。"));
@@ -29,10 +30,8 @@ export const storage: View = {
       }
     };
     // What the finding is about stands in its order, from the first memory to the last.
-    const wanted = model.slice?.storages.filter((id) => scene.storages.some((store) => store.id === id)) ?? [];
-    const first = wanted.length
-      ? wanted.flatMap((id) => scene.storages.filter((store) => store.id === id))
-      : scene.storages.filter((store) => store.main);
+    const wanted = own(scene.storages, model.slice);
+    const first = wanted.length ? wanted : scene.storages.filter((store) => store.main);
     show(first);
     const rest = scene.storages.filter((store) => !first.includes(store));
     if (rest.length && !wanted.length)
@@ -57,7 +56,7 @@ export const storage: View = {
         guest.append(block.element);
       }
     };
-    leftOut(box, scene.left_out, model);
+    if (!wanted.length) leftOut(box, scene.left_out, model);
     const toy = h("div", {});
     const play = (): void => (start.remove(), playStrides(toy, smallView(first, model.step), model));
     const start = h("button", { class: "v-link", click: play }, model.t("play with strides", "试试别的步长"));
@@ -85,6 +84,11 @@ export const storage: View = {
     return { update, destroy: () => (size.disconnect(), root.replaceChildren()) };
   },
 };
+
+/** The memories that the finding is about. */
+function own(stores: Store[], slice: Slice | null): Store[] {
+  return (slice?.storages ?? []).flatMap((id) => stores.filter((store) => store.id === id));
+}
 
 /** In px: a letter of a cell, the room beside the letters and the least width, where there is room and where there is little; the room
  * for the names of the rows and around the table; a gap where cells are left out. */
@@ -132,7 +136,7 @@ class Block {
   constructor(store: Store, model: Model) {
     this.#store = store;
     this.#model = model;
-    const title = `${model.called(store.id)} · ${store.size} × ${store.dtype}${store.nbytes === null ? "" : ` · ${bytes(store.nbytes)}`}`;
+    const title = `${model.called(store.id)} · ${measure(store, model)}`;
     this.#title = title;
     this.#letters = store.columns.map((_, place) =>
       Math.max(

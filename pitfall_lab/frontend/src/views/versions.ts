@@ -21,6 +21,11 @@ export const versions: View = {
   id: "versions",
   title: { en: "Versions", zh: "版本" },
   has: (scene) => sent(scene, "versions", (one) => one.tracks.length),
+  parts: (scene, story) =>
+    sent(scene, "versions", ({ tracks, columns }) => {
+      const own = tracks.filter((track) => story.slice?.counters.includes(track.counter)).length;
+      return own % tracks.length || (own && columns.filter((step) => story.slice?.steps.includes(step)).length % columns.length);
+    }),
   mount(root, model) {
     const scene = part(model, "versions");
     if (!scene?.tracks.length) return nothing(root, model.t("There is no version counter.", "没有版本计数器。"));
