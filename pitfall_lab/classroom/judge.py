@@ -21,7 +21,8 @@ from functools import cache
 from typing import Any, Literal, Self
 
 from pitfall_lab import processes
-from pitfall_lab.classroom import budget, kernel, submissions
+from pitfall_lab.classroom import grading_budget as budget
+from pitfall_lab.classroom import kernel, submissions
 from pitfall_lab.classroom.submissions import same
 from pitfall_lab.classroom.unneeded import unneeded
 from pitfall_lab.lessons.attempt import Observation, Problem, Request

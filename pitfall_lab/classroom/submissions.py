@@ -24,7 +24,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from pitfall_lab.classroom import archives, budget
+from pitfall_lab.classroom import archives
+from pitfall_lab.classroom import grading_budget as budget
 from pitfall_lab.classroom.archives import UnreadableArchive
 from pitfall_lab.classroom.roster import nearest, quoted
 from pitfall_lab.classroom.spreadsheet import plain

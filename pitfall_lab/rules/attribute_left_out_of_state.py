@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Tra
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers
-from pitfall_lab.rules.signals.unsaved_tensors import Lost, unsaved
+from pitfall_lab.rules.signals.unsaved_tensors import UnsavedTensor, unsaved
 from pitfall_lab.trace import T
 
 
@@ -24,7 +24,7 @@ def find(story: Story) -> Iterator[Finding]:
         yield _finding(story, lost)
 
 
-def _finding(story: Story, lost: list[Lost]) -> Finding:
+def _finding(story: Story, lost: list[UnsavedTensor]) -> Finding:
     found = lost[0]
     loading, used = found.loading, found.used
     made = _made(story, found.path)
@@ -73,7 +73,7 @@ def _made(story: Story, path: str) -> ast.Assign | None:
     return None
 
 
-def _fixes(story: Story, lost: list[Lost]) -> tuple[Fix, ...]:
+def _fixes(story: Story, lost: list[UnsavedTensor]) -> tuple[Fix, ...]:
     program = story.program
     changes: list[tuple[ast.AST, str]] = []
     for name in dict.fromkeys(each.path.rpartition(".")[2] for each in lost):

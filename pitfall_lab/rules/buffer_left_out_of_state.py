@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers
-from pitfall_lab.rules.signals.unsaved_tensors import Lost, unsaved
+from pitfall_lab.rules.signals.unsaved_tensors import UnsavedTensor, unsaved
 from pitfall_lab.trace import T
 
 PERSISTENT = 2
@@ -26,7 +26,7 @@ def find(story: Story) -> Iterator[Finding]:
         yield _finding(story, lost)
 
 
-def _finding(story: Story, lost: list[Lost]) -> Finding:
+def _finding(story: Story, lost: list[UnsavedTensor]) -> Finding:
     found = lost[0]
     loading, used, path = found.loading, found.used, found.path
     made = _made(story, path)
@@ -90,7 +90,7 @@ def _persistent(call: ast.Call) -> ast.expr | None:
     return named if named is not None or len(call.args) <= PERSISTENT else call.args[PERSISTENT]
 
 
-def _fixes(story: Story, lost: list[Lost]) -> tuple[Fix, ...]:
+def _fixes(story: Story, lost: list[UnsavedTensor]) -> tuple[Fix, ...]:
     """At most one fix: it makes the buffers part of the state; empty unless the text shows how each is registered."""
     made = {id(call): call for each in lost if (call := _made(story, each.path)) is not None}
     given = [value for call in made.values() if (value := _persistent(call)) is not None]

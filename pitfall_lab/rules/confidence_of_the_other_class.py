@@ -27,7 +27,7 @@ FURTHER, PAIR, HALF = 20, 2, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ProbabilityRows:
     """``label`` before a mean over the rows that ``mask`` selects; over all of them if it is None. ``chosen``, the
     call that selected the rows, or the mean, was ``given`` it, perhaps in another type.
     """
@@ -40,7 +40,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ConfidenceOfTheOtherClass:
     """``event`` compares the share of right decisions (``right``) with the mean of the probability ``sure``.
 
     The decision is that a probability is above ``limit``.
@@ -48,8 +48,8 @@ class Compared:
 
     event: Event
     decided: Event
-    right: Rows
-    sure: Rows
+    right: ProbabilityRows
+    sure: ProbabilityRows
     limit: float
 
 
@@ -64,7 +64,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _compared(story: Story, event: Event) -> Compared | None:
+def _compared(story: Story, event: Event) -> ConfidenceOfTheOtherClass | None:
     labels = [o.label for o in event.operands[:PAIR] if o.label is not None]
     if len(labels) < PAIR:
         return None
@@ -75,11 +75,11 @@ def _compared(story: Story, event: Event) -> Compared | None:
         decided, source, limit = _decision(story, one) or (None, "", 0.0)
         if decided is None or other.mean >= limit or not _is_of(story, other, source, decided):
             continue
-        return Compared(event, decided, one, other, limit)
+        return ConfidenceOfTheOtherClass(event, decided, one, other, limit)
     return None
 
 
-def _rows(story: Story, label: str, step: int) -> Rows | None:
+def _rows(story: Story, label: str, step: int) -> ProbabilityRows | None:
     """What a number is the mean of, and over which rows; None if it is no known mean of a list."""
     mean = made_by(story, label, step)
     value = next((v for _, v in Elements(story, label, step).known()), None)
@@ -89,11 +89,13 @@ def _rows(story: Story, label: str, step: int) -> Rows | None:
     before, at = _before(story, source, mean.step)
     chosen = made_by(story, before, at)
     if chosen is None or chosen.name not in ("__getitem__", "masked_select"):
-        return Rows(before, None, mean, source, value)
+        return ProbabilityRows(before, None, mean, source, value)
     given = [o.label for o in chosen.operands if o.label is not None]
     if len(given) != PAIR:
         return None
-    return Rows(_before(story, given[0], chosen.step)[0], key(story, given[1], chosen.step), chosen, given[0], value)
+    return ProbabilityRows(
+        _before(story, given[0], chosen.step)[0], key(story, given[1], chosen.step), chosen, given[0], value
+    )
 
 
 def _before(story: Story, label: str, step: int) -> tuple[str, int]:
@@ -107,7 +109,7 @@ def _before(story: Story, label: str, step: int) -> tuple[str, int]:
     return label, step
 
 
-def _decision(story: Story, right: Rows) -> tuple[Event, str, float] | None:
+def _decision(story: Story, right: ProbabilityRows) -> tuple[Event, str, float] | None:
     """The call that decided, what it compared with the limit, and that limit, if a label is ``decision == target``."""
     equal = made_by(story, right.label, right.chosen.step)
     if equal is None or equal.name not in EQUALS:
@@ -124,13 +126,13 @@ def _decision(story: Story, right: Rows) -> tuple[Event, str, float] | None:
     return None
 
 
-def _is_of(story: Story, sure: Rows, source: str, decided: Event) -> bool:
+def _is_of(story: Story, sure: ProbabilityRows, source: str, decided: Event) -> bool:
     """Whether the probability is what was compared with the limit, past conversions of its type."""
     one, other = _before(story, sure.label, sure.chosen.step)[0], _before(story, source, decided.step)[0]
     return key(story, one, sure.chosen.step) == key(story, other, decided.step)
 
 
-def _finding(story: Story, found: Compared) -> Finding:
+def _finding(story: Story, found: ConfidenceOfTheOtherClass) -> Finding:
     step = found.event.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(found.decided.step))
     rows = T(en="in one group of the rows", zh="在其中一组行里")
@@ -163,7 +165,7 @@ def _finding(story: Story, found: Compared) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Compared, what: T) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: ConfidenceOfTheOtherClass, what: T) -> tuple[Fix, ...]:
     """Fixes that take the probability of the class that was decided for, where the name is given to it, or where it
     is averaged.
     """

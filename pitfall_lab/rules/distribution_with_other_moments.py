@@ -34,7 +34,7 @@ NAMES: dict[Kind, T] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class DistributionMade:
     """``event`` draws from a distribution, or takes its density, with the parameters ``first`` and ``second``.
 
     An exponential one has only a ``second``, its rate.
@@ -50,7 +50,7 @@ class Made:
 class Other:
     """The ``moment`` ("mean" or "std") of the distribution is ``came``, that of the numbers ``data`` is ``meant``."""
 
-    made: Made
+    made: DistributionMade
     data: str
     moment: Literal["mean", "std"]
     came: float
@@ -71,7 +71,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _distributions(story: Story) -> Iterator[Made]:
+def _distributions(story: Story) -> Iterator[DistributionMade]:
     for event in story.calls(*DIVIDES, "xlogy", "normal", *SUMS):
         labels = [o.label for o in event.operands[:PAIR]]
         if event.error is not None or len(labels) < PAIR or labels[0] is None or labels[1] is None:
@@ -80,14 +80,14 @@ def _distributions(story: Story) -> Iterator[Made]:
         drew = made_by(story, one, event.step)
         if event.name in DIVIDES:
             if drew is not None and drew.name == "_standard_gamma" and drew.operands[0].label is not None:
-                yield Made(event, "gamma", drew.operands[0].label, two)
+                yield DistributionMade(event, "gamma", drew.operands[0].label, two)
             elif _filled(story, one, event, "exponential_"):
-                yield Made(event, "exponential", None, two)
+                yield DistributionMade(event, "exponential", None, two)
         elif event.name == "xlogy":
             if any(use.name == "lgamma" and event.step < use.step < event.step + 9 for use in story.uses(one)):
-                yield Made(event, "gamma", one, two)
+                yield DistributionMade(event, "gamma", one, two)
         elif event.name == "normal":
-            yield Made(event, "normal", one, two)
+            yield DistributionMade(event, "normal", one, two)
         else:
             yield from _sampled(story, event, (one, two))
 
@@ -98,7 +98,7 @@ def _filled(story: Story, label: str, event: Event, name: str) -> bool:
     return bool(fills) and fills[-1].name == name and len(fills[-1].operands) == 1
 
 
-def _sampled(story: Story, event: Event, labels: tuple[str, str]) -> Iterator[Made]:
+def _sampled(story: Story, event: Event, labels: tuple[str, str]) -> Iterator[DistributionMade]:
     """``mean + deviation * noise`` as a normal distribution."""
     for mean, other in (labels, labels[::-1]):
         product = made_by(story, other, event.step)
@@ -108,7 +108,7 @@ def _sampled(story: Story, event: Event, labels: tuple[str, str]) -> Iterator[Ma
         for noise, spread in (given, given[::-1]):
             made = made_by(story, noise, product.step)
             if made is not None and (made.name in NOISE or _filled(story, noise, product, "normal_")):
-                yield Made(event, "normal", mean, spread)
+                yield DistributionMade(event, "normal", mean, spread)
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ def _moments(story: Story, label: str, step: int) -> Moments | None:
     return found
 
 
-def _other(story: Story, made: Made) -> Other | None:
+def _other(story: Story, made: DistributionMade) -> Other | None:
     """The moment that a distribution does not have; None if it has those of the numbers, or if that is not known."""
     step = made.event.step
     found = [_moments(story, each, step) for each in (made.first, made.second) if each is not None]
@@ -170,7 +170,9 @@ def _other(story: Story, made: Made) -> Other | None:
 Row = tuple[float, float, float, float]
 
 
-def _rows(story: Story, made: Made, mean: tuple[str, int], spread: tuple[str, int, int] | None) -> Iterator[Row]:
+def _rows(
+    story: Story, made: DistributionMade, mean: tuple[str, int], spread: tuple[str, int, int] | None
+) -> Iterator[Row]:
     """For each known element: both parameters, and the mean and the variance of the numbers."""
     step = made.event.step
     first, second = (
@@ -252,7 +254,7 @@ def _lines(story: Story, found: Other) -> list[Related]:
     return [story.related("made", maker.step, T(en="the parameter is computed here", zh="参数在这里算出"))]
 
 
-def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
+def _fixes(story: Story, made: DistributionMade) -> tuple[Fix, ...]:
     """At most one fix: it gives every distribution with this parameter the rate, or the deviation."""
     program, step = story.program, made.event.step
     label = same_numbers(story, made.second, step)
@@ -270,7 +272,7 @@ def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
     return unique(program.text, [Fix(title, program.replace(*changes.values()), meaning="later")])
 
 
-def _used(made: Made) -> tuple[str, ...]:
+def _used(made: DistributionMade) -> tuple[str, ...]:
     """The operands of the call that uses the distribution."""
     return tuple(o.label for o in made.event.operands if o.label is not None)
 

@@ -26,7 +26,7 @@ ROUNDS, UPWARD, NEAR, PAIR = 3, 400, 1e-3, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class LogScaleCountedAgain:
     """``added`` adds ``narrow``, a sum of logarithms, to a larger tensor: each counts ``times`` as often as its scale
     multiplies a number in ``product``.
     """
@@ -67,7 +67,7 @@ def _is_repeating(story: Story, event: Event) -> bool:
     return len(sizes) == PAIR and sizes[0] != sizes[1]
 
 
-def _counted(story: Story, event: Event, roots: dict[str, Event]) -> Counted | None:
+def _counted(story: Story, event: Event, roots: dict[str, Event]) -> LogScaleCountedAgain | None:
     """The data of the finding if the smaller operand consists of logarithms of scales and of constants; else None."""
     if not _is_repeating(story, event):
         return None
@@ -95,7 +95,7 @@ def _counted(story: Story, event: Event, roots: dict[str, Event]) -> Counted | N
     times = round(found[0][0])
     if times < PAIR or any(abs(counts - times) > NEAR for counts, _ in found):
         return None
-    return Counted(event, wide, narrow, found[0][1], times, root)
+    return LogScaleCountedAgain(event, wide, narrow, found[0][1], times, root)
 
 
 def _behind(story: Story, label: str, step: int) -> set[str]:
@@ -148,7 +148,7 @@ def _logarithm_of(story: Story, label: str, step: int) -> list[str]:
     return [each for each in (source, signed) if each is not None]
 
 
-def _finding(story: Story, found: Counted) -> Finding:
+def _finding(story: Story, found: LogScaleCountedAgain) -> Finding:
     added, product, times = found.added, found.product, found.times
     here, there = at_line(story, story.span(added.step)), at_line(story, story.span(product.step))
     what = shown(story, added, found.narrow)
@@ -184,7 +184,7 @@ def _finding(story: Story, found: Counted) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Counted) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: LogScaleCountedAgain) -> tuple[Fix, ...]:
     """At most one fix: the columns are summed first. Empty unless the sum is written around the addition."""
     program, added = story.program, found.added
     node = program.at(story.span(added.step)) if program.tree is not None else None

@@ -57,7 +57,7 @@ class MeasuredRows:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitAgain:
+class RandomSplitAgain:
     """The line of ``split`` drew another order later; of the ``rows`` of a batch that ``measured`` was given,
     ``common`` had trained the network.
     """
@@ -150,7 +150,7 @@ def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) ->
     return TrainingRows(layer, label, made, table, first, first + shape[0], drawn)
 
 
-def _split_again(story: Story) -> SplitAgain | None:
+def _split_again(story: Story) -> RandomSplitAgain | None:
     """The data of the finding if one line splits a data set at random several times, and a network was trained with
     batches of one split and measured with those of a later one that have rows in common; else None.
 
@@ -181,7 +181,7 @@ def _split_again(story: Story) -> SplitAgain | None:
         common = [row for row in batch.rows if known.get(row, limit) < limit]
         whole = len(known) == examples.get(key) and len(common) < len(batch.rows)
         if common and (anew is not None or whole):
-            return SplitAgain(splits[0], layer, len(common), len(batch.rows))
+            return RandomSplitAgain(splits[0], layer, len(common), len(batch.rows))
     return None
 
 
@@ -189,7 +189,7 @@ def _is_seeded(call: ast.Call) -> bool:
     return len(call.args) > SIDES or any(k.arg in ("generator", None) for k in call.keywords)
 
 
-def _split_finding(story: Story, found: SplitAgain) -> Finding:
+def _split_finding(story: Story, found: RandomSplitAgain) -> Finding:
     """The finding about a line that splits the data anew each time that it runs."""
     program, span = story.program, story.span(found.split.step)
     here, there = at_line(story, span), at_line(story, story.span(found.measured.step))

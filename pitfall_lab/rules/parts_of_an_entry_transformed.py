@@ -27,7 +27,7 @@ FURTHER = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class PartsOfAnEntry:
     """``event`` computes with the stored ``values`` of ``sparse``, whose entry ``at`` has ``count`` parts.
 
     ``most``: the entries that have several.
@@ -54,7 +54,7 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         told.add(story.span(event.step))
         *at, count = map(int, counted.numbers)
-        yield _finding(story, Apart(event, read, sparse, tuple(at), count, counted.count))
+        yield _finding(story, PartsOfAnEntry(event, read, sparse, tuple(at), count, counted.count))
 
 
 def _curved(story: Story, read: Event) -> Event | None:
@@ -72,7 +72,7 @@ def _curved(story: Story, read: Event) -> Event | None:
     return None
 
 
-def _finding(story: Story, found: Apart) -> Finding:
+def _finding(story: Story, found: PartsOfAnEntry) -> Finding:
     event, step = found.event, found.event.step
     here = at_line(story, story.span(step))
     name = expression(story, found.sparse, found.read.step)
@@ -102,12 +102,12 @@ def _finding(story: Story, found: Apart) -> Finding:
     )
 
 
-def _made(story: Story, found: Apart) -> int:
+def _made(story: Story, found: PartsOfAnEntry) -> int:
     made = made_by(story, found.sparse, found.read.step)
     return made.step if made is not None else found.read.step
 
 
-def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: PartsOfAnEntry) -> tuple[Fix, ...]:
     """At most one fix: the parts of each entry are added first, for the values and for their indices."""
     program = story.program
     changes = {}

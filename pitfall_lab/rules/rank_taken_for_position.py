@@ -63,7 +63,7 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Masked:
+class MaskInSortedOrder:
     """``event`` applies ``mask``, which was computed from the values of ``sort``, to the unsorted numbers."""
 
     sort: Event
@@ -110,7 +110,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, ranked)
 
 
-def _misplaced(story: Story) -> Iterator[Masked]:
+def _misplaced(story: Story) -> Iterator[MaskInSortedOrder]:
     """The calls that apply a mask of sorted numbers to the same numbers before the sort, once for each line."""
     told = set()
     for event in story.calls(*MASKS):
@@ -122,10 +122,10 @@ def _misplaced(story: Story) -> Iterator[Masked]:
         before = set(_upward(story, str(sort.operands[0].label), sort.step)) if sort is not None else set[str]()
         if sort is not None and any(each in before for each in labels if each != masks[0]):
             told.add(place)
-            yield Masked(sort, event, masks[0])
+            yield MaskInSortedOrder(sort, event, masks[0])
 
 
-def _mask_finding(story: Story, found: Masked) -> Finding:
+def _mask_finding(story: Story, found: MaskInSortedOrder) -> Finding:
     """The finding about a mask that has the order of the sort, and is applied to what has not."""
     program, event = story.program, found.event
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.sort.step))

@@ -18,7 +18,7 @@ from pitfall_lab.rules.kit.syntax import operand, reads, receiver, torch_name
 from pitfall_lab.rules.kit.text_origins import parameters
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.batches import behind
-from pitfall_lab.rules.signals.binned_gaps import Gap, gaps, of_all
+from pitfall_lab.rules.signals.binned_gaps import BinnedGap, gaps, of_all
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import constant
@@ -321,7 +321,7 @@ def _binned(
     trained = any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results)
     if after or trained or _trains(story, results, after):
         return None
-    batches, known, means = set[object](), list[list[Gap]](), list[float]()
+    batches, known, means = set[object](), list[list[BinnedGap]](), list[float]()
     for label, step in results:
         own = gaps(story, label, step) if len(known) < MOST else None
         of = next(iter(behind(story, own[0].rows, own[0].step, cut=True)), None) if own else None

@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as method
 from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
-from pitfall_lab.rules.signals.kept_weights import Restored, restored
+from pitfall_lab.rules.signals.kept_weights import RestoredWeights, restored
 from pitfall_lab.trace import T
 
 
@@ -35,7 +35,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
     return next((finding for finding in find(story) if finding.span == general.span), None)
 
 
-def _finding(story: Story, found: Restored) -> Finding:
+def _finding(story: Story, found: RestoredWeights) -> Finding:
     load, changed = found.load, found.changed
     what = called(story, load.operands[0].label, None, load.step)
     kept, here = at_line(story, found.place), at_line(story, story.span(load.step))
@@ -85,7 +85,7 @@ def _finding(story: Story, found: Restored) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Restored) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: RestoredWeights) -> tuple[Fix, ...]:
     program = story.program
     node = found.value if found.value is not None else program.at(found.place) if program.tree else None
     node = node.value if isinstance(node, ast.Assign) else node

@@ -26,7 +26,7 @@ Bin = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class BinnedGap:
     """In one batch, the means of two tensors over the ``count`` rows of a bin lie ``apart``, with its sign.
 
     ``rows`` is the tensor of which one mean was taken, ``step`` the step of that.
@@ -39,7 +39,7 @@ class Gap:
     step: int
 
 
-def gaps(story: Story, label: str, step: int) -> list[Gap] | None:
+def gaps(story: Story, label: str, step: int) -> list[BinnedGap] | None:
     """The gaps whose sizes, each times its share of the rows, a number is the sum of; None if it is no such sum."""
     value = next((each for _, each in Elements(story, label, step).known()), None)
     found = []
@@ -55,7 +55,7 @@ def gaps(story: Story, label: str, step: int) -> list[Gap] | None:
     return found if abs(total - value) <= NEAR * max(abs(value), NEAR) else None
 
 
-def of_all(batches: list[list[Gap]]) -> float:
+def of_all(batches: list[list[BinnedGap]]) -> float:
     """The same sum over the rows of all batches together: in each bin the gaps are added up with their signs."""
     sums: dict[Bin, float] = {}
     for gap in (gap for batch in batches for gap in batch):
@@ -82,7 +82,7 @@ def _terms(story: Story, label: str, step: int) -> Iterator[tuple[str, int]]:
             yield here, at
 
 
-def _gap(story: Story, label: str, step: int) -> Gap | None:
+def _gap(story: Story, label: str, step: int) -> BinnedGap | None:
     product = made_by(story, label, step)
     given = [o.label for o in product.operands if o.label is not None] if product is not None else []
     if product is None or product.name not in PRODUCTS:
@@ -102,7 +102,7 @@ def _gap(story: Story, label: str, step: int) -> Gap | None:
         (one, mask), (_, other) = first, second
         count = (story.shape(one.results[0], one.step) or (0,))[0]
         if mask == other and one.operands[0].label is not None:
-            return Gap(_constants(story, mask, one.step), value, count, one.operands[0].label, one.step)
+            return BinnedGap(_constants(story, mask, one.step), value, count, one.operands[0].label, one.step)
     return None
 
 

@@ -22,7 +22,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredWeights:
     """``load`` copied a tensor onto itself. What it read had been kept at ``place`` without a copy.
 
     ``kept`` is the step of the ``detach()`` or ``.data`` there; None for a container ``value`` of the parameters
@@ -39,7 +39,7 @@ class Restored:
 
 
 @lru_cache(maxsize=1)
-def restored(story: Story) -> tuple[Restored, ...]:
+def restored(story: Story) -> tuple[RestoredWeights, ...]:
     """The copies of tensors onto themselves that were meant to bring back what was kept, in order.
 
     Of each line and tensor only the first ``ROUNDS``.
@@ -77,7 +77,7 @@ def _is_onto_itself(story: Story, event: Event) -> bool:
     return same_piece(record, other)
 
 
-def _restored(story: Story, load: Event, looks: dict[str, list[Event]], loads: list[Event]) -> Restored | None:
+def _restored(story: Story, load: Event, looks: dict[str, list[Event]], loads: list[Event]) -> RestoredWeights | None:
     """The data for one load; None if nothing was written since it was kept, or if the text does not show where."""
     label = load.operands[1].label
     record = story.tensor(label, load.step) or {}
@@ -105,16 +105,18 @@ def _restored(story: Story, load: Event, looks: dict[str, list[Event]], loads: l
     return None
 
 
-def _at(story: Story, load: Event, kept: Event, changed: int | None, *, is_newest: bool = False) -> Restored | None:
+def _at(
+    story: Story, load: Event, kept: Event, changed: int | None, *, is_newest: bool = False
+) -> RestoredWeights | None:
     place = story.span(kept.step)
     return (
-        Restored(load, place, kept.step, changed, None, is_newest)
+        RestoredWeights(load, place, kept.step, changed, None, is_newest)
         if changed is not None and place is not None
         else None
     )
 
 
-def _of_container(story: Story, load: Event, storage: str) -> Restored | None:
+def _of_container(story: Story, load: Event, storage: str) -> RestoredWeights | None:
     """The data for a parameter copied onto itself that comes from a list or dictionary of the
     parameters, which copies nothing.
 
@@ -128,7 +130,7 @@ def _of_container(story: Story, load: Event, storage: str) -> Restored | None:
     for step in reversed(story.writes(storage, -1, load.step)):
         here = story.span(step)
         if here is not None and here != read and _may_follow(story, here, source.statement):
-            return Restored(load, place, None, step, source.value)
+            return RestoredWeights(load, place, None, step, source.value)
     return None
 
 

@@ -13,7 +13,7 @@ OFTEN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class UnsavedTensor:
     """The tensor ``path`` of the saved module was ``old``; the one that was loaded has ``new``, and
     ``used`` computes with that.
     """
@@ -26,7 +26,7 @@ class Lost:
     used: Event
 
 
-def unsaved(story: Story, *, buffers: bool) -> Iterator[list[Lost]]:
+def unsaved(story: Story, *, buffers: bool) -> Iterator[list[UnsavedTensor]]:
     """For each line that loads a state: the tensors that it leaves out, in plain attributes or as unsaved buffers.
 
     Only those that the saved module worked with often, and that work on after the loading with other numbers.
@@ -42,7 +42,9 @@ def unsaved(story: Story, *, buffers: bool) -> Iterator[list[Lost]]:
                     yield sorted(lost, key=lambda each: each.path)
 
 
-def _lost(story: Story, saving: Saving, loading: Loading, old: dict[str, str], new: dict[str, str]) -> Iterator[Lost]:
+def _lost(
+    story: Story, saving: Saving, loading: Loading, old: dict[str, str], new: dict[str, str]
+) -> Iterator[UnsavedTensor]:
     for path in old.keys() & new.keys():
         one, other = old[path], new[path]
         uses = [use for use in story.uses(other) if use.step >= loading.step and use.error is None]
@@ -55,7 +57,7 @@ def _lost(story: Story, saving: Saving, loading: Loading, old: dict[str, str], n
             continue  # what changes with every use is carried along, and begins anew
         then, now = values(story, one, saving.step), values(story, other, used.step)
         if then and now and then != now:
-            yield Lost(path, saving, loading, one, other, used)
+            yield UnsavedTensor(path, saving, loading, one, other, used)
 
 
 def _writes(story: Story, use: Event, label: str) -> bool:

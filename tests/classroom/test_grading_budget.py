@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pitfall_lab.classroom import budget
+from pitfall_lab.classroom import grading_budget as budget
 from pitfall_lab.classroom.judge import Limits, Room, judged
 from pitfall_lab.classroom.submissions import Submission, read
 from pitfall_lab.lessons.exercises import exercises
