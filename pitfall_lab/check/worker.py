@@ -102,8 +102,8 @@ def _sent(answers: TextIO, ending: dict[str, Any]) -> bool:
 
 
 def _next(jobs: TextIO, checker: int) -> str:
-    """The next line of ``jobs``; empty when the checker has ended, also where a process
-    that it forked keeps the pipe open.
+    """The next line of ``jobs``; empty when the checker has ended, even if the pipe is still open in another
+    process that the checker forked.
     """
     while os.getppid() == checker:
         if select.select([jobs], [], [], LOOK)[0]:

@@ -110,8 +110,8 @@ def _came_from(story: Story, source: str, label: str, event: Event, axis: int) -
 
 
 def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> GridCoordinatesExchanged | None:
-    """The coordinates that a ``stack``, or a ``cat`` of one each, joined along axis ``along``; None
-    if it joined something else.
+    """The coordinates that a ``stack`` joined along axis ``along``, or a ``cat`` of tensors of length 1 there; None
+    if the call joined something else.
     """
     given, count = (
         [o.label for o in event.operands if o.label is not None],

@@ -296,7 +296,9 @@ def _picked(story: Story, mask: Mask, taken: Event) -> bool:
 
 
 def _rows(shape: Index, along: Index) -> list[Index]:
-    """The first and the last rows along the axes, each by the index of its first entry."""
+    """A few rows along the axes ``along``, at most ``SHOWN`` from the beginning and as many from the end, each by the
+    index of its first entry.
+    """
     lengths = [range(1 if axis in along else length) for axis, length in enumerate(shape)]
     first = list(islice(product(*lengths), SHOWN))
     last = list(islice(product(*(each[::-1] for each in lengths)), SHOWN))

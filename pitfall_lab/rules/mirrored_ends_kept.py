@@ -38,11 +38,12 @@ one order once in 256 times.
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """``event`` mirrored columns ``low`` and ``high`` of boxes as they were; ``source`` took them;
-    ``result`` was used at ``use``.
+    """``event`` subtracted two ``columns`` of boxes, those of the low and the high ends, from a constant, and
+    ``written`` put each at its old place in the table ``result``, which ``use`` used.
 
-    ``pairs`` are the known ends, less the constant, the low one first, and ``others`` those of the two columns
-    that were left as they were.
+    ``source`` took the two columns out of the table; None where they were apart before. ``pairs`` are the known
+    ends in them before the subtraction, less the constant, the low one first, and ``others`` the known ends in the
+    two columns that were not mirrored.
     """
 
     event: Event

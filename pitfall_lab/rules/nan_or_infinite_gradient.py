@@ -495,7 +495,7 @@ print(loss.item(), x.grad)
             "torch.where(x > 0, root, torch.zeros_like(x))",
             "root * (x > 0)",
             T(
-                en="A mask that multiplies comes after the square root too: 0 times infinity is still NaN.",
+                en="Multiplying by a mask also comes after the square root: 0 times infinity is still NaN.",
                 zh="相乘的掩码同样在平方根之后：0 乘无穷大仍是 NaN。",
             ),
         ),

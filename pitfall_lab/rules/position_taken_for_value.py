@@ -56,7 +56,9 @@ class Taken:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose positions end in the target of values, or in a comparison with a fraction."""
+    """One finding for each line whose positions become targets of a loss, where values are predicted, or are
+    compared with a fraction.
+    """
     reported = set()
     for search in story.calls(*ALONE, *PAIRS):
         place = story.span(search.step)
@@ -155,7 +157,9 @@ def _finding(story: Story, found: Taken) -> Finding:
     related = [story.related("used", found.used.step, T(en="used as a value here", zh="在这里当作数值使用"))]
     if found.loss is not None:
         related.append(
-            story.related("read", found.loss.step, T(en="the target of values here", zh="在这里成为数值的目标"))
+            story.related(
+                "read", found.loss.step, T(en="taken as target of predicted values here", zh="在这里成为数值的目标")
+            )
         )
     return RULE.finding(
         story.span(step),

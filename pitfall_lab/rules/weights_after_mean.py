@@ -100,7 +100,9 @@ def _weighed_by_itself(story: Story, event: Event) -> Event | None:
 
 
 def _is_power_of_exponential(story: Story, label: str, source: str, step: int) -> bool:
-    """Whether ``label`` comes from ``source`` by one-tensor calls, ``exp`` and ``pow`` among them."""
+    """Whether ``label`` comes from ``source`` by calls of one tensor each, among them both an ``exp`` and a power:
+    ``pow``, ``square`` or ``mul``.
+    """
     names: list[str] = []
     for _ in range(HOPS):
         made = story.event((story.tensor(label, step) or {}).get("born"))

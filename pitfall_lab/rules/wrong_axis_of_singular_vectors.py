@@ -81,7 +81,7 @@ def _crossed(story: Story, made: Event, factors: tuple[Axes, ...]) -> Iterator[C
                 summed = sides[0][-1], sides[1][-2:][0]
                 if set(summed) == {NUMBER, ELEMENT}:
                     vectors, data = (one, other) if summed[0] == NUMBER else (other, one)
-                    if vectors in axes and _is_unmarked(vectors, taken):
+                    if vectors in axes and _has_all_rows(vectors, taken):
                         yield Crossed(made, use, vectors, data, taken.get(vectors), both=data in axes)
                     found = ()
             seen.add(use.step)
@@ -111,8 +111,8 @@ class _Known:
             self.taken[result] = self.taken[label]
 
 
-def _is_unmarked(label: str, taken: dict[str, Event]) -> bool:
-    """Whether no row was chosen by its number before, which another rule reports (PL823)."""
+def _has_all_rows(label: str, taken: dict[str, Event]) -> bool:
+    """False if ``label`` consists of rows that were chosen by their numbers: another rule reports these (PL823)."""
     chosen = taken.get(label)
     return chosen is None or chosen.operands[1].text.strip("()").startswith((":,", "..., "))
 

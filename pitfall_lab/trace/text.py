@@ -230,7 +230,7 @@ class _Overlay:
 def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
     """Yield each event with its sentence; one pass over the trace.
 
-    In a damaged trace the sentence may say only that the call runs.
+    Where a damaged trace lacks what a sentence needs, the sentence says only which call ran.
     """
     state = empty_state()
     for event in trace.events:

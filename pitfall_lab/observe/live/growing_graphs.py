@@ -46,9 +46,10 @@ class Growing(NamedTuple):
 
 
 class GraphGrowth:
-    """Remembers, for each result in a list, the cell after which its graph was first found to have run a backward.
+    """Remembers, for each result in a list, the cell after which a backward was first found to have gone through
+    its graph.
 
-    The results are identified by keys of their grad_fn.
+    A result is recognised by the key of its grad_fn (:func:`node_key`).
     """
 
     def __init__(self) -> None:

@@ -42,7 +42,9 @@ def held_functions(found: Sequence[HeldFunction], ran: Ran, said: Iterable[Path]
 
 
 def _dated(found: HeldFunction, ran: Ran) -> HeldFunction:
-    """The finding with the cells that bind the name: the check may not have run right after them."""
+    """The finding, with the cells that bind the name in place of those after which the check saw each function: it
+    may have run only after later ones.
+    """
     bound = [run.count for run in ran.since(0) if found.name in run.assigned]
     since = max((count for count in bound if count <= found.since), default=found.since)
     again = max((count for count in bound if count <= found.again), default=found.again)

@@ -139,7 +139,10 @@ def _loops(run: Cell, functions: Functions) -> Iterator[ast.AST]:
 def _in_order(
     body: Sequence[ast.stmt], starts: frozenset[str], functions: Functions, steps: set[str], depth: int = DEPTH
 ) -> bool:
-    """Whether the statements put the parameters back, and train after that; in a loop the order does not matter."""
+    """Whether the statements put the parameters back to their beginning, and then train.
+
+    In the body of a loop, they may train first.
+    """
     body = [each for each in body if not isinstance(each, (*_DEFINITIONS, ast.ClassDef))]
     at = next((at for at, each in enumerate(body) if _puts_back(each, starts, functions)), None)
     if at is None:

@@ -166,8 +166,8 @@ def _filled(size: Any, value: float) -> Parameter:
 
 
 class LayerNorm(Module):
-    """Normalises over the last dimensions, those of ``normalized_shape``; with
-    ``elementwise_affine``, then weighs each element.
+    """Normalises over the last dimensions, those of ``normalized_shape``; with ``elementwise_affine``, it then
+    multiplies each element of these by a weight and adds a bias.
     """
 
     def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True) -> None:

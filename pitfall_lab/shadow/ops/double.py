@@ -233,7 +233,11 @@ def _atomic(rule: OpRule) -> Callable[..., tuple[Any, ...]]:
 
 
 def _pointwise(rule: OpRule, *terms: Term, number: Any = None) -> Term:
-    """Run ``rule`` on terms; ``number`` is a Python number built into it, which TensorIterator counts as an operand."""
+    """Run ``rule`` on terms, as an operation of the engine that is recorded like others.
+
+    ``number``: the Python number that the rule has built in. Torch passes it to TensorIterator as an operand, so it
+    may change the strides of the result.
+    """
     e, tensors = terms[0].engine, [t.tensor for t in terms]
     return Term(
         e, pointwise(e, rule, tensors, tensors[0].dtype, iterated=None if number is None else (*tensors, number))

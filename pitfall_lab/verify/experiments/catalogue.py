@@ -156,8 +156,8 @@ def modelled() -> tuple[Operation, ...]:
 
 @cache
 def mirrored() -> tuple[Operation, ...]:
-    """The public functions and methods of torch without an entry, except those whose calls are not
-    recorded (:func:`is_quiet`).
+    """The public functions and methods of torch that the shadow has no model of, so that it takes over torch's
+    results; without those whose calls are not recorded (:func:`is_quiet`).
 
     A function and the method with its name count as one.
     """
