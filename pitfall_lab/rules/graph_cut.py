@@ -190,6 +190,7 @@ def _unreached(story: Story, found: Unreached) -> Finding:
             zh=f"{story_of_the_cut.zh}对没有梯度的参数，优化器会一声不响地跳过。本来就不想训练的参数，不必交给优化器。",
         ),
         related=[
+            *_off(story, cut),
             story.related(
                 "cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")
             ),
@@ -205,7 +206,10 @@ def _unreached(story: Story, found: Unreached) -> Finding:
                 "step",
                 update.span,
                 None,
-                T(en="the optimizer finds no gradient and does nothing", zh="优化器找不到梯度，什么也不做"),
+                T(
+                    en=f"for {first.en}{more.en} the optimizer finds no gradient and changes nothing",
+                    zh=f"对 {first.zh}{more.zh}，优化器找不到梯度，什么也不改",
+                ),
             ),
         ],
         fixes=(
@@ -219,6 +223,15 @@ def _unreached(story: Story, found: Unreached) -> Finding:
         ],
         severity="warning",
     )
+
+
+def _off(story: Story, cut: Cut) -> list[Related]:
+    """The line that switches recording off, where that is another one than the computation's."""
+    switch = _switched_off(story, cut) if cut.kind == "no_grad" else None
+    span, here = story.program.place(switch) if switch is not None else None, story.span(cut.event.step)
+    if span is None or (here is not None and span.line == here.line):
+        return []
+    return [Related("off", span, None, T(en="no graph is recorded under this", zh="在它之下不记录计算图"))]
 
 
 def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
@@ -332,12 +345,42 @@ def manner(story: Story, cut: Cut) -> T:
         "number": T(en="turns a tensor into plain Python numbers", zh="把张量变成了普通的 Python 数"),
         "copy": T(en="copies only the numbers of a tensor into a new one", zh="只把一个张量的数值复制到新的张量里"),
         "integer": T(en="turns a result into integers or booleans", zh="把结果变成了整数或真假值"),
-        "no_grad": T(en="computes while torch records no graph", zh="在 torch 不记录计算图的情况下进行计算"),
+        "no_grad": _under(story, cut),
         "detach": T(en="takes a tensor without its history", zh="取了一个不带历史的张量"),
     }
     drawn = T(en="draws a sample, which has no graph", zh="抽取了一个样本，而样本没有计算图")
     text = drawn if _draw(story, cut) is not None else texts[cut.kind]
     return T(en=text.en + shown.en, zh=text.zh + shown.zh)
+
+
+def _under(story: Story, cut: Cut) -> T:
+    """What a computation without a graph does, with what switched recording off, where the text shows that."""
+    switch = _switched_off(story, cut) if cut.kind == "no_grad" else None
+    if switch is None:
+        return T(en="computes while torch records no graph", zh="在 torch 不记录计算图的情况下进行计算")
+    text, there = story.program.segment(switch), at_line(story, story.program.place(switch))
+    return T(
+        en=f"computes under `{text}` of {there.en}, where torch records no graph",
+        zh=f"在{there.zh}的 `{text}` 之下计算，那里 torch 不记录计算图",
+    )
+
+
+def _switched_off(story: Story, cut: Cut) -> ast.expr | None:
+    """The ``no_grad()`` of the ``with`` around a computation, or of the decorator of its function; None if the text
+    shows neither.
+    """
+    for statement in call_chain(story, cut.event):
+        for around in story.program.ancestors(statement):
+            given = (
+                [item.context_expr for item in around.items]
+                if isinstance(around, ast.With)
+                else around.decorator_list
+                if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef)
+                else []
+            )
+            if switch := next(filter(_switch, given), None):
+                return switch
+    return None
 
 
 def _draw(story: Story, cut: Cut) -> ast.Call | None:

@@ -237,14 +237,17 @@ def _explanation(case: SavedTensorOverwritten) -> T:
             f"`{node}` does not need.",
             zh=f"{versions.zh}同一个版本计入对这块内存中所有元素的写入，也包括 `{node}` 不需要的那些。",
         )
+    end = T(en="because the gradient would be wrong", zh="否则梯度会是错的")
+    if known and not is_whole(case.story, case.failure.tensor, case.failure.storage):
+        end = T(en="because it cannot tell which elements were written", zh="因为它无法知道哪些元素被写过")
     return T(
         en=f"On {then.en} torch kept {what.en} for later: `{node}` computes its gradient from these numbers, and it "
         f"keeps the memory itself, not a copy. On {here.en} the same memory was written, which torch counts in its "
-        f"version.{versions.en} On {later.en} `{node}` finds a version other than the one it saved and stops, because "
-        "the gradient would be wrong.",
+        f"version.{versions.en} On {later.en} `{node}` finds a version other than the one it saved and stops, "
+        f"{end.en}.",
         zh=f"在{then.zh}，torch 为以后留下了 {what.zh}：`{node}` 要用这些数值计算梯度，而且留下的是内存本身，不是副本。"
         f"在{here.zh}，同一块内存被写入，torch 会用版本计数器记下这件事。{versions.zh}"
-        f"到了{later.zh}，`{node}` 发现版本与保存时不同，于是停下来：否则梯度会是错的。",
+        f"到了{later.zh}，`{node}` 发现版本与保存时不同，于是停下来：{end.zh}。",
     )
 
 

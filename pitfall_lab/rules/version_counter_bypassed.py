@@ -39,7 +39,9 @@ def find(story: Story) -> Iterator[Finding]:
     """
     groups: dict[str | int, list[tuple[Harm, StaleRead]]] = {}
     for harm in filter(_is_wrong, story.trace.harms):
-        causes = list(map(partial(_with_writes, story, harm.step), harm.causes))
+        # all that one backward read too late, of which a leaf's gradient went through some only
+        behind = [cause for cause in harm.causes if _reaches(story, cause.node, harm.leaf)] or harm.causes
+        causes = list(map(partial(_with_writes, story, harm.step), behind))
         # memory that a call wrote and saved at once (running statistics in train mode) was not needed as it had been
         for cause in [cause for cause in causes if cause.changed_at][:1] or causes[:1]:
             first = _first(cause)
@@ -50,6 +52,12 @@ def find(story: Story) -> Iterator[Finding]:
         if place not in places:  # a loop passes the same lines again
             places.add(place)
             yield _finding(story, group)
+
+
+def _reaches(story: Story, node: str, leaf: str) -> bool:
+    """Whether a gradient that goes through a node arrives at a leaf."""
+    records = (story.record("nodes", each) or {} for each in story.behind(node))
+    return any(each.get("name") == "AccumulateGrad" and each.get("output") == leaf for each in records)
 
 
 def _names_it(story: Story, span: Span | None, name: str, saved: Span | None) -> bool:
@@ -182,8 +190,8 @@ def _explanation(story: Story, what: T, cause: StaleRead, changed: int | None, b
     return T(
         en=f"On {then.en} torch kept the memory of {what.en}, because `{node}` computes its gradient from it. On "
         f"{here.en} that memory was written through `.data`, NumPy or another way around torch's version counter, so "
-        f"the counter still shows the old number. On {later.en} `{node}` compares the numbers, finds nothing wrong, "
-        "and computes with the new values: no error, and a gradient of something you did not compute.",
+        f"the counter still shows the old number. On {later.en} `{node}` compares the version with the one it saved, "
+        "finds the same, and computes with the new values: no error, and a gradient of something you did not compute.",
         zh=f"在{then.zh}，torch 留下了 {what.zh} 的内存，因为 `{node}` 要用它计算梯度。在{here.zh}，这块内存通过 "
         "`.data`、NumPy 或其他绕过版本计数器的方式被写入，计数器仍是旧的数字。"
         f"到了{later.zh}，`{node}` 比较版本，没有发现异常，就用新值来计算：没有报错，梯度却不是你所计算的东西的梯度。",

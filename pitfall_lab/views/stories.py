@@ -47,6 +47,7 @@ _ROLES = {
     "gradient": T("gets a gradient", "得到梯度"),
     "left out": T("not updated", "没有更新"),
     "around": T("left out", "绕过"),
+    "off": T("not recorded", "不记录"),
 }
 """The name of a line's role on the card of its beat; without an entry, the name of the beat's role."""
 DAMAGED = (AttributeError, IndexError, KeyError, TypeError, ValueError)

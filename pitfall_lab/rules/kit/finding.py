@@ -40,13 +40,15 @@ Role = Literal[
     "gradient",
     "left out",
     "around",
+    "off",
 ]
 """The role of a line in a finding.
 
 Saved for backward · memory written · backward ran · another way into the same memory · where a leaf was made · what was
 compared · a call on the way to the saving line · where a tensor was made · used · where the graph was cut off · where a
 graph was freed · kept alive · copied · gradients cleared · an optimizer's step · a value or gradient read · scores
-masked · a right gradient that backward gave · left out of an optimizer's step · a backward that rightly leaves out.
+masked · a right gradient that backward gave · left out of an optimizer's step · a backward that rightly leaves out ·
+where the recording of graphs was switched off.
 """
 
 
