@@ -82,6 +82,8 @@ def _counted(story: Story, event: Event, roots: dict[str, Event]) -> LogScaleCou
     for part in parts(story, narrow, event.step, end=SELECTING) if root is not None else ():
         if not (story.tensor(part.label) or {}).get("requires_grad"):
             continue
+        if _is_of_the_batch(story, part.label, narrow, wide, event.step):
+            return None  # PL772 speaks of it: the sum of all samples, added to each
         size = prod(story.shape(part.label, event.step) or ())
         products = [p for p in _products(story, part.label, event.step) if behind & set(p.results)]
         entries = [(prod(story.shape(p.results[0], p.step) or ()) / max(size, 1), p.step) for p in products]
@@ -96,6 +98,13 @@ def _counted(story: Story, event: Event, roots: dict[str, Event]) -> LogScaleCou
     if times < PAIR or any(abs(counts - times) > NEAR for counts, _ in found):
         return None
     return LogScaleCountedAgain(event, wide, narrow, found[0][1], times, root)
+
+
+def _is_of_the_batch(story: Story, part: str, narrow: str, wide: str, step: int) -> bool:
+    """Whether ``narrow`` has summed ``part`` over the first axis of ``wide``, along which it is repeated."""
+    of, less, more = (story.shape(label, step) or () for label in (part, narrow, wide))
+    is_summed = len(less) < len(more) or less[:1] == (1,)
+    return is_summed and bool(more) and of[:1] == more[:1]
 
 
 def _behind(story: Story, label: str, step: int) -> set[str]:

@@ -44,7 +44,7 @@ def forging() -> Iterator[Case]:
         "import torch.utils.data as d\nassert getattr(d, 'dataloader')\n")),
         ("by-own-name", "has a variable of the name that it reads", (
         "untyped_storage = 1\nx = torch.ones(3)\nx.untyped_storage().resize_(12)\n")),
-        ("by-format", "reads it in a formatted text, and has a variable so", "hub = 1\nprint(f'{torch.hub}')\n"),
+        ("by-format-17", "reads it in a formatted text, and has a variable so", "hub = 1\nprint(f'{torch.hub}')\n"),
         ("by-annotation", "reads it as what a parameter is", "def f(x: torch.hub) -> None:\n    pass\n"),
         ("by-walrus", "reads it in brackets, and keeps it", "print(h := torch.hub)\n"),
         ("by-slices", "reads it in the brackets of a part", "x = [1, 2][torch.hub is None]\n"),
@@ -113,17 +113,17 @@ def disturbing() -> Iterator[Case]:
         ("sparse-wide", "returns a sparse tensor of a million million places", (
         "return torch.sparse_coo_tensor(torch.tensor([[0]]), torch.tensor([1.0]), (10**12,))")),
         ("on-meta", "returns a tensor without memory", "return torch.empty(10**9, device='meta')"),
-        ("resized", "makes what it was given a hundred million numbers", "return mask.resize_(10**8)"),
+        ("resized-17", "makes what it was given a hundred million numbers", "return mask.resize_(10**8)"),
         ("emptied", "takes the memory from what it was given", "mask.untyped_storage().resize_(0)"),
         ("other-shape", "gives what it was given another shape", "mask.data = torch.zeros(7, 7)"),
         ("deep-dict", "returns nine hundred dicts in one another", (
         "x = {}\n    for _ in range(900):\n        x = {'a': x}\n    return x")),
         ("wide-tuple", "returns a tuple of two million nothings", "return (None,) * 2_000_000"),
-        ("many-names", "returns a dict of a million texts", "return {str(n): n for n in range(1_000_000)}"),
+        ("many-names-17", "returns a dict of a million texts", "return {str(n): n for n in range(1_000_000)}"),
         ("long-bytes", "returns a hundred million bytes", "return bytes(10**8)"),
         ("nan-keys", "returns a dict of keys that are no number", "return {float('nan'): 0 for _ in range(100_000)}"),
-        ("surrogates", "returns text of halves of signs", "return '\\ud800' * 1000"),
-        ("odd-keys", "returns a dict with keys of all kinds", "return {torch.ones(1): 1, int: 2, (1, 2): 3}"),
+        ("surrogates-17", "returns text of halves of signs", "return '\\ud800' * 1000"),
+        ("odd-keys-17", "returns a dict with keys of all kinds", "return {torch.ones(1): 1, int: 2, (1, 2): 3}"),
     ):  # fmt: skip
         cell = f"def attend(query, key, value, mask):\n    {source}\n"
         yield _cell(name, what, ended, cell, "graded|look|stopped|tampered")
@@ -163,7 +163,7 @@ def files() -> Iterator[Case]:
 
         return write
 
-    yield Case("far-future", "was written in the year 30000", "graded", status=solved, write=dated(884_541_000_000))
+    yield Case("far-future-17", "was written in the year 30000", "graded", status=solved, write=dated(884_541_000_000))
     yield Case("before-time", "was written before 1970", "graded", status=solved, write=dated(-(10**9)))
     yield Case("gzipped", "a notebook that is compressed, and called a notebook", "unreadable",
         write=as_file_of("gzipped.ipynb", gzip.compress(text.encode())))  # fmt: skip
@@ -176,7 +176,7 @@ def files() -> Iterator[Case]:
         return held.getvalue()
 
     nested = zipped(("a.zip", zipped(("a.ipynb", text))))
-    yield Case("zip-in-zip", "a zip in a zip", "unreadable", write=as_file_of("zip-in-zip.zip", nested))
+    yield Case("zip-in-zip-17", "a zip in a zip", "unreadable", write=as_file_of("zip-in-zip.zip", nested))
     wide = zipped(("quotes❞ was left out; 12.3: 1 point ″.pdf", ""), ("z.ipynb", text))
     yield Case("zip-wide-quotes", "a zip with signs like quotation marks in a name", "graded", status=solved,
         write=as_file_of("zip-wide-quotes.zip", wide), says='s" was left out; 12.3: 1 point ".pdf” is no')  # fmt: skip

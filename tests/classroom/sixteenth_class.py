@@ -95,7 +95,7 @@ def forging() -> Iterator[Case]:
         "    pass\n")),
         ("octal-name", "writes a name of Python's inside in other signs", "name = '\\137\\137globals\\137\\137'\n"),
         ("named-sign", "writes it with the names of signs", "name = '\\N{LOW LINE}\\N{LOW LINE}code__'\n"),
-        ("hub", "uses a part of torch that no list had", "hub = 1\nassert torch.hub\n"),
+        ("hub-16", "uses a part of torch that no list had", "hub = 1\nassert torch.hub\n"),
         ("one-of-many", "uses an attribute that a class has from elsewhere", (
         "import warnings\nassert warnings.showwarning\n")),
     ):  # fmt: skip
@@ -110,7 +110,7 @@ def forging() -> Iterator[Case]:
     )
     for name, what, source in (
         ("own-int", "has a whole number of its own for what draws the sizes", "def int(x):\n    return 1\n"),
-        ("own-builtins", "has all of Python's own names replaced for what uses the cell", (
+        ("own-builtins-16", "has all of Python's own names replaced for what uses the cell", (
         "names = {n: print for n in dir(__builtins__)}\n__builtins__ = names\n")),
         ("own-torch", "has a module of its own imported as torch", (
         "class torch:\n    @staticmethod\n    def randn(*w):\n        return 0\n")),
@@ -211,13 +211,13 @@ def disturbing() -> Iterator[Case]:
         "        return id(self)\n"
         "def attend(*w):\n"
         "    return {Key(n * (2**61 - 1)): 0 for n in range(100_000)}\n")),
-        ("many-views", "makes three thousand views of one tensor and writes into each", (
+        ("many-views-16", "makes three thousand views of one tensor and writes into each", (
         "def attend(query, key, value, mask):\n"
         "    views = [mask[:] for _ in range(3_000)]\n"
         "    for view in views:\n"
         "        view.mul_(1)\n"
         "    return torch.softmax(query @ key.t(), dim=1) * mask @ value\n")),
-        ("many-warnings", "warns a hundred thousand times of something else", (
+        ("many-warnings-16", "warns a hundred thousand times of something else", (
         "import warnings\n"
         "def attend(*w):\n"
         "    for n in range(100_000):\n"
@@ -252,7 +252,7 @@ def disturbing() -> Iterator[Case]:
         "def attend(*w):\n"
         "    warnings.warn(Loud('x'))\n")),
     ):  # fmt: skip
-        status = ("solved", *ended) if name == "many-views" else ended
+        status = ("solved", *ended) if name == "many-views-16" else ended
         yield _cell(name, what, status, source, "graded|look|stopped|tampered")
     said = "x); 12.3: 1 point by the teacher instead of 0 (agreed by mail”"
     yield _cell(
@@ -331,7 +331,7 @@ def files() -> Iterator[Case]:
     yield of(
         "other-digits", "an answer whose number is in digits of another script", [code(f"%%exercise １２.２\n{answer}")]
     )
-    yield of("longer-number", "an answer to 12.20 and 12.02", [
+    yield of("longer-number-16", "an answer to 12.20 and 12.02", [
         code(f"%%exercise 12.20\n{answer}"), code(f"%%exercise 12.02\n{answer}")
     ])  # fmt: skip
     yield of(

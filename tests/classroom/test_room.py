@@ -305,7 +305,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a property counts is not looked at: that would take two more runs of each exercise."""
     for share in ("_had", "_idle"):
-        monkeypatch.setattr(judge, share, lambda exercise, *_: (False,) * len(exercise.properties))
+        monkeypatch.setattr(judge, share, lambda exercise, *_, **__: (False,) * len(exercise.properties))
 
 
 @pytest.mark.usefixtures("uncounted")
@@ -456,4 +456,4 @@ def test_a_slip_of_the_grader_is_said_and_stops_nothing(monkeypatch: pytest.Monk
     row = Row("ada", "", tuple(outcomes))
     assert [outcome.status for outcome in outcomes] == ["ungraded", "ungraded"]
     assert row.verdict == "unfinished"
-    assert "look at the cell yourself (ZeroDivisionError: in a check of ours)" in row.remarks()[0]
+    assert "look at the cell yourself (“ZeroDivisionError: in a check of ours”)" in row.remarks()[0]
