@@ -1,9 +1,10 @@
-"""The slow tests, of which the whole run takes half each day: ``python -m tests.slow LOG`` reads what pytest printed
-with ``--durations=0 --durations-min=1`` and writes the list again.
+"""The slow tests, of which the whole run takes a third each day: ``python -m tests.slow LOG`` reads what pytest printed
+with ``--durations=0 --durations-min=0.5`` and writes the list again.
 
-The list is ``slow.txt``: seconds and name of each test that takes a second or more. What is not in it runs every day, a
-new test too. Files that take turns by themselves (:func:`tests.turns.todays`) are not in it: two turns could leave a
-test out for good. ``PITFALL_EVERYTHING=1`` runs all, and a run of named files or tests runs all of them.
+The list is ``slow.txt``: seconds and name of each test that takes half a second or more on a busy machine, four fifths
+of the time that all tests take. What is not in it runs every day, a new test too. Files that take turns by themselves
+(:func:`tests.turns.todays`) are not in it: two turns could leave a test out for good. ``PITFALL_EVERYTHING=1`` runs
+all, and a run of named files or tests runs all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 from tests.turns import EVERYTHING, TURN
 
 LIST = Path(__file__).with_name("slow.txt")
+DAYS = 3
+"""So many days, and each slow test has run."""
 WHOLE = "PITFALL_WHOLE"
 """Set while all tests are run, so that the slow ones take turns."""
 _TIMED = re.compile(r"^(\d+\.\d\d)s (?:call|setup) +(\S.*)$", re.MULTILINE)
@@ -34,7 +37,7 @@ def is_left_out(name: str) -> bool:
     The list is sorted by seconds, so each day takes as long.
     """
     place = slow().get(name)
-    return not EVERYTHING and place is not None and (place + TURN) % 2 == 1
+    return not EVERYTHING and place is not None and (place + TURN) % DAYS != 0
 
 
 def read(log: str) -> list[tuple[float, str]]:
