@@ -493,7 +493,7 @@ def test_a_broken_attempt_is_passed_over_only_where_a_newer_one_has_every_exerci
     whole = book(e4_2="x = 1", e12_2="y = 1")
     (sheet,) = handed_in(tmp_path / "newest", {"ada/04.ipynb": whole, "ada/04 (1).ipynb": b"no"}).values()
     assert sheet.problem is not None
-    assert sheet.problem.en.startswith("04 (1).ipynb, ")
+    assert sheet.problem.en.startswith("“04 (1).ipynb”, ")
     (sheet,) = handed_in(tmp_path / "older", {"ada/04.ipynb": b"no", "ada/04 (1).ipynb": whole}).values()
     assert sheet.problem is None
     assert sheet.cells == {"4.2": "x = 1", "12.2": "y = 1"}

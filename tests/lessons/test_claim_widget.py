@@ -113,7 +113,7 @@ def test_a_decision_that_was_made_is_shown_again_with_the_verdict(page: Page) ->
     assert VERDICTS["wrong"].word.zh in root.inner_text()
 
 
-SEVERAL = ("s1-2-h", "s1-2-a", "s1-2-q")  # wrong, correct, incomplete
+SEVERAL = ("s1-2-h", "s1-2-a", "s0-2-a")  # wrong, correct, incomplete
 BOXES = [ClaimBox(ledger()[key]) for key in SEVERAL]
 
 
