@@ -151,7 +151,7 @@ def disturbing() -> Iterator[Case]:
     ended, correct = ("tampered", *NOT_SOLVED, *_ENDED), right()[TARGET]
     for name, what, source in (
         ("long-double", "returns numbers that JSON has no word for", "return np.ones((3, 2), np.longdouble)"),
-        ("many-dimensions", "returns a tensor of seventy dimensions", "return torch.ones([1] * 70).requires_grad_() * 1"),
+        ("many-dimensions", "returns a tensor of seventy dimensions", "return torch.ones([1] * 70)"),
         ("given-dimensions", "makes what it was given a tensor of seventy dimensions", (
         "mask.resize_([1] * 70)\n    return query * 1")),
         ("float-eight", "returns numbers of eight bits", "return query.detach().to(torch.float8_e4m3fn)"),
@@ -183,13 +183,13 @@ def disturbing() -> Iterator[Case]:
         "stopped",
         says="did not end in time",
     )
-    # What the grader spends on a cell is bounded; it is no reason that an answer has no mark, either.
+    # What the grader spends on a cell is bounded, and the teacher is told where that ends.
     yield Case(
         "many-getattrs",
         "reads attributes by plain texts, six thousand times",
-        "graded|look",
+        "graded|look|unfinished",
         {TARGET: f"{correct}def f():\n    " + "getattr(f,'x');" * 5_800 + "\n"},
-        {TARGET: "solved"},
+        {TARGET: ("solved", "ungraded")},
     )
 
 
