@@ -165,7 +165,9 @@ def _found(
     """The submissions, merged to one for each person; the directory that says whose each is; and
     the names of all other files.
     """
-    found, skipped = submissions.found(where, grades.stem)
+    # elsewhere, a file that is called as one of the tables is a student's
+    is_here = grades.parent.resolve() == where.resolve()
+    found, skipped = submissions.found(where, grades.stem if is_here else None)
     if not found:
         raise Refusal(f"There is nothing to grade in {where}.")
     directory = Directory(people or (), (submission.student for submission in found))

@@ -19,6 +19,7 @@ import math
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,15 +136,16 @@ class Sheet:
     """Files beside the notebooks that are none, and were not read."""
 
 
-def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[str]]:
+def found(folder: Path, grades: str | None = "grades") -> tuple[list[Submission], list[str]]:
     """The submissions in ``folder``, sorted by name, and the names of what is left out.
 
     Each file and each folder is a submission.
 
     Links are not followed. ``grades`` is the beginning of the file names of the tables that an earlier run wrote
-    there: these are no submissions.
+    there: these are no submissions. None: there are no such tables.
     """
-    generated = re.compile(rf"{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
+    begin = r"(?!)" if grades is None else re.escape(grades)
+    generated = re.compile(rf"{begin}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
     out: list[Submission] = []
     entries = sorted(folder.iterdir(), key=lambda path: path.name)
     skipped = [entry for entry in entries if _LEFT_BEHIND.fullmatch(entry.name)] + _receipts(entries)
@@ -704,16 +706,21 @@ def _cells(cells: list[Any], almost: list[_Almost], left: _Left) -> Iterator[tup
                 line = next(
                     (
                         line
-                        for line in _ALMOST.finditer(source[:FIRST_LINES])
+                        for line in _ALMOST.finditer(_as_seen(source[:FIRST_LINES]))
                         if nearest(line["word"].lower(), ["exercise"])
                     ),
                     None,
                 )
                 almost += (
-                    [_Almost(line["number"], _first(line[0]), source.count("\n", 0, line.start()) + 1, is_code)]
+                    [_Almost(line["number"], _first(line[0]), line.string.count("\n", 0, line.start()) + 1, is_code)]
                     if line
                     else []
                 )
+
+
+def _as_seen(text: str) -> str:
+    """A text as a reader sees it: without signs of no width, and with plain letters, digits and signs for wide ones."""
+    return unicodedata.normalize("NFKC", "".join(sign for sign in text if unicodedata.category(sign) != "Cf"))
 
 
 def _first(text: str) -> str:

@@ -50,7 +50,7 @@ calls: eval exec compile setattr delattr vars globals locals breakpoint open mem
 calls: get_type_hints get_field allow_pickle weights_only load_library memmap tofile fromfile
 calls: update_wrapper Formatter format_map singledispatch singledispatchmethod make_dataclass new_class ForwardRef ABCMeta
 calls: EnumMeta EnumType metaclass ParameterDict load_state_dict lazy_property arg_constraints FileIO open_code _stream
-calls: attrname set_reduce_ex_hook set_getstate_hook decorate_methods global_enum bar_format OpenWrapper
+calls: runtime_checkable register_parametrization attrname set_reduce_ex_hook set_getstate_hook decorate_methods global_enum bar_format OpenWrapper
 attributes: sys os gc builtins inspect ctypes threading importlib linecache traceback subprocess overrides as_subclass ctypeslib
 attributes: stride_tricks torch np types pickle timeit multiprocessing weakref atexit mmap marshal unittest runpy runstring rundocs measure
 attributes: TorchDispatchMode TorchFunctionMode datapipes cffi
@@ -135,6 +135,7 @@ def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
     """The words, in their order; ``around``: names that the program has of its own around these tokens."""
     before, end = (tokenize.NEWLINE, ""), 0
     theirs, made = _theirs(tokens), _made(tokens) | {*around}
+    set_here, dicts = _made(tokens, in_texts=False), _dicts(tokens)
     targets, aliases = _targets(tokens), _aliases(tokens)
     libraries = {**{name: whole for name, whole in aliases.values() if whole == "type"}, **_LIBRARIES}
     for n, (kind, text) in enumerate(tokens):
@@ -152,8 +153,8 @@ def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
                 if n in aliases:
                     _call(aliases[n][0], libraries[text] + aliases[n][1].removeprefix(text), libraries)
             else:
-                yield from _named(text, behind, is_target=n in targets)
-                yield from _read_by_text(text, behind, tokens, libraries)
+                yield from _named(text, behind, dicts, is_target=n in targets)
+                yield from _read_by_text(text, behind, set_here, libraries)
         elif kind == tokenize.STRING:
             yield from _in_text(text, theirs, made)
             yield from _joined(before, text, behind)
@@ -189,7 +190,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 def _is_known(name: str, made: set[str]) -> bool:
     """Whether an attribute is one that an answer may need, or the cell's own."""
     known = name in _OWN or name in vocabulary.words() or name in _MODULES or name in _PARTS
-    return known or (name in made and name not in vocabulary.LEFT_OUT)
+    return known or (name in made and name not in vocabulary.LEFT_OUT and name not in vocabulary.inside())
 
 
 def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str], libraries: dict[str, str]) -> bool:
@@ -206,12 +207,14 @@ def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str], lib
     )
 
 
-def _read_by_text(text: str, behind: list[Token], tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
-    """Yield ``getattr`` if it reads an attribute by a plain text that no answer needs, and the cell does not set."""
+def _read_by_text(text: str, behind: list[Token], made: set[str], libraries: dict[str, str]) -> Iterator[str]:
+    """Yield ``getattr`` if it reads an attribute by a plain text that no answer needs, and the cell does not set
+    (``made``: what it has of its own).
+    """
     name = next((word[1:-1] for kind, word in behind[:40] if kind == tokenize.STRING), "") if text == "getattr" else ""
     if not name:
         return
-    own = set() if [word for _, word in behind[1:2] if word in libraries] else _made(tokens, in_texts=False)
+    own = set() if [word for _, word in behind[1:2] if word in libraries] else made
     if not _is_known(name, own):
         yield text
 
@@ -231,9 +234,9 @@ def _call(name: str, whole: str, libraries: dict[str, str]) -> None:
         libraries[name] = whole
 
 
-def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterator[str]:
+def _named(text: str, behind: list[Token], dicts: set[str], *, is_target: bool = False) -> Iterator[str]:
     """Yield ``text`` if it is a word that is reported wherever it is used: a call such as ``exec``, or
-    a name such as ``__code__``.
+    a name such as ``__code__``. ``dicts``: what the cell calls dicts.
 
     An ``import`` comes here only if it does not begin a statement. A class derived from Tensor
     or Parameter is reported too.
@@ -244,6 +247,9 @@ def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterat
         or (is_target and text == "type")
         or (_is_inside(text) and text.startswith("__"))
         or _is_worked_out(text, behind)
+        or _is_torchs_field(text, behind)
+        # it imports what a text names
+        or (text == "help" and not {word for _, word in behind[1:2]} & {*_LIBRARIES, ")"})
     ):
         yield text
     elif text == "case":
@@ -254,8 +260,13 @@ def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterat
         yield "class … (type)"
     elif text == "class" and "**" in {word for _, word in _until(behind[:40], ":")}:
         yield "class … (**)"
-    elif text == "class" and _arguments(behind[1:]) > 1 and _DICTS & {word for _, word in _until(behind[:40], ":")}:
+    elif text == "class" and _arguments(behind[1:]) > 1 and dicts & {word for _, word in _until(behind[:40], ":")}:
         yield "class … (dict)"
+
+
+def _is_torchs_field(name: str, behind: list[Token]) -> bool:
+    """Whether a field is declared by a name that torch's own objects have for themselves."""
+    return name[:1] == "_" and behind[:1] == [(tokenize.OP, ":")] and name in vocabulary.private() - _OWN
 
 
 def _matched(behind: list[Token]) -> Iterator[str]:
@@ -274,13 +285,23 @@ def _chain(tokens: list[Token]) -> list[str]:
 
 
 def _statements(tokens: list[Token]) -> Iterator[tuple[int, int]]:
-    """Where each simple statement begins and ends."""
-    begin = 0
+    """Where each simple statement begins and ends; the head of a compound one is a statement of its own, and what
+    stands behind it in its line is another.
+    """
+    begin, inside = 0, 0
     for n, (kind, word) in enumerate(tokens):
-        if kind == tokenize.NEWLINE or word == ";":
+        inside += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        is_head = word == ":" and inside == 0 and tokens[begin][1] in _HEADS
+        if kind == tokenize.NEWLINE or word == ";" or is_head:
             yield begin, n
-            begin = n + 1
+            begin, inside = n + 1, 0
     yield begin, len(tokens)
+
+
+_HEADS = frozenset(
+    {"async", "class", "def", "elif", "else", "except", "finally", "for", "if", "try", "while", "with", "case", "match"}
+)
+"""Words with which a statement begins that has others in it."""
 
 
 def _targets(tokens: list[Token]) -> set[int]:
@@ -301,7 +322,7 @@ def _targets(tokens: list[Token]) -> set[int]:
                 calls += brackets[-1]
             elif word in (")", "]", "}"):
                 calls -= brackets.pop() if brackets else 0
-            elif word in ("for", "as", "del", "in", ":"):
+            elif word in ("for", "as", "del", "in") or (word == ":" and not brackets):
                 taken = word
             first = n + _call_length(tokens[n : min(end, n + 40)]) if word == "type" else n
             if (
@@ -418,10 +439,12 @@ def _is_unneeded_module(name: str) -> bool:
         return False
     if (real := _called(name)) and not _is_allowed(real):
         return True
-    if _is_allowed(name):
+    is_whole = name not in _INNER and any(name.startswith(f"{whole}.") for whole in _WHOLE)
+    if name in sys.modules if is_whole else _is_allowed(name):
         return False
     if first in sys.stdlib_module_names:
         return inner[0] in sys.stdlib_module_names and inner[0] not in _MODULES
+    # A module that torch has not loaded by itself is for none of its users, and what is in it is not known.
     spec = importlib.util.find_spec(first)
     places = [Path(folder, *inner) for folder in (spec.submodule_search_locations if spec else None) or ()]
     with contextlib.suppress(OSError):  # a name that is too long for a file is no module's
@@ -497,7 +520,21 @@ def _is_of_class(tokens: list[Token]) -> bool:
     return is_class or last in _CLASSES or words[:2] == ["type", "("]
 
 
-_DICTS = frozenset({"dict", "OrderedDict", "defaultdict", "Counter"})
+def _dicts(tokens: list[Token]) -> set[str]:
+    """The names under which a cell has dicts: those of libraries, and what it derives from them or calls so."""
+    found = {*_DICTS}
+    for n, (_, word) in enumerate(tokens[:-2]):
+        after = tokens[n + 1][1]
+        if word == "class":
+            found |= {after} if found & {base for _, base in _until(tokens[n + 2 : n + 40], ":")} else set()
+        elif after in ("=", ":="):
+            found |= {word} if found & {part for _, part in _until(tokens[n + 2 : n + 10], ";")} else set()
+        elif after == "as" and word in found:
+            found.add(tokens[n + 2][1])
+    return found
+
+
+_DICTS = frozenset({"dict", "OrderedDict", "defaultdict", "Counter", "Dict", "DefaultDict"})
 """What makes an object of another class a dict, too, which is what NumPy takes for the place of an array."""
 _CLASSES = frozenset(
     {"bool", "bytes", "complex", "dict", "float", "int", "list", "object", "set", "str", "tuple", "type"}

@@ -88,6 +88,25 @@ def words() -> frozenset[str]:
     return frozenset(_all()) - LEFT_OUT
 
 
+@cache
+def inside() -> frozenset[str]:
+    """The attributes of Python's own programs, frames and generators, such as ``gi_code``: a cell that has a variable
+    of such a name has no attribute of its own by it.
+    """
+    kinds: tuple[type, ...] = (types.CodeType, types.FrameType, types.TracebackType, types.CellType)
+    kinds += (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+    return frozenset(name for kind in kinds for name in dir(kind) if "_" in name[1:-1] and name[0] != "_") - words()
+
+
+@cache
+def private() -> frozenset[str]:
+    """What torch's own objects keep for themselves: a field of such a name in a class derived from theirs is theirs."""
+    torch = importlib.import_module("torch")
+    layer = torch.nn.Module()
+    kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
+    return frozenset(name for names in (vars(layer), *map(dir, kinds)) for name in names if name[:1] == "_")
+
+
 def _all() -> Iterator[str]:
     """The names, one after the other, some more than once."""
     yield from (*_OF_TORCH, *_SPOKEN)

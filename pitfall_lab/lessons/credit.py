@@ -174,9 +174,10 @@ def _kept(value, arguments):
 
 def _noted(name, function):
     def call(*arguments, **named):
-        torch.manual_seed(0)
-        np.random.seed(0)
-        __import__("random").seed(0)
+        if {alike}:
+            torch.manual_seed(0)
+            np.random.seed(0)
+            __import__("random").seed(0)
         try:
             result = function(*arguments, **named)
         except Exception as error:
@@ -190,8 +191,8 @@ def _noted(name, function):
 
 {wrapped}
 """
-"""Notes what functions return, each call with the same random numbers: those that a cell
-draws are no work of its own.
+"""Notes what functions return; ``alike``: each call with the same random numbers, since those that a cell draws are no
+work of its own.
 """
 Results = dict[str, list[Any]]
 """What functions, by their names, returned in all calls of all runs, as plain data."""
@@ -203,11 +204,20 @@ def _only_returning(exercise: Exercise, source: str, runner: Runner, draw: int) 
 
     There is none if what the right answer returns is the same as well.
     """
-    requests = _noting_runs(exercise, draw)
-    if not requests or all(map(_forms, _of_the_right_one(exercise, draw).values())):
+    if not _noting_runs(exercise, draw) or all(map(_forms, _of_the_right_one(exercise, draw).values())):
         return
-    results = _noted(runner([replace(request, cell=source) for request in requests]))
-    forms = {name: _forms(values) for name, values in results.items()}
+    # At first as it was graded: a cell can see by the seed that its numbers are made alike, and do something else then.
+    for alike in (False, True):
+        asked = [replace(request, cell=source) for request in _noting_runs(exercise, draw, alike=alike)]
+        yield from _cells_for(exercise, runner([*asked, asked[0]]))
+
+
+def _cells_for(exercise: Exercise, seen: Sequence[Observation]) -> Iterator[str]:
+    """The same for what was seen in these runs, the last of which is the first once more."""
+    results, once, again = _noted(seen[:-1]), _noted(seen[:1]), _noted(seen[-1:])
+    # What is not the same for the same input (the time of day, numbers of the system's) is no work on the input.
+    drawn = {name for name in results if not _is_same(once.get(name), again.get(name))}
+    forms = {name: _forms(values[:1] if name in drawn else values) for name, values in results.items()}
     for n in range(max(map(len, forms.values()), default=0)) if all(forms.values()) else ():
         # a form for more parameters than a function has, or too deep for a program: it comes from a learner's process
         with contextlib.suppress(IndexError, SyntaxError, RecursionError, MemoryError):
@@ -242,6 +252,14 @@ def _exactly(value: Any) -> Any:
     if isinstance(value, dict):
         value = [*value.items()]
     return tuple(map(_exactly, value)) if isinstance(value, (list, tuple)) else repr(value)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether plain data are the same to the last digit; so is what is too deep to be compared."""
+    try:
+        return bool(_exactly(one) == _exactly(other))
+    except RecursionError:
+        return True
 
 
 def _as_source(value: Any) -> str:
@@ -293,16 +311,16 @@ def _noted(seen: Iterable[Observation]) -> Results:
 
 
 @cache
-def _noting_runs(exercise: Exercise, draw: int) -> tuple[Request, ...]:
+def _noting_runs(exercise: Exercise, draw: int, *, alike: bool = True) -> tuple[Request, ...]:
     """The runs in which the exercise is decided, with what notes the results of functions that have
     parameters; none if there are none.
 
-    None is watched, and none is in the world of a misconception.
+    None is watched, and none is in the world of a misconception. ``alike``: each call draws the same random numbers.
     """
     functions = [
         name for name, function in _functions(ast.parse(exercise.given)) if set(_parameters(function)) - {"self"}
     ]
-    noting = _NOTING.format(wrapped="\n".join(f"{name} = _noted({name!r}, {name})" for name in functions))
+    noting = _NOTING.format(alike=alike, wrapped="\n".join(f"{name} = _noted({name!r}, {name})" for name in functions))
     runs: dict[Request, None] = {}
 
     def asked(requests: Sequence[Request]) -> list[Observation]:

@@ -78,6 +78,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
     ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete.
     """
     from tests.classroom import (
+        eighteenth_class,
         eighth_class,
         eleventh_class,
         fifteenth_class,
@@ -182,6 +183,11 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("forge", seventeenth_class.forging()),
             *_of("disturb", seventeenth_class.disturbing()),
             *_of("notebook", seventeenth_class.files()),
+        ],
+        18: lambda: [
+            *_of("forge", eighteenth_class.forging()),
+            *_of("disturb", eighteenth_class.disturbing()),
+            *_of("notebook", eighteenth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]

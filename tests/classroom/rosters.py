@@ -158,6 +158,27 @@ def rosters() -> list[Chosen]:
         *(replace(each, round=15) for each in _fifteenth()),
         *(replace(each, round=16) for each in _sixteenth()),
         *(replace(each, round=17) for each in _seventeenth()),
+        *(replace(each, round=18) for each in _eighteenth()),
+    ]
+
+
+def _eighteenth() -> list[Chosen]:
+    """Files that a student has called as another one's download, behind what the system puts before that."""
+    eve = ("1002", "Eve Stone", "eve", "e@x")
+    canvas, attempt = "stoneeve_78_913_{}.ipynb", BLACKBOARD.format("Week 3_adal")
+    mine = "lovelaceada_77_912_week.ipynb"
+    of_moodle = MOODLE.format(VICTIM[1], 12)
+    return [
+        Chosen("has called a file as Blackboard calls another one's", eve, mine, canvas.format(attempt)),
+        Chosen("has called a file as Moodle calls another one's", eve, mine, canvas.format(of_moodle)),
+        Chosen("has called a file as Canvas calls another one's", eve, mine, canvas.format(mine[:-6])),
+        Chosen(
+            "has called a file as another one's later attempt",
+            eve,
+            attempt,
+            f"Week 3_eve_attempt_2026-11-20-12-00-01_{attempt.replace('2026', '2027')}.ipynb",
+        ),
+        Chosen("has called a file so in a folder of Moodle's", eve, of_moodle, MOODLE.format(eve[1], 55) + of_moodle),
     ]
 
 
