@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
+from pitfall_lab.observe import private
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
 
@@ -169,9 +170,10 @@ def _parts(sparse: torch.Tensor) -> CountedNumbers | None:
     """
     if sparse.layout is not torch.sparse_coo or sparse.is_coalesced() or sparse.device.type != "cpu":
         return None
-    if not 0 < sparse._indices().numel() <= MOST:
+    stored = private.places_stored(sparse)
+    if not 0 < stored.numel() <= MOST:
         return None
-    places, counts = torch.unique(sparse._indices(), dim=1, return_counts=True)
+    places, counts = torch.unique(stored, dim=1, return_counts=True)
     most = int(counts.argmax())
     if counts[most] < TWICE:
         return None

@@ -69,6 +69,13 @@ new_with_weak_ptr = _name("torch.UntypedStorage._new_with_weak_ptr", "the storag
 is_gone: Callable[[int], bool] = _name("torch.UntypedStorage._expired", "whether that storage has been freed", VITAL)
 #: Ends a weak reference; afterwards another storage may get its number.
 let_go: Callable[[int], None] = _name("torch.UntypedStorage._free_weak_ref", "ending such a reference", VITAL)
+#: The places of all stored entries of a sparse tensor; ``indices()`` refuses where one is stored several times.
+places_stored: Callable[[torch.Tensor], torch.Tensor] = _name(
+    "torch.Tensor._indices",
+    "which entries a sparse tensor stores several times",
+    T("entries that a sparse tensor stores several times", "稀疏张量多次存储的元素"),
+    lambda _tensor: torch.empty((0, 0)),
+)
 is_zerotensor: Callable[[torch.Tensor], bool] = _name(
     "torch.Tensor._is_zerotensor",
     "whether these are zeros that torch made without memory",
