@@ -100,10 +100,14 @@ def forging() -> Iterator[Case]:
         "import contextlib\n"
         "class Modules(type(contextlib.redirect_stdout(None))):\n"
         "    pass\n")),
-        ("native-numbers", "asks NumPy's random numbers for their machine code", (
-        "assert np.random.default_rng().bit_generator.cffi\n")),
     ):  # fmt: skip
         yield Case(name, what, "look", {TARGET: source + right()[TARGET]}, {TARGET: "solved"})
+    yield _cell(
+        "native-numbers",
+        "asks NumPy's random numbers for their machine code, which is not loaded",
+        NOT_SOLVED,
+        "assert np.random.default_rng().bit_generator.cffi\n" + right()[TARGET],
+    )
     yield _cell(
         "state-of-part",
         "has all memory by the state of a schedule in a schedule",

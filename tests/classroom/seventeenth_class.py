@@ -38,7 +38,7 @@ def forging() -> Iterator[Case]:
         ("by-pattern", "reads an attribute by a pattern", (
         "match torch.ones(1):\n    case object(untyped_storage=f):\n        f()\n")),
         ("by-star", "has all of torch's names, and uses one without its module", (
-        "from torch import *\nassert segment_reduce\n")),
+        "from torch import *\nassert UntypedStorage\n")),
         ("by-literal", "reads a part of torch by a plain text", "assert getattr(torch, 'hub')\n"),
         ("by-alias", "reads a part of another module by a plain text", (
         "import torch.utils.data as d\nassert getattr(d, 'dataloader')\n")),
