@@ -78,7 +78,7 @@ LEFT_OUT = frozenset(
     )
 )
 """Public names among them that no answer needs: what reads and writes files, shares memory, takes any state, or uses
-places in memory without a look whether they are a tensor's (of a sparse one, whose places nobody has checked).
+memory without checking that it is a tensor's (as with a sparse tensor whose indices were not checked).
 """
 
 
