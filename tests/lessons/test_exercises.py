@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 from pitfall_lab.lessons import progress
@@ -940,3 +941,14 @@ def test_what_is_said_to_fail_is_what_fails_and_the_rest_has_its_points(
     marks = grade(exercise, exercise.wrong[number]).marks
     assert {n for n, mark in enumerate(marks) if not mark.holds} == fails
     assert abs(earned(exercise, exercise.wrong[number], [mark.holds for mark in marks]) - share) < 0.01
+
+
+def test_views_of_other_code_that_torch_cannot_give_a_node_do_not_fail_the_average():
+    base = torch.randn(2, 3, requires_grad=True) * 1
+    with torch.no_grad():
+        view = base.view(6)
+    base.mul_(2)
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        _ = view.grad_fn
+    exercise = exercises()["11.2"]
+    assert grade(exercise, exercise.right[0]).solved

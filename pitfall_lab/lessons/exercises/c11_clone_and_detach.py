@@ -64,6 +64,13 @@ import gc
 kept = []
 
 
+def graph_of(tensor):
+    try:
+        return tensor.grad_fn
+    except RuntimeError:  # a view that torch no longer has a node for: it is of other code
+        return None
+
+
 def leads_to(node, leaf):
     found, todo = set(), [node]
     while todo:
@@ -79,7 +86,7 @@ def leads_to(node, leaf):
 
 def watched(weight):
     tensors = [t for t in gc.get_objects() if type(t) is torch.Tensor]
-    kept.append(sum(leads_to(t.grad_fn, weight) for t in tensors))
+    kept.append(sum(leads_to(graph_of(t), weight) for t in tensors))
     del tensors
     step(weight)
 
