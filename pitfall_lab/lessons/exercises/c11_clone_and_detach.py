@@ -67,7 +67,7 @@ kept = []
 def graph_of(tensor):
     try:
         return tensor.grad_fn
-    except RuntimeError:  # a view that torch no longer has a node for: it is of other code
+    except RuntimeError:  # a view that torch no longer has a node for
         return None
 
 
@@ -85,16 +85,26 @@ def leads_to(node, leaf):
 
 
 def watched(weight):
-    tensors = [t for t in gc.get_objects() if type(t) is torch.Tensor]
-    kept.append(sum(leads_to(graph_of(t), weight) for t in tensors))
-    del tensors
+    objects = gc.get_objects()
+    seen = any(each is probes[-1] for each in objects)
+    tensors = [t for t in objects if type(t) is torch.Tensor]
+    kept.append(sum(leads_to(graph_of(t), weight) for t in tensors) if seen else "hidden")
+    del objects, tensors
     step(weight)
+    probes.append([])
 
 
-average = follow(weight, watched, steps, decay)
+gc.freeze()
+probes = [[]]
+try:
+    average = follow(weight, watched, steps, decay)
+finally:
+    gc.unfreeze()
 """
-"""Notes at the beginning of each step how many tensors have a graph that leads to the weight: what other
-code has alive in the same process is not the function's.
+"""Notes at the beginning of each step how many tensors have a graph that leads to the weight.
+
+What other code has alive in the same process is not the function's, and may be a million objects: it is frozen, so that
+the collector does not list it. A ``follow`` that freezes more hides the list in ``probes`` with its tensors, and fails.
 """
 
 _FOLLOW = "def follow(weight, step, steps, decay):\n"
