@@ -9,19 +9,17 @@ import json
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-import anywidget
 import traitlets
 
-from pitfall_lab.resources import STATIC
 from pitfall_lab.rules import find
 from pitfall_lab.rules.kit.changes import Change, changes
 from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.trace import LANGUAGES, Language, T, Trace
 from pitfall_lab.views.stored import with_page
 from pitfall_lab.views.stories import step_on_line
+from pitfall_lab.widgets.front_end import DrawnWidget
 
 if TYPE_CHECKING:
     from pitfall_lab.rules.kit.finding import Finding
@@ -64,7 +62,7 @@ class ExplorerLab(Protocol):
         """End the trials and the rerun that are in progress; called from another thread."""
 
 
-class Explorer(anywidget.AnyWidget):
+class Explorer(DrawnWidget):
     """One trace in linked views: code, graph, storages, broadcasting, versions.
 
     Args:
@@ -87,8 +85,6 @@ class Explorer(anywidget.AnyWidget):
     (-1, 'en')
     """
 
-    _esm = STATIC / "explorer.js"
-    _style = traitlets.Bytes().tag(sync=True)
     # All deflated: JSON says the same keys and labels again and again, and a saved notebook keeps what was sent.
     _trace = traitlets.Bytes().tag(sync=True)
     _scene = traitlets.Bytes().tag(sync=True)
@@ -126,7 +122,6 @@ class Explorer(anywidget.AnyWidget):
         self._outlined = self._facts if not whole and self._facts is not None and self._facts.outlined else None
         self._stories = scene.get("stories", [])
         super().__init__(
-            _style=style(),
             _trace=deflated(trace.to_json()),
             _scene=packed(scene),
             language=language,
@@ -269,15 +264,6 @@ def _step_of(trace: Trace, finding: Finding) -> int | None:
     if finding.step is None or (named and not happened):
         return None if finding.step is None else named[-1]
     return finding.step if place is None else step_on_line(trace, finding.step, place.line, place.source)
-
-
-@cache
-def style() -> bytes:
-    """The sheet of everything drawn in the browser.
-
-    Its own trait: it is no script, and it goes into a shadow root, not into the page.
-    """
-    return deflated((STATIC / "explorer.css").read_text(encoding="utf-8"))
 
 
 def deflated(text: str) -> bytes:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import anywidget
 import traitlets
 
-from pitfall_lab.resources import STATIC
 from pitfall_lab.trace import LANGUAGES, Language, T, Trace
-from pitfall_lab.widgets.explorer import deflated, packed, style
+from pitfall_lab.widgets.explorer import deflated, packed
+from pitfall_lab.widgets.front_end import DrawnWidget
 
 Put = Callable[[str, list[int], str], tuple[Trace, dict[str, Any]]]
 """Writes a text as a number to the element at an index of a tensor; returns the trace and its scene after that."""
 
 
-class Look(anywidget.AnyWidget):
+class Look(DrawnWidget):
     """One view of a trace that is a look at live tensors, without the rest of the Explorer.
 
     Args:
@@ -28,8 +27,6 @@ class Look(anywidget.AnyWidget):
         language: ``"en"`` or ``"zh"``.
     """
 
-    _esm = STATIC / "explorer.js"
-    _style = traitlets.Bytes().tag(sync=True)
     _trace = traitlets.Bytes().tag(sync=True)
     _scene = traitlets.Bytes().tag(sync=True)
     _view = traitlets.Unicode().tag(sync=True)
@@ -42,7 +39,7 @@ class Look(anywidget.AnyWidget):
     ) -> None:
         self._put = put
         data = {"_trace": deflated(trace.to_json()), "_scene": packed(scene), "step": len(trace.events) - 1}
-        super().__init__(_style=style(), _view=view, language=language, **data)
+        super().__init__(_view=view, language=language, **data)
         self.on_msg(self._received)
 
     def _received(self, _: Any, content: Any, __: Any) -> None:

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from pitfall_lab.lessons.progress import Entry, keep
 from pitfall_lab.views.stored import MARK
+from tests.browser.test_live import alive
 from tests.frontend.accessibility import violations
 
 EXPLAIN = "pitfall-lab:explain-cell"
@@ -111,6 +112,34 @@ def test_an_output_without_its_widget_shows_the_page_that_is_stored_beside_it(la
     output.locator(".stored").wait_for()
     assert "Error displaying widget" not in output.inner_text()
     lab.console[:] = [said for said in lab.console if "widget model not found" not in said]
+
+
+LOOK = "import torch, pitfall_lab\nt = torch.arange(6.0)\npitfall_lab.show_storage(t, t[::2])"
+SIZES = (
+    "from pitfall_lab.widgets.front_end import DrawnWidget\nimport gc\n"
+    "print('carried', max(len(each._esm) for each in gc.get_objects() if DrawnWidget in type(each).__mro__))"
+)
+
+
+def test_the_script_is_loaded_once_for_all_pictures_of_a_page_and_none_of_them_carries_it(lab):
+    asked = []
+    lab.page.on("request", lambda request: asked.append(request.url) if "/static/explorer." in request.url else None)
+    lab.open(lab.server.write("many.ipynb", "%load_ext pitfall_lab", f"%%pitfall\n{SOURCE}", LOOK, SOURCE, SIZES))
+    alive(lab)
+    for number in range(4):
+        lab.run_cell(number)
+    lab.cell(1).locator(".jp-OutputArea .pl-root .pl-message").wait_for()
+    lab.cell(2).locator(".jp-OutputArea .pl-root").wait_for()
+    lab.run_cell(4)
+    said = lab.cell(4).locator(".jp-OutputArea-output").first.inner_text()
+    assert 0 < int(said.split()[-1]) < 2000
+    assert len(asked) == 1
+    # The page is loaded anew: the kernel still has the widgets, and the script comes from the extension again.
+    lab.command("docmanager:save")
+    lab.page.reload()
+    lab.cell(1).locator(".jp-OutputArea .pl-root .pl-message").wait_for()
+    lab.cell(2).locator(".jp-OutputArea .pl-root").wait_for()
+    assert len(asked) == 2
 
 
 TOLD = "Line 4 overwrites"

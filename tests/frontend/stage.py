@@ -17,7 +17,6 @@ from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request,
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "pitfall_lab" / "static" / "explorer.js"
-STYLE = MODULE.with_suffix(".css")
 SCREENSHOTS = ROOT / "tests" / "screenshots"
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -40,13 +39,12 @@ THEMES = {
 }
 
 # What a widget manager does for the module, in as few lines: state, change events, one view.
-MOUNT = """async ({code, style, states}) => {
+MOUNT = """async ({code, states}) => {
   window.broken = [];
   const module = await import(URL.createObjectURL(new Blob([code], {type: "text/javascript"})));
   window.module = module;
   window.widgets = [];
   for (const state of states) {
-    state._style ??= style;
     for (const name of ["_trace", "_scene"]) {  // bytes, as the kernel sends them
       if (state[name]?.bytes) state[name] = new DataView(Uint8Array.from(atob(state[name].bytes), (one) => one.charCodeAt(0)).buffer);
     }
@@ -150,7 +148,7 @@ class Stage:
             f'<!doctype html><html lang="en"><title>stage</title><body style="margin:12px;{THEMES[theme]}">'
             '<main id="notebook" tabindex="0" aria-label="notebook"><h1 style="color:inherit">Notebook</h1></main>'
         )
-        texts = {"code": MODULE.read_text(encoding="utf-8"), "style": STYLE.read_text(encoding="utf-8")}
+        texts = {"code": MODULE.read_text(encoding="utf-8")}
         self.page.evaluate(MOUNT, {**texts, "states": list(states)})
         return self.page.locator(".explorer").first.locator(".pl-root")
 

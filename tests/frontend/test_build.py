@@ -8,10 +8,13 @@ import json
 import re
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pitfall_lab.trace import SCHEMA
+from pitfall_lab.widgets import front_end
+from pitfall_lab.widgets.front_end import DrawnWidget
 from tests.frontend import checks
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pitfall_lab"
@@ -73,10 +76,18 @@ def test_the_widget_is_one_module_without_imports():
     assert sent.count(b"import(") == 1  # the unpacked module itself, from a blob
 
 
-def test_the_style_sheet_is_small_and_asks_for_nothing():
-    style = (PACKAGE / "static" / "explorer.css").read_bytes()
-    assert len(style) == STAMPS["style_bytes"] + 1 <= 32_000
-    assert not re.search(rb"url\(|@import", style)
+def test_the_style_sheet_in_it_is_small_and_asks_for_nothing():
+    assert STAMPS["style_bytes"] <= 34_000
+    for sheet in (FRONTEND / "src").rglob("*.css"):
+        assert not re.search(r"url\(|@import", sheet.read_text(encoding="utf-8")), sheet
+
+
+def test_the_extension_serves_the_module_that_widgets_carry():
+    [served] = (PACKAGE / "labextension" / "static").glob("explorer.*.js")
+    assert served.read_bytes() == unpacked()
+    name = served.name.split(".")[1]
+    for carried in ("explorer.js", "shared.js"):
+        assert f'Symbol.for("pitfall-lab {name}")' in (PACKAGE / "static" / carried).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", BUILT, ids=lambda path: path.relative_to(PACKAGE).as_posix())
@@ -151,3 +162,74 @@ def test_all_widgets_of_a_page_share_the_module_that_the_first_one_unpacks(stage
     stage.page.goto("about:blank")
     code = (PACKAGE / "static" / "explorer.js").read_text(encoding="utf-8")
     assert stage.page.evaluate(UNPACKED, code) == [1, 1, 3]
+
+
+ASKED = """async ([stub, code, offers, kernel]) => {
+  const from = (text) => URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  const asked = [];
+  const key = Symbol.for("pitfall-lab front end");
+  let served = 0;
+  if (offers) globalThis[key] = (name) => { served += 1; return import(from(code)); };
+  const drawn = [];
+  for (let widget = 0; widget < 3; widget += 1) {
+    let hear = null;
+    const model = {
+      get: () => "en", off() {}, on(_, fn) { hear ??= fn; },
+      send({ front_end }) { asked.push(front_end); window[kernel](front_end).then((text) => hear(
+        { front_end }, [Uint8Array.from(atob(text), (one) => one.charCodeAt(0))])); },
+    };
+    const { default: { render } } = await import(from(`${stub}// ${widget}`));
+    const el = document.createElement("div");
+    await render({ model, el });
+    await new Promise((drawn) => setTimeout(drawn, 100));
+    drawn.push(el.shadowRoot ? "drawn" : el.textContent);
+  }
+  return [served, asked.length, drawn];
+}"""
+
+
+@pytest.mark.parametrize(("offers", "served", "asked"), [(True, 1, 0), (False, 0, 1)])
+def test_where_widgets_carry_no_script_the_page_gets_it_once(stage, offers: bool, served: int, asked: int):
+    class Kept(DrawnWidget):
+        def send(self, content, buffers=None):
+            self.sent = content, buffers
+
+    def from_kernel(name: str) -> str:
+        widget = Kept()
+        widget._asked_for_script(widget, {"front_end": name}, [])
+        assert widget.sent[0] == {"front_end": name}
+        return base64.b64encode(widget.sent[1][0]).decode()
+
+    stage.page.goto("about:blank")
+    stage.page.expose_function(f"kernel{served}", from_kernel)
+    stub = (PACKAGE / "static" / "shared.js").read_text(encoding="utf-8")
+    got = stage.page.evaluate(ASKED, [stub, unpacked().decode(), offers, f"kernel{served}"])
+    assert got == [served, asked, ["drawn"] * 3]
+
+
+def test_a_page_without_extension_and_kernel_says_what_is_missing(stage):
+    stub = (PACKAGE / "static" / "shared.js").read_text(encoding="utf-8")
+    stage.page.goto("about:blank")
+    said = stage.page.evaluate(
+        """async (stub) => {
+          const url = URL.createObjectURL(new Blob([stub], { type: "text/javascript" }));
+          const { default: { render } } = await import(url);
+          const el = document.createElement("div");
+          await render({ el, model: { get: () => "en", on() {}, off() {}, send() { throw new Error("no kernel"); } } });
+          return el.textContent;
+        }""",
+        stub,
+    )
+    assert said == "This picture needs pitfall_lab's JupyterLab extension, or a running kernel."
+
+
+@pytest.mark.parametrize(
+    ("open_comms", "carried"), [(("pitfall-lab.live",), "shared.js"), (("other",), "explorer.js"), ((), "explorer.js")]
+)
+def test_a_widget_carries_no_script_where_a_page_with_the_extension_is_connected(
+    open_comms: tuple[str, ...], carried: str, monkeypatch
+):
+    comms = {number: SimpleNamespace(target_name=name) for number, name in enumerate(open_comms)}
+    kernel = SimpleNamespace(comm_manager=SimpleNamespace(comms=comms))
+    monkeypatch.setattr(front_end, "get_ipython", lambda: SimpleNamespace(kernel=kernel))
+    assert DrawnWidget()._esm == (PACKAGE / "static" / carried).read_text(encoding="utf-8")

@@ -18,6 +18,10 @@ interface WidgetModel {
   off(event: string, fn: (...args: never[]) => void): void;
 }
 
+/** The style sheet; build.mjs puts it in. */
+declare const SHEET: string;
+const STYLE = SHEET;
+
 const SHARED = ["step", "focus", "language"] as const;
 const QUIET = 150;
 /** So long after it was sent, a value that comes back is taken for the kernel's echo of it. */
@@ -124,13 +128,12 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     handle = null;
   };
   let turn = 0;
-  const style = textOf(model.get("_style"));
   /** Shows the changed program in the place of the first one. The widget's step stays the first one's. */
   const open = async (answer: Answer): Promise<void> => {
     const language = handle?.model.language ?? languageOf(model);
     clear();
     disconnect = () => {};
-    handle = createExplorer(el, await style, answer.trace, answer.scene, VIEWS, language, { back: () => void draw() });
+    handle = createExplorer(el, STYLE, answer.trace, answer.scene, VIEWS, language, { back: () => void draw() });
     handle.model.step = answer.compared.first ?? handle.model.last;
   };
   const cells = (): HTMLElement[] => [...(el.shadowRoot?.querySelectorAll<HTMLElement>("td[tabindex]") ?? [])];
@@ -151,13 +154,13 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
             ? undefined
             : async (tensor: string, index: number[], text: string): Promise<void> =>
                 void (await request(model, "edit", { tensor, index, text }));
-        handle = createLook(el, await style, readTrace(trace), readScene(scene), view, languageOf(model), edit);
+        handle = createLook(el, STYLE, readTrace(trace), readScene(scene), view, languageOf(model), edit);
         if (at >= 0) cells()[at]?.focus();
         return;
       }
       handle = createExplorer(
         el,
-        await style,
+        STYLE,
         readTrace(trace),
         { ...readScene(scene), ...readScene(rest), ...readScene(tried) },
         VIEWS,
@@ -166,7 +169,7 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
       );
       disconnect = connect(model, handle as ExplorerHandle);
     } catch (error) {
-      showRefusal(el, await style, error, languageOf(model));
+      showRefusal(el, STYLE, error, languageOf(model));
     }
   };
   /** What comes while the picture is already there: the rest of large pictures, and the findings again, with what came of their fixes. */

@@ -12,6 +12,7 @@ import { ITranslator } from "@jupyterlab/translation";
 import { answerPictures } from "./cell";
 import { findCourse } from "./chapters";
 import { explainCell, isRecorded, rememberRuns } from "./explain";
+import { offerFrontEnd } from "./front_end";
 import { icon } from "./icon";
 import { addLivePanel, OPEN_LIVE } from "./live";
 import type { Notebooks } from "./live/notebooks";
@@ -140,6 +141,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     editors: IEditorExtensionRegistry | null,
     toolbars: IToolbarWidgetRegistry | null,
   ) => {
+    offerFrontEnd();
     const say = sayIn(translator);
     const settings = new Settings();
     const panel = addPanel(app, shell, say);

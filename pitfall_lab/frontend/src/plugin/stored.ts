@@ -10,8 +10,12 @@ const LIVE = "application/vnd.jupyter.widget-view+json";
 const PAGE = "text/html";
 /** Before widgets (-10), which say of a missing one only that it is missing. */
 const RANK = -20;
-/** So long a widget may take before its page is shown in its place; it still replaces the page when it comes. */
-const PATIENCE = 1500;
+/**
+ * So many milliseconds a widget may take before its page is shown in its place; it still replaces the page when it comes. In a page
+ * that is loaded anew the renderer may be there before the notebook's widget manager, which finds only renderers that are not inside
+ * of others: one that is made later has it.
+ */
+const PATIENCE = [1500, 2000, 4000, 8000];
 
 export function showStored(tracker: INotebookTracker | null): void {
   const add = (rendermime: IRenderMimeRegistry): void =>
@@ -33,9 +37,20 @@ class LiveOrStored extends Panel implements IRenderMime.IRenderer {
     while (this.widgets.length) (this.widgets[0] as Widget).dispose();
     this.page = null;
     if (!(LIVE in model.data) || !this.rendermime.getFactory(LIVE)) return this.stored(model);
-    const live = this.rendermime.createRenderer(LIVE);
+    for (const patience of PATIENCE) {
+      const live = this.rendermime.createRenderer(LIVE);
+      const rendered = await this.live(live, model, patience);
+      if (this.isDisposed) return;
+      if (live.isHidden && !this.page) await this.stored(model);
+      if (rendered) return;
+      live.dispose();
+    }
+  }
+
+  /** Shows the widget as soon as it is there; returns whether its renderer has done what it can in time. */
+  private async live(live: IRenderMime.IRenderer, model: IRenderMime.IMimeModel, patience: number): Promise<boolean> {
     live.hide();
-    this.addWidget(live);
+    this.insertWidget(0, live);
     const settle = (): void => {
       const there = !live.isDisposed && live.node.querySelector(".jupyter-widgets, .lm-Widget") !== null;
       live.setHidden(!there);
@@ -44,10 +59,10 @@ class LiveOrStored extends Panel implements IRenderMime.IRenderer {
     const seen = new MutationObserver(settle);
     seen.observe(live.node, { childList: true });
     live.disposed.connect(() => seen.disconnect());
-    const rendered = live.renderModel(model);
-    await Promise.race([rendered, new Promise((resolve) => window.setTimeout(resolve, PATIENCE))]);
+    const rendered = live.renderModel(model).then(() => true);
+    const inTime = await Promise.race([rendered, new Promise<false>((end) => window.setTimeout(end, patience, false))]);
     settle();
-    if (live.isHidden && !this.isDisposed) await this.stored(model);
+    return inTime;
   }
 
   private async stored(model: IRenderMime.IMimeModel): Promise<void> {
