@@ -297,9 +297,9 @@ def aminmax(e: Engine, input: Any, *, dim: Any = None, keepdim: bool = False) ->
     return MinMax((do(e, "amin", input, dims, keepdim), do(e, "amax", input, dims, keepdim)))
 
 
+@op("nanquantile", saves="index, indices, weight, and what gather saves")
 @op(
     "quantile",
-    "nanquantile",
     saves="index, indices, weight, and what gather saves",
     samples=("p.quantile(0.5)", "torch.quantile(p, 0.3, dim=1)"),
 )
