@@ -11,8 +11,9 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number
 from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-CLAMPS = ("clamp", "clip", "clamp_", "clip_")
+CLAMPS = spellings("clamp", in_place=True)
 
 
 def find(story: Story) -> Iterator[Finding]:

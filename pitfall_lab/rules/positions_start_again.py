@@ -17,15 +17,19 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.sequences import KEEPING, Attention, attentions
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-JOINS = {"cat", "concat", "concatenate"}
-WAYS = {"view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "contiguous", "chunk", "split", "unbind",
-        "__getitem__", "detach", "clone", "to", "expand", "repeat_interleave", "flatten", "unflatten", "select",
-        "narrow", "swapaxes", "T", "mT"}  # fmt: skip
+JOINS = spellings("cat")
+WAYS = (
+    spellings("expand", "transpose")
+    | {"T", "__getitem__", "chunk", "clone", "contiguous", "detach", "flatten", "mT", "narrow", "permute",
+       "repeat_interleave", "reshape", "select", "split", "squeeze", "to", "unbind", "unflatten", "unsqueeze", "view"}
+)  # fmt: skip
 """Calls that leave the keys, perhaps in another shape."""
-PRODUCTS = {"linear", "matmul", "__matmul__", "addmm"}
+PRODUCTS = spellings("matmul") | {"addmm", "linear"}
 COUNTS = {"arange", "zeros"}
-MIXING = {"matmul", "__matmul__", "bmm", "einsum", "scaled_dot_product_attention"}
+MIXING = spellings("matmul") | {"bmm", "einsum", "scaled_dot_product_attention"}
+"""Calls in which queries meet keys."""
 FURTHER, LONGEST = 120, 40
 
 

@@ -25,6 +25,7 @@ from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 TWO: dict[str, Callable[[float, float], float]] = {
     "add": lambda a, b: a + b,
@@ -48,12 +49,14 @@ TWO: dict[str, Callable[[float, float], float]] = {
     "maximum": max,
     "max": max,
 }
+"""What each call of two numbers computes."""
 ONE: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt,
     "exp": math.exp,
     "neg": lambda a: -a,
     "reciprocal": lambda a: 1 / a,
 }
+"""What each call of one number computes."""
 SAME = {
     "float",
     "double",
@@ -70,6 +73,7 @@ SAME = {
     "type",
     "flatten",
 }
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 SUMS = {"sum", "count_nonzero"}
 MEANS = {
     "mean",
@@ -80,13 +84,16 @@ MEANS = {
     "binary_cross_entropy_with_logits",
     "binary_cross_entropy",
 }
+"""Calls whose result is a mean over the batch."""
 ENTROPIES = ("cross_entropy", "nll_loss")
 CUTS = SAME | {"__getitem__", "narrow", "select", "contiguous"}
+"""Calls that take a part of the rows."""
 COLLECTS = {"stack", "cat"}
-ADDS = {"add", "add_", "__iadd__", "__radd__"}
+ADDS = spellings("add", in_place=True)
 TO_PYTHON = ("item", "__float__", "tolist")
+"""Calls that return Python numbers, or an array."""
 AVERAGES = {"mean", "fmean", "average", "nanmean"}
-DIVIDES = ("div", "__truediv__", "true_divide")
+DIVIDES = spellings("div")
 CURVES = ("exp", "sqrt")
 PAIR, FEWEST, DEEP, APART, MOST = 2, 3, 40, 0.02, 60
 

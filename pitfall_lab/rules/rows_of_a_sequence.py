@@ -19,7 +19,9 @@ from pitfall_lab.trace import Event, T
 
 LOSSES = ("cross_entropy", "nll_loss")
 SHAPING = {"view", "reshape", "unflatten"}
+"""Calls that cut a sequence into rows."""
 FLATTENING = {"view", "reshape", "flatten", "ravel", "contiguous"}
+"""Calls that make one sequence of rows."""
 LOOKUPS = {"embedding", "one_hot"}
 TABLE = 2
 

@@ -17,6 +17,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.trace import Event, T
 
 SUMS = {"add": 1, "__add__": 1, "radd": 1, "__radd__": 1, "sub": -1, "__sub__": -1, "subtract": -1}
+"""The sign that each sum gives its second operand."""
 FLAT = ("RoundBackward", "FloorBackward", "CeilBackward", "TruncBackward", "SignBackward")
 DEEP, FURTHER = 4, 60
 """Sums of sums that are followed, and calls between a tensor and what was computed from it without a gradient."""

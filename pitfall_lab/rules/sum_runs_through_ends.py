@@ -22,12 +22,13 @@ from pitfall_lab.rules.signals.linear_parts import SCALING
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import whole
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SUMS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
-TERMS = SUMS | {"sub", "__sub__", "__rsub__", "rsub", "subtract", "sub_", "__isub__"}
-PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__"}
+SUMS = spellings("add", in_place=True)
+TERMS = SUMS | spellings("sub", in_place=True, exchanged=True)
+PRODUCTS = spellings("mul", in_place=True)
 PICKS = {"__getitem__", "select"}
-PLAIN = SAME_NUMBERS - {"clamp", "clip", "clamp_min", "clamp_max"}
+PLAIN = SAME_NUMBERS - spellings("clamp", "clamp_max", "clamp_min")
 FURTHER, ROUNDS, MOST = 24, 3, 600
 BOTH = 2
 

@@ -18,13 +18,16 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.trace import Event, Operand, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 DRAWS = ("rand", "rand_like")
 NORMAL = {"rand": "randn", "rand_like": "randn_like"}
 SAME = {"to", "float", "double", "unsqueeze", "view", "reshape", "expand", "expand_as", "clone", "__getitem__"}
-PRODUCTS, SUMS = {"mul", "__mul__", "__rmul__"}, {"add", "__add__", "__radd__"}
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
+PRODUCTS, SUMS = spellings("mul"), spellings("add")
 DEVIATIONS = {"exp", "softplus", "sqrt"}
-SCALES = {"mul", "__mul__", "__rmul__", "div", "__truediv__", "clamp", "clamp_min", "add"}
+"""Calls that make a standard deviation."""
+SCALES = spellings("add", "clamp", "clamp_min", "div", "mul")
 MOST, PAIR, CLOSE = 12, 2, 1e-3
 
 
