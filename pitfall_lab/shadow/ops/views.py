@@ -377,7 +377,7 @@ def real(e: Engine, self: Any) -> ShadowTensor:
     return result
 
 
-@op("resolve_conj", kind="view")
+@op("resolve_conj", kind="view", samples=("a.resolve_conj()",))
 @op("conj", kind="view", samples=("a.conj()",))
 def conj(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
