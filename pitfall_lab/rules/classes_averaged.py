@@ -22,7 +22,7 @@ MODES = {"interpolate": 3, "grid_sample": 2}
 NUMBERED = ("bilinear", "nearest", "bicubic")
 AVERAGING = ("linear", "cubic", "area")
 CAST = SAME_NUMBERS | spellings("round", in_place=True) | {"floor", "half", "int", "long", "type", "type_as"}
-"""Calls that make whole numbers of the averages."""
+"""Conversions and changes of shape, on both sides of the averaging."""
 TABLES = ("embedding", "one_hot", "bincount")
 """Calls that take each number as a class."""
 WHOLE = ("int", "uint")

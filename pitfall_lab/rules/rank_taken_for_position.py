@@ -151,7 +151,7 @@ def _mask_finding(story: Story, found: MaskInSortedOrder) -> Finding:
         event.step,
         T(
             en=f"{capital(here.en)} applies {mask.en} to numbers in their own order, and the mask has the order of the "
-            f"sort on {there.en}: what was decided for a rank falls on the entry that happens to stand at that place, "
+            f"sort on {there.en}: what was decided for a rank falls on the entry that happens to be at that place, "
             f"among {count}.",
             zh=f"{here.zh}把 {mask.zh} 用在次序未变的数上，而这个掩码按的是{there.zh}排序后的次序：对某个名次的决定，"
             f"落到了 {count} 项中恰好在那个位置的一项上。",
@@ -395,7 +395,7 @@ def _finding(story: Story, ranked: Ranked) -> Finding:
         ),
         T(
             en=f"`{code}` counts in the order of the sort: 0 is the first of the sorted numbers, whichever it was "
-            "before. Which one it was stands in the second result of the sort, at that rank: `order.gather(-1, "
+            "before. The second result of the sort says at that rank which one it was: `order.gather(-1, "
             "rank)`. Without it, rank 0 is always taken for entry 0.",
             zh=f"`{code}` 按排序后的次序计数：0 是排序后的第一个数，不管它原来在哪里。它原来的位置在排序的第二个结果中"
             "该名次处：`order.gather(-1, rank)`。不这样做，名次 0 总会被当作第 0 项。",

@@ -28,24 +28,14 @@ from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 TWO: dict[str, Callable[[float, float], float]] = {
-    "add": lambda a, b: a + b,
-    "__add__": lambda a, b: a + b,
-    "__radd__": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "__sub__": lambda a, b: a - b,
-    "rsub": lambda a, b: b - a,
-    "__rsub__": lambda a, b: b - a,
-    "mul": lambda a, b: a * b,
-    "__mul__": lambda a, b: a * b,
-    "__rmul__": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "__truediv__": lambda a, b: a / b,
-    "true_divide": lambda a, b: a / b,
-    "__rtruediv__": lambda a, b: b / a,
-    "__rdiv__": lambda a, b: b / a,
-    "pow": lambda a, b: a**b,
-    "clamp": max,
-    "clamp_min": max,
+    **dict.fromkeys(spellings("add"), lambda a, b: a + b),
+    **dict.fromkeys(spellings("sub", exchanged=True), lambda a, b: b - a),
+    **dict.fromkeys(spellings("sub"), lambda a, b: a - b),
+    **dict.fromkeys(spellings("mul"), lambda a, b: a * b),
+    **dict.fromkeys(spellings("div", exchanged=True), lambda a, b: b / a),
+    **dict.fromkeys(spellings("div"), lambda a, b: a / b),
+    **dict.fromkeys(spellings("pow"), lambda a, b: a**b),
+    **dict.fromkeys(spellings("clamp", "clamp_min"), max),
     "maximum": max,
     "max": max,
 }
@@ -53,7 +43,7 @@ TWO: dict[str, Callable[[float, float], float]] = {
 ONE: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt,
     "exp": math.exp,
-    "neg": lambda a: -a,
+    **dict.fromkeys(spellings("neg"), lambda a: -a),
     "reciprocal": lambda a: 1 / a,
 }
 """What each call of one number computes."""

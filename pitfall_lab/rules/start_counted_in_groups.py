@@ -122,7 +122,7 @@ def _finding(story: Story, found: StartCountedInGroups) -> Finding:
             zh=f"{here.zh}把 {source.zh} 归约到各组，并把{there.zh}的零也算作每组的一个数，这{says.zh}。",
         ),
         T(
-            en=f"`{name}` has `include_self=True` unless it is told otherwise: what stood in the tensor takes part. "
+            en=f"`{name}` has `include_self=True` unless `False` is given: what was in the tensor takes part. "
             "With `include_self=False` a group consists of the numbers that are scattered into it, and a group "
             "without any keeps its 0.",
             zh=f"`{name}` 默认 `include_self=True`：张量里原有的数也参加归约。设为 `include_self=False` 时，每组只由散"

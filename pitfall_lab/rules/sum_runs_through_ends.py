@@ -282,7 +282,7 @@ RULE = Rule(
         "它乘以一个在那里为 0 的标志：`gae = delta + gamma * lam * goes_on * gae`。",
     ),
     why=T(
-        en="Steps of many games stand in one tensor, one game behind the other, with a flag for each end. An estimate "
+        en="Steps of many games are in one tensor, one game after the other, with a flag for each end. An estimate "
         "of the advantage uses the flag twice: the value of the next state is left out, and so is the sum so far. With "
         "the first alone, the last step of a game is credited with the first steps of the next one, and the steps "
         "before it inherit that. No shape is wrong, so torch cannot notice.",

@@ -55,7 +55,7 @@ class WindowsSplitAtRandom:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``measured`` lies between the windows of ``learned``; each shares on average ``shared`` of its numbers
+    """``measured`` is between the windows of ``learned``; each shares on average ``shared`` of its numbers
     with them. ``apart``: the distance of the windows.
     """
 

@@ -301,7 +301,7 @@ def _in_own_parentheses(text: str) -> bool:
 
 
 def with_parentheses(program: Program, node: ast.expr) -> Span:
-    """The place of an operand of an operator, with the parentheses around it, if it stands in some
+    """The place of an operand of an operator, with the parentheses around it, if it has some
     of its own on the same lines.
     """
     place = program.place(node)

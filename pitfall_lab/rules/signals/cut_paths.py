@@ -46,7 +46,7 @@ def cut_paths(story: Story) -> Iterator[Apart]:
     """Yield the layers whose input was cut off from other layers (or whose weight was read by ``.data``)
     that the same optimizer trains.
 
-    The round of an optimizer is what lies between two of its steps; each place of a cut once.
+    The round of an optimizer is what runs between two of its steps; each place of a cut once.
     """
     flow, reported = Flow(story), set()
     backwards = [b for b in story.backwards() if b.error is None and b.operands]

@@ -22,30 +22,11 @@ SAME_SHARE = (
        "unflatten", "unsqueeze", "view", "view_as"}
 )  # fmt: skip
 """Calls by which each element of the result is one element of the tensor."""
-ADDING = {
-    "add": 1.0,
-    "__add__": 1.0,
-    "__radd__": 1.0,
-    "sub": 1.0,
-    "subtract": 1.0,
-    "__sub__": 1.0,
-    "rsub": -1.0,
-    "__rsub__": -1.0,
-}
+ADDING = dict.fromkeys(spellings("sub", exchanged=True), -1.0) | dict.fromkeys(spellings("add", "sub"), 1.0)
 """The sign that each sum gives its first operand."""
-OTHERS = {"sub": -1.0, "subtract": -1.0, "__sub__": -1.0, "rsub": 1.0, "__rsub__": 1.0}
+OTHERS = dict.fromkeys(spellings("sub", exchanged=True), 1.0) | dict.fromkeys(spellings("sub"), -1.0)
 """The sign that each sum gives its second operand, where that is not 1."""
-SCALING = {
-    "mul": 1,
-    "multiply": 1,
-    "__mul__": 1,
-    "__rmul__": 1,
-    "div": -1,
-    "truediv": -1,
-    "__truediv__": -1,
-    "true_divide": -1,
-    "divide": -1,
-}
+SCALING = dict.fromkeys(spellings("mul"), 1) | dict.fromkeys(spellings("div"), -1)
 """The exponent of the factor by which each call scales."""
 ENDS = {"mean", "sum", "logsumexp"}
 """Reductions: a number is not followed beyond them."""
