@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from pitfall_lab.shadow.facade.tensors import AUGMENTED, OPERATORS
 from pitfall_lab.shadow.ops import ENTRIES, Op
-from pitfall_lab.trace.operation_facts import TABLE, Facts, Spelled
+from pitfall_lab.trace.operation_facts import TABLE, OperationFacts, Spelled
 
 OF_TENSORS = ("torch", "torch.Tensor", "torch.nn.functional")
 """Where a short name means the operation itself: ``torch.norm`` and ``torch.linalg.norm`` are two functions."""
 
 
-def facts() -> Facts:
+def facts() -> OperationFacts:
     """The names of each operation that has several, and the short names of the operations with each trait.
 
     Both are sorted, so that the table changes only where an entry does.

@@ -22,7 +22,7 @@ class Spelled(TypedDict):
     exchanged: list[str]
 
 
-class Facts(TypedDict):
+class OperationFacts(TypedDict):
     """What the entries say: the names of each operation that has several, and the operations with each trait."""
 
     spelled: dict[str, Spelled]
@@ -30,8 +30,8 @@ class Facts(TypedDict):
 
 
 @cache
-def _facts() -> Facts:
-    found: Facts = json.loads(TABLE.read_text(encoding="utf-8"))
+def _facts() -> OperationFacts:
+    found: OperationFacts = json.loads(TABLE.read_text(encoding="utf-8"))
     return found
 
 
