@@ -195,7 +195,7 @@ def _between(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> 
 
 
 def _is_free(story: Story, chain: list[StepLimitedNotSum]) -> bool:
-    """Whether the sum is limited between two moves by nothing but a range of numbers, or what lies around itself."""
+    """Whether the sum is limited between two moves by a range of numbers only, or a range around its own numbers."""
     for one, other in pairwise(chain):
         for call in _between(story, one, other) or ():
             tensors = [o for o in call.operands if o.label is not None]
