@@ -68,8 +68,8 @@ class Ours(MetaPathFinder):
 
 
 def _importer() -> str:
-    """The top-level name of the module whose import :meth:`Ours.find_spec` is asked about,
-    found by walking up the stack.
+    """The top-level name of the module that imports something now, found by walking up the stack from
+    :meth:`Ours.find_spec`.
     """
     frame = sys._getframe(2)  # noqa: SLF001 - there is no other way to see who imports
     while frame.f_back is not None and _name(frame.f_globals) in ("importlib", "_frozen_importlib"):

@@ -9,17 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from pitfall_lab.observe.recorder import Call
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LOSSES = (
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-)
-METHODS = ("sub", "__sub__", "__rsub__", "subtract")
-DIFFERENCES = ("torch.sub", "torch.subtract", "torch.rsub", *(f"torch.Tensor.{name}" for name in METHODS))
+LOSSES = operations_that("difference_loss") | {"binary_cross_entropy", "binary_cross_entropy_with_logits"}
+DIFFERENCES = {f"{owner}.{name}" for name in spellings("sub", exchanged=True) for owner in ("torch", "torch.Tensor")}
 COMPARING = frozenset({*(f"torch.nn.functional.{name}" for name in LOSSES), *DIFFERENCES})
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 LIMITS = (-1.0, 0.0, 1.0, 6.0)

@@ -17,15 +17,17 @@ import torch
 from pitfall_lab.observe import private
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
+from pitfall_lab.trace.operation_facts import spellings
 
 Kind = Literal["empty", "weights", "blank", "parts"]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
 CLASSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
 LOGITS = "torch.nn.functional.binary_cross_entropy_with_logits"
-_FILLING = ("nan_to_num", "nan_to_num_", "where", "masked_fill", "masked_fill_", "__setitem__")
+_FILLING = spellings("masked_fill", "nan_to_num", in_place=True) | {"where", "__setitem__"}
 FILLING = frozenset({"torch.nan_to_num", "torch.where", *(f"torch.Tensor.{name}" for name in _FILLING)})
 TAKING = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
+"""Functions that make a tensor of a table from elsewhere, such as a NumPy array."""
 STORED = "torch.Tensor._values"
 COUNTED = SEARCHES | CLASSES | FILLING | TAKING | {LOGITS, STORED}
 MOST = 1 << 22

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 
 from pitfall_lab.observe.recorder import Call
+from pitfall_lab.trace.operation_facts import spellings
 
 Sign = Literal["+", "-", "*", "to", "=", "cut"]
 _BY_SIGN: dict[str, tuple[Sign, Callable[[Any, Any], Any]]] = {
-    **dict.fromkeys(("add", "add_", "__add__", "__radd__", "__iadd__"), ("+", operator.add)),
-    **dict.fromkeys(("sub", "sub_", "subtract", "subtract_", "__sub__", "__isub__"), ("-", operator.sub)),
+    **dict.fromkeys(spellings("add", in_place=True), ("+", operator.add)),
+    **dict.fromkeys(spellings("sub", in_place=True), ("-", operator.sub)),
     **dict.fromkeys(("rsub", "__rsub__"), ("-", lambda a, b: b - a)),
-    **dict.fromkeys(("mul", "mul_", "multiply", "multiply_", "__mul__", "__rmul__", "__imul__"), ("*", operator.mul)),
+    **dict.fromkeys(spellings("mul", in_place=True), ("*", operator.mul)),
 }
 ARITHMETIC = {f"{owner}.{name}": found for name, found in _BY_SIGN.items() for owner in ("torch.Tensor", "torch")}
 CONVERSIONS = frozenset({
@@ -26,6 +27,7 @@ CONVERSIONS = frozenset({
     "torch.Tensor.bfloat16", "torch.Tensor.type", "torch.Tensor.type_as", "torch.Tensor.byte", "torch.Tensor.char",
     "torch.Tensor.short", "torch.Tensor.int", "torch.Tensor.long",
 })  # fmt: skip
+"""Conversions that may lose numbers: all that torch has, those that make a tensor of Python numbers among them."""
 SMALL = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 SHORT = frozenset({torch.float32, torch.float16, torch.bfloat16})
 IN_NUMPY = SMALL | {torch.bool, torch.int64, torch.float16, torch.float32, torch.float64}

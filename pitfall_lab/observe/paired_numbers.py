@@ -16,19 +16,20 @@ import torch
 from pitfall_lab.observe import argument_values
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.recorder import Call
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LOSSES = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
-PAIRING = LOSSES | frozenset({
-    "sub", "subtract", "rsub", "eq", "ne", "mul", "multiply", "rmul", "div", "divide", "true_divide", "truediv",
-    "rtruediv", "maximum", "minimum", "max", "min", "add", "radd", "broadcast_tensors",
-})  # fmt: skip
+LOSSES = operations_that("difference_loss")
+PAIRING = (
+    LOSSES | spellings("add", "eq", "mul", "ne") | spellings("div", "sub", exchanged=True)
+    | {"maximum", "minimum", "max", "min", "broadcast_tensors"}
+)  # fmt: skip
 """The calls that may make a table of two operands."""
-FOLLOWED = PAIRING | frozenset({
-    "neg", "negative", "pow", "square", "abs", "absolute", "sqrt", "exp", "log", "log1p", "clamp", "clip", "clamp_min",
-    "clamp_max", "where", "relu", "sigmoid", "tanh", "softplus", "logsigmoid", "float", "double", "half", "long", "int",
-    "to", "type", "lt", "le", "gt", "ge", "logical_not", "bitwise_not", "invert", "logical_and", "and", "mean", "sum",
-    "norm", "vector_norm", "nanmean", "nansum", "count_nonzero",
-})  # fmt: skip
+FOLLOWED = (
+    PAIRING | spellings("abs", "bitwise_and", "bitwise_not", "clamp", "ge", "gt", "le", "lt", "neg", "pow", "sigmoid")
+    | {"square", "sqrt", "exp", "log", "log1p", "clamp_min", "clamp_max", "where", "relu", "tanh", "softplus",
+       "logsigmoid", "float", "double", "half", "long", "int", "to", "type", "logical_not", "logical_and", "mean",
+       "sum", "norm", "vector_norm", "nanmean", "nansum", "count_nonzero"}
+)  # fmt: skip
 """The calls that can be repeated: they draw no random numbers and treat each pair alike, or reduce."""
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 FURTHER = 60

@@ -51,6 +51,7 @@ OURS = 10
 program back, as backward does.
 """
 BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
+"""The functions that run a backward pass."""
 
 
 class Verdict(enum.Enum):

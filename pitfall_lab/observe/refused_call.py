@@ -269,6 +269,7 @@ def _builtin(name: str) -> str:
 
 
 BUILTINS = ("float", "int", "bool", "complex", "len", "iter", "abs")
+"""Python's functions that call a method of a tensor with underscores around the same name."""
 BUILTIN_METHODS = frozenset(f"torch.Tensor.__{name}__" for name in BUILTINS)
 """The tensor methods that Python's built-in functions call."""
 
@@ -334,6 +335,7 @@ DUNDERS = {
     },
     "backward": ["input", "gradient", "retain_graph", "create_graph"],
 }
+"""The names of parameters where torch's schemas give none."""
 
 
 def _fits(schema: Any, args: tuple[Any, ...]) -> bool:

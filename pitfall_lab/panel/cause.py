@@ -60,7 +60,7 @@ class LiveLooks(NamedTuple):
     ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of
     operations. ``missing``: the tensor whose gradient, which is None, the failed expression reads. ``switched``: what
     has switched a global setting. ``kinds``: the number types and devices of names. ``inferred``: those of some names
-    that inference mode has made. ``rows``: the rows that a failed lookup asked for. ``sizes``: the name whose length
+    that inference mode has made. ``rows``: the rows that a failed lookup was given. ``sizes``: the name whose length
     the cell that made a name has used, if it is no longer the number that was used, and its length now. ``copied``: the
     tensor that a failed deepcopy has met.
     """

@@ -12,7 +12,9 @@ from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.name_flow import binds, flow, reads, simple, statements
 
 _METHODS = {"detach", "numpy", "item", "tolist", "data"}
+"""What takes numbers out of the graph, as methods or attributes in the text of a cell."""
 _FUNCTIONS = {"tensor", "as_tensor", "from_numpy", "asarray", "array", "float", "int"}
+"""What makes plain numbers of a tensor, as functions in the text of a cell."""
 _CONTEXTS = {"no_grad", "inference_mode"}
 
 

@@ -1,4 +1,4 @@
-"""Why an embedding was asked for rows that it does not have: which indices, which table, and what gave its size."""
+"""Why an embedding was given row numbers that it does not have: which indices, which table, and what gave its size."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ _OF_TORCH = {
     "normal", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "dropout", "gumbel_softmax", "rand_int",
     "random_split", "poisson", "trunc_normal_", "rrelu",
 }  # fmt: skip
+"""Torch's functions and methods that draw random numbers, by the name in the text of a cell."""
 
 
 class Seeded(NamedTuple):

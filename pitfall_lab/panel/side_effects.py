@@ -19,6 +19,7 @@ _DRAWING = {
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "normal_", "uniform_",
     "bernoulli", "bernoulli_", "multinomial", "dropout", "shuffle", "choice", "sample",
 }  # fmt: skip
+"""Calls that draw random numbers, of torch, NumPy and Python, by the name in the text of a cell."""
 
 
 def side_effects(text: str) -> T:

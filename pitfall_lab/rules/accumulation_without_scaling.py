@@ -18,9 +18,13 @@ from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.training import Moment, lives
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that
 
-MEANS = {"mean", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss",
-         "binary_cross_entropy", "binary_cross_entropy_with_logits", "nanmean"}  # fmt: skip
+MEANS = (
+    operations_that("difference_loss")
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "mean", "nanmean", "nll_loss"}
+)  # fmt: skip
+"""Results that are a mean over the batch, unless ``reduction`` says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

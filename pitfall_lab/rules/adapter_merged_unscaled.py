@@ -17,11 +17,13 @@ from pitfall_lab.rules.signals.linear_parts import SCALING, constant
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SUMS = {"add", "__add__", "__radd__", "add_", "__iadd__", "sub", "sub_", "__sub__", "__isub__"}
-PRODUCTS = {"matmul", "__matmul__", "mm", "linear", "bmm"}
+SUMS = spellings("add", "sub", in_place=True)
+PRODUCTS = spellings("matmul", "mm") | {"bmm", "linear"}
 BETWEEN = {"dropout", "t", "T", "mT", "transpose", "view", "reshape", "contiguous", "to", "clone", "detach", "permute",
            "squeeze", "unsqueeze", "float"}  # fmt: skip
+"""Calls between a product of two matrices and the sum: its factor stays what it was."""
 FURTHER, BOTH = 12, 2
 
 

@@ -18,6 +18,7 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import key, same_numbers
 from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 DRAWS = {"multinomial": 1, "normal": 2, "bernoulli": 1, "poisson": 1}
 """The calls that draw, and how many of their operands are the distribution."""
@@ -25,8 +26,10 @@ PASSING = {
     "T", "t", "reshape", "view", "long", "unsqueeze", "squeeze", "broadcast_tensors", "__getitem__", "detach", "clone",
     "stack", "cat", "to", "float", "expand", "flatten", "contiguous", "transpose", "permute", "unbind", "data",
 }  # fmt: skip
-WEIGHING = {"mul", "multiply", "__mul__", "__rmul__", "dot", "einsum"}
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
+WEIGHING = spellings("mul") | {"dot", "einsum"}
 ADDING_UP = PASSING | {"sum", "neg", "mean", "add", "sub", "gather"}
+"""Calls between the log-probability and the loss in which each is counted once."""
 ROUNDS, FURTHER = 2, 60
 
 

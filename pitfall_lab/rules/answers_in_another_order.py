@@ -17,14 +17,20 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.batches import Batch, behind, loaded, loaders
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-COMPARES = ("eq", "__eq__", "ne", "__ne__", "sub", "__sub__", "__rsub__", "mse_loss", "l1_loss", "cross_entropy",
-            "binary_cross_entropy", "binary_cross_entropy_with_logits", "nll_loss")  # fmt: skip
+COMPARES = (
+    spellings("eq", "ne") | spellings("sub", exchanged=True)
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss"}
+)  # fmt: skip
+"""Calls that compare predictions with labels row by row."""
 LOOKS_UP = ("__getitem__", "index_select", "take", "take_along_dim")
+"""Calls that pick elements by position."""
 ORDERS = ("topk", "sort", "argsort", "nonzero")
 """Calls that return positions of rows."""
 FEWEST = 4
-PLAIN = SAME_NUMBERS - {"stack", "cat"} | {"long", "int", "gt", "type"}
+PLAIN = SAME_NUMBERS - spellings("cat") - {"stack"} | {"long", "int", "gt", "type"}
+"""Calls that predictions are followed through: their rows keep the order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from pitfall_lab.trace import Event, T
 
 FURTHER = 4000
 PARTS = {"__getitem__", "select", "narrow"}
+"""Views of a part of the argument."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.training import joint_updates, lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.trace import Event, OptimizerStep, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 ROUNDS = 2
 LIMIT = 4000
-SCALES = {"div", "mul", "__truediv__", "__mul__", "__rmul__", "true_divide", "div_", "mul_"}
+SCALES = spellings("div", "mul", in_place=True)
 
 
 @dataclass(frozen=True, slots=True)

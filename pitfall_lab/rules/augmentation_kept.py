@@ -21,7 +21,9 @@ DRAWS = {
     "rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "rand_like", "randn_like",
     "randint_like", "uniform_", "normal_", "bernoulli_", "random_", "exponential_",
 }  # fmt: skip
+"""Calls that draw random numbers."""
 TO_PYTHON = {"tolist", "item", "__int__", "__float__", "__index__", "__bool__"}
+"""Calls that return Python numbers, or an array."""
 BETWEEN = {"lt", "gt", "le", "ge", "mul", "add", "sub", "round", "__getitem__", "long", "int", "unbind"}
 """Calls between a draw and the number that the program takes out of it."""
 FEWEST = 3

@@ -12,9 +12,11 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SUMS = {"add", "__add__", "__radd__", "sub", "__sub__", "lerp"}
-PARTS = SUMS | {"mul", "__mul__", "__rmul__", "div", "__truediv__", "detach", "data", "clone", "float", "to"}
+SUMS = spellings("add", "lerp", "sub")
+PARTS = SUMS | spellings("div", "mul") | {"clone", "data", "detach", "float", "to"}
+"""Calls between a weight and the sum that averages it."""
 DEEP = 8
 ROUNDS = 2
 

@@ -15,9 +15,10 @@ from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.shared_memory import names_of
 from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-MULTIPLY = {"mul", "__mul__", "__rmul__", "mul_", "multiply", "__imul__"}
-ADD = ("add", "__add__", "__radd__", "add_", "__iadd__")
+MULTIPLY = spellings("mul", in_place=True)
+ADD = spellings("add", in_place=True)
 LERP = ("lerp_", "lerp")
 LARGE = 0.9
 ROUNDS = 2

@@ -18,13 +18,14 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 BITS = {"float16": 11, "bfloat16": 8}
 """The number of significant binary digits of each type."""
 LERPS, SUMS, PRODUCTS = (
     ("lerp", "lerp_"),
-    ("add", "add_", "__add__", "__radd__"),
-    ("mul", "mul_", "__mul__", "__rmul__"),
+    spellings("add", in_place=True),
+    spellings("mul", in_place=True),
 )
 HALF = 0.5
 COPIES = {"deepcopy", "clone", "zeros_like", "ones_like", "empty_like", "detach"}

@@ -18,10 +18,15 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import ADDING, parts, summed_into
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import operations_that
 
 SUMS = {"sum", "nansum"}
-LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-          "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "kl_div", "gaussian_nll_loss"}  # fmt: skip
+LOSSES = (
+    operations_that("difference_loss")
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "gaussian_nll_loss", "kl_div",
+       "nll_loss"}
+)  # fmt: skip
+"""Losses that add up the batch with ``reduction="sum"``."""
 ROUNDS, UPWARD = 3, 300
 
 

@@ -15,22 +15,11 @@ from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.shared_memory import same_piece
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-ORDERS = (
-    "lt",
-    "gt",
-    "le",
-    "ge",
-    "__lt__",
-    "__gt__",
-    "__le__",
-    "__ge__",
-    "less",
-    "greater",
-    "less_equal",
-    "greater_equal",
-)
+ORDERS = spellings("ge", "gt", "le", "lt")
 BETTER = ("minimum", "maximum", "fmin", "fmax")
+"""Functions that keep the better of two numbers."""
 ROUNDS = 2
 
 

@@ -18,26 +18,15 @@ from pitfall_lab.rules.kit.syntax import is_name, operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat, snippet
 from pitfall_lab.rules.signals.row_numbers import belongs_to_rows, looked_up, reduced_from_rows
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 Shape = tuple[int, ...]
 REDUCTIONS = {"mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "vector_norm", "logsumexp", "prod",
               "median", "nanmean", "nansum"}  # fmt: skip
-ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "rsub",
-    "true_divide",
-    "subtract",
-    "add_",
-    "sub_",
-    "mul_",
-    "div_",
-    "__rtruediv__",
-    "__rdiv__",
-)
-PRODUCTS = {"matmul", "mm", "mv", "addmm", "__matmul__", "__rmatmul__", "linear"}
+"""Reductions that drop their axis unless ``keepdim`` is set."""
+ARITHMETIC = spellings("add", "mul", in_place=True) | spellings("div", "sub", in_place=True, exchanged=True)
+PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__", "addmm", "linear", "mv"}
+"""Products to which a bias is added."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,19 @@ from pitfall_lab.rules.kit.wording import at_line, capital, number, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Lost, T
+from pitfall_lab.trace.operation_facts import spellings
 
-ON_THE_WAY = SAME_NUMBERS | {
-    "add", "add_", "radd", "iadd", "sub", "sub_", "rsub", "isub", "mul", "mul_", "rmul", "imul", "clamp_", "stack",
-    "cat", "remainder", "mod", "minimum", "maximum", "floor_divide", "floordiv", "getitem", "long", "clamp_min_",
-    "clamp_max", "meshgrid", "tolist",
-}  # fmt: skip
-PLACES = {
-    "bincount", "unique", "unique_consecutive", "embedding", "one_hot", "index_select", "gather", "scatter", "scatter_",
-    "scatter_add", "scatter_add_", "index_add", "index_add_", "index_put", "index_put_", "take", "scatter_reduce",
-    "scatter_reduce_",
-}  # fmt: skip
+ON_THE_WAY = (
+    SAME_NUMBERS | spellings("cat", "floor_divide", "remainder") | spellings("add", "mul", in_place=True)
+    | spellings("sub", in_place=True, exchanged=True)
+    | {"clamp_", "clamp_max", "clamp_min_", "getitem", "long", "maximum", "meshgrid", "minimum", "stack", "tolist"}
+)  # fmt: skip
+"""Calls between the conversion to whole numbers and the place where they count cells."""
+PLACES = (
+    spellings("index_add", "index_put", "scatter", "scatter_add", "scatter_reduce", in_place=True)
+    | {"bincount", "embedding", "gather", "index_select", "one_hot", "take", "unique", "unique_consecutive"}
+)  # fmt: skip
+"""Calls that take whole numbers as positions, or count equal ones."""
 ENTRIES = {"getitem", "setitem"}
 WHOLE = ("int", "uint")
 FURTHER = 60

@@ -20,6 +20,7 @@ from pitfall_lab.trace import Event, Span, T
 SIGNS = {"and": "&", "or": "|", "xor": "^"}
 BITS = tuple(form.format(name) for name in SIGNS for form in ("__{}__", "__r{}__", "bitwise_{}"))
 COMPARED = {"eq", "ne", "lt", "gt", "le", "ge"}
+"""Comparisons, their operator's method without underscores among them."""
 BOTH = 2
 
 

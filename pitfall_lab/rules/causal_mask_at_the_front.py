@@ -110,7 +110,7 @@ RULE = Rule(
     ),
     why=T(
         en="`scaled_dot_product_attention` makes `ones(L, S).tril()` of `L` queries and `S` keys. If `L` is smaller "
-        "than `S`, row 0 has one entry, at key 0, wherever that query stands in the text. Training, with all tokens "
+        "than `S`, row 0 has one entry, at key 0, wherever in the text that query is. Training, with all tokens "
         "at once, is right; generating with a cache is not, and raises nothing. "
         "`torch.nn.attention.bias.causal_lower_right` makes the other mask.",
         zh="`scaled_dot_product_attention` 对 `L` 个查询和 `S` 个键使用 `ones(L, S).tril()`。如果 `L` 小于 `S`，第 0 "

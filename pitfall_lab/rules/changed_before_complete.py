@@ -20,20 +20,9 @@ from pitfall_lab.rules.kit.training import Moment, cells, lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital, gradient_of, numbers, snippet
 from pitfall_lab.rules.signals.clipping import has_shrunk, is_clip
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SCALINGS = {
-    "mul",
-    "mul_",
-    "__mul__",
-    "__imul__",
-    "__rmul__",
-    "div",
-    "div_",
-    "__truediv__",
-    "__itruediv__",
-    "truediv",
-    "true_divide",
-}
+SCALINGS = spellings("div", "mul", in_place=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,17 +22,9 @@ from pitfall_lab.rules.kit.syntax import assigned, called, reads
 from pitfall_lab.rules.kit.wording import at_line, capital, line_of, numbers, statement_text
 from pitfall_lab.rules.signals.seeds import RANDOM
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-DRAWS = {
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "feature_dropout",
-    "alpha_dropout",
-    "feature_alpha_dropout",
-    "rrelu",
-}
+DRAWS = spellings("rrelu") | operations_that("dropout")
 RUN_AGAIN = T(
     en="Checkpointing does not keep what was computed inside the function; backward runs the function again to get it.",
     zh="检查点不保留函数内部算出的东西；反向传播会再次运行这个函数来得到它们。",

@@ -15,13 +15,16 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.sequences import CLASSIFIERS
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, argument
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 MODES = {"interpolate": 3, "grid_sample": 2}
 """Calls that resize, and the place of the mode among their arguments."""
 NUMBERED = ("bilinear", "nearest", "bicubic")
 AVERAGING = ("linear", "cubic", "area")
-CAST = SAME_NUMBERS | {"long", "int", "type", "type_as", "round", "round_", "floor", "half"}
+CAST = SAME_NUMBERS | spellings("round", in_place=True) | {"floor", "half", "int", "long", "type", "type_as"}
+"""Conversions and changes of shape, on both sides of the averaging."""
 TABLES = ("embedding", "one_hot", "bincount")
+"""Calls that take each number as a class."""
 WHOLE = ("int", "uint")
 FURTHER, MANY = 60, 2
 

@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_te
 from pitfall_lab.trace import Event, T
 
 ADDS = ("add_", "__iadd__", "lerp_", "sub_")
+"""Writes that mix another model's number into the memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Counted, Event, T
 
 STATISTICS = {"mean", "std", "var", "median", "average", "min", "max", "amin", "amax", "quantile", "sum"}
+"""Statistics by their name in the program's text, of torch, NumPy and pandas."""
 IN_TORCH = {"mean", "median", "sum", "quantile"}
 """The statistics of which torch has one that leaves NaN out."""
 

@@ -15,22 +15,14 @@ from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.training import is_nothing
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 LIMIT = 60
 MATRIX = 2
-COMBINING = {
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "rsub",
-    "subtract",
-    "multiply",
-    "true_divide",
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-}
+COMBINING = (
+    spellings("add", "div", "mul") | spellings("sub", exchanged=True) | {"l1_loss", "mse_loss", "smooth_l1_loss"}
+)  # fmt: skip
+"""Calls in which the derivative meets other numbers, column by column (names without underscores)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,24 +19,12 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-COMPARES = (
-    "sub",
-    "__sub__",
-    "div",
-    "truediv",
-    "true_divide",
-    "__truediv__",
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "triplet_margin_loss",
-    "pairwise_distance",
-)
-DISTANCES = {"triplet_margin_loss", "pairwise_distance", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+COMPARES = spellings("div", "sub") | operations_that("difference_loss") | {"pairwise_distance", "triplet_margin_loss"}
+DISTANCES = operations_that("difference_loss") | {"pairwise_distance", "triplet_margin_loss"}
 """What is 0 with gradient 0 where both sides are equal, also when one of them is a constant."""
-QUOTIENTS = {"div", "truediv", "true_divide", "__truediv__"}
+QUOTIENTS = spellings("div")
 CHANCE = {
     "rand",
     "dropout",

@@ -15,8 +15,9 @@ from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, Operand, T
+from pitfall_lab.trace.operation_facts import spellings
 
-EQUAL, UNEQUAL = ("eq", "__eq__", "eq_"), ("ne", "__ne__", "ne_", "not_equal")
+EQUAL, UNEQUAL = spellings("eq", in_place=True), spellings("ne", in_place=True)
 
 
 @dataclass(frozen=True, slots=True)

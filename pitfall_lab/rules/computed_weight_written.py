@@ -220,7 +220,7 @@ RULE = Rule(
     why=T(
         en="`weight_norm`, `spectral_norm` and `register_parametrization` replace the parameter `weight` by others, "
         "such as a length and a direction; `layer.weight` is then the result of a function of them, made at each "
-        "access. The result of one access is a tensor with memory of its own, which nobody keeps. `layer.weight = "
+        "access. The result of one access is a tensor with memory of its own, to which nothing refers. `layer.weight = "
         "new` is another matter: there torch calls the inverse of the function (`right_inverse`) and stores what it "
         "gives in the parameters.",
         zh="`weight_norm`、`spectral_norm` 和 `register_parametrization` 用别的参数（例如长度和方向）取代参数 "

@@ -17,12 +17,14 @@ from pitfall_lab.rules.signals.forms import key, made_by
 from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-DIFFERENCES = ("sub", "__sub__", "rsub", "__rsub__", "l1_loss", "mse_loss")
+DIFFERENCES = spellings("sub", exchanged=True) | {"l1_loss", "mse_loss"}
 SAME = {"float", "double", "long", "int", "to", "type", "bool", "squeeze", "view", "reshape", "flatten", "detach",
         "cpu", "clone", "contiguous"}  # fmt: skip
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 EQUALS = ("eq", "__eq__")
-DECIDES = ("gt", "ge", "__gt__", "__ge__", "greater", "greater_equal", "round")
+DECIDES = spellings("ge", "gt", "round")
 FURTHER, PAIR, HALF = 20, 2, 0.5
 
 

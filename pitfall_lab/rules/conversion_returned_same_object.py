@@ -15,9 +15,14 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import is_name, written_root
 from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-CONVERTING = ("to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type", "type_as", "contiguous",
-              "cpu", "as_tensor", "asarray", "positive", "dropout")  # fmt: skip
+CONVERTING = (
+    spellings("as_tensor")
+    | {"bfloat16", "bool", "contiguous", "cpu", "double", "dropout", "float", "half", "int", "long", "positive", "to",
+       "type", "type_as"}
+)  # fmt: skip
+"""Calls that give back their operand where there is nothing to do."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -73,7 +78,7 @@ def _source(node: ast.expr) -> ast.expr | None:
     """``x`` in ``x.float()``, ``x.to("cpu").contiguous()``, ``torch.as_tensor(x)``; None if there is none."""
     if not isinstance(node, ast.Call):
         return None
-    if call_name(node) in ("as_tensor", "asarray", "positive", "dropout"):
+    if call_name(node) in spellings("as_tensor") | {"dropout", "positive"}:
         return node.args[0] if node.args else None
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and call_name(node) in CONVERTING:
         node = node.func.value

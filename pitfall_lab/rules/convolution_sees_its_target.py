@@ -18,9 +18,12 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.receptive_fields import SLICES, WINDOWS, Field, fields
 from pitfall_lab.rules.signals.sequences import CLASSIFIERS, written_forms
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "gaussian_nll_loss", *CLASSIFIERS)
+LOSSES = {*operations_that("difference_loss"), *spellings("sub"), "gaussian_nll_loss", *CLASSIFIERS}
+"""The losses, and the difference, that compare a forecast with what it was to be."""
 FLATTENED = {"flatten", "reshape", "view"}
+"""Calls that may give a shape up before the loss."""
 FEWEST, FEWEST_KINDS = 6, 3
 """The number of values, and of different ones, that have to agree before a target
 counts as a later part of an input.

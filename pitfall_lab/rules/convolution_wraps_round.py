@@ -15,9 +15,10 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 FORWARD = {"rfft": "irfft", "fft": "ifft"}
-PRODUCTS = {"mul", "__mul__", "__rmul__", "multiply"}
+PRODUCTS = spellings("mul")
 KEPT = {"unsqueeze", "squeeze", "__getitem__", "view", "reshape", "expand", "real"}
 """Calls between the transforms, the product and the inverse that leave the numbers of a row as they are."""
 NEAR = 1e-4

@@ -15,12 +15,18 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = {"matmul", "__matmul__", "mm", "bmm"}
-TURNED = {"T", "mT", "t", "transpose", "permute", "swapaxes", "adjoint"}
+PRODUCTS = spellings("matmul", "mm") | {"bmm"}
+TURNED = spellings("transpose") | {"T", "adjoint", "mT", "permute", "t"}
+"""Calls that exchange the axes, with or without the conjugate."""
 CONJUGATED = {"conj", "H", "mH", "adjoint", "conj_physical", "resolve_conj"}
-SCALED = {"div", "__truediv__", "truediv", "mul", "__mul__", "__rmul__", "mean", "clone", "contiguous", "add",
-          "__add__", "__getitem__", "sum", "to", "detach", "resolve_conj"}  # fmt: skip
+"""Calls whose result is, or carries, the conjugate."""
+SCALED = (
+    spellings("add", "div", "mul")
+    | {"__getitem__", "clone", "contiguous", "detach", "mean", "resolve_conj", "sum", "to"}
+)  # fmt: skip
+"""Calls after the product that leave it a covariance."""
 HERMITIAN = {"eigh", "eigvalsh", "cholesky", "cholesky_ex"}
 BOTH, FURTHER = 2, 40
 
@@ -120,8 +126,8 @@ def _used(story: Story, product: Event, count: int) -> Event | None:
         for use in story.uses(label):
             if use.error is not None or use.step <= product.step:
                 continue
-            divides = use.name in ("div", "__truediv__", "truediv") and use.operands[-1].text in averages
-            shares = use.name in ("mul", "__mul__", "__rmul__") and _is_share(use.operands[-1].text, count)
+            divides = use.name in spellings("div") and use.operands[-1].text in averages
+            shares = use.name in spellings("mul") and _is_share(use.operands[-1].text, count)
             if divides or shares or use.name == "mean" or use.name in HERMITIAN:
                 return use
             if use.name in SCALED and use.results and use.results[0] not in seen:

@@ -15,12 +15,15 @@ from pitfall_lab.rules.kit.syntax import OPERATORS, is_name, operand, written_ro
 from pitfall_lab.rules.kit.wording import at_line, called, capital, number, numbers
 from pitfall_lab.rules.signals.modes import MEASURES
 from pitfall_lab.trace import Drift, Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 SHIFTS, SCALES = {"add_", "sub_"}, {"mul_", "div_"}
 MASKED = {"__setitem__", "masked_fill_", "index_put_"}
+"""Writes to some elements only."""
 MATRIX = 2
 DRAWN = {"randn", "rand", "randn_like", "rand_like", "normal", "randint", "randint_like"}
-SCALED = {"mul", "div", "sub", "add", "__mul__", "__rmul__", "rsub", "clamp", "to", "float"}
+"""Calls that draw new numbers."""
+SCALED = spellings("add", "clamp", "div", "mul") | spellings("sub", exchanged=True) | {"float", "to"}
 
 
 @dataclass(frozen=True, slots=True)

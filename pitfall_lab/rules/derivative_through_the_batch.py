@@ -16,6 +16,7 @@ from pitfall_lab.rules.signals.modes import LayerCall, Modes
 from pitfall_lab.trace import Event, Span, T
 
 LAYERS = {"linear", "matmul", "mm", "addmm", "conv1d", "conv2d", "conv3d", "embedding"}
+"""Layers that begin a network: the derivative is taken with respect to their input."""
 ROWS = 2
 """The fewest axes of an input that has rows."""
 BY_ROW = {"BatchNorm1d": "GroupNorm(1, {})", "BatchNorm2d": "GroupNorm(1, {})", "BatchNorm3d": "GroupNorm(1, {})"}

@@ -15,27 +15,15 @@ from pitfall_lab.rules.signals.forms import drawn, exponential, made_by, power, 
 from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__"}
-SQUARES = {"pow", "__pow__", "square"}
-ROOTS = {"sqrt", "rsqrt", "sqrt_"}
-LIMITS = {
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "__lt__",
-    "__le__",
-    "__gt__",
-    "__ge__",
-    "less",
-    "greater",
-    "less_equal",
-    "greater_equal",
-}
-QUOTIENTS = {"div", "__truediv__", "true_divide", "divide"}
-DISTANCES = {"sub", "__sub__", "__rsub__", "rsub", "subtract"}
-SUMS = {"add", "sub", "__add__", "__sub__", "__radd__"}
+PRODUCTS = spellings("mul")
+SQUARES = spellings("pow", "square")
+ROOTS = spellings("rsqrt") | spellings("sqrt", in_place=True)
+LIMITS = spellings("ge", "gt", "le", "lt")
+QUOTIENTS = spellings("div")
+DISTANCES = spellings("sub", exchanged=True)
+SUMS = spellings("add", "sub")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +109,7 @@ def _is_distance(story: Story, event: Event, limit: str, center: object) -> bool
     if center is None or len(others) != 1 or (event.name in QUOTIENTS and labels[0] != others[0]):
         return False
     made = made_by(story, same_numbers(story, others[0], event.step), event.step)
-    if made is not None and made.name in ("abs", "absolute", "__abs__") and made.operands[0].label is not None:
+    if made is not None and made.name in spellings("abs") and made.operands[0].label is not None:
         made = made_by(story, same_numbers(story, made.operands[0].label, made.step), made.step)
     if made is None or made.name not in DISTANCES:
         return False

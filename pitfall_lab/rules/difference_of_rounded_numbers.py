@@ -17,12 +17,14 @@ from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Lost, T
+from pitfall_lab.trace.operation_facts import spellings
 
 DIGITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 MANY = 0.25
 """The part of the neighbours that must have become equal."""
 EXTREMES = {"min", "max", "amin", "amax", "median"}
-TAKING = {"sub", "subtract", "__sub__", "__rsub__", "rsub", "sub_", "__isub__"}
+"""Calls whose result is one of the numbers that they were given."""
+TAKING = spellings("sub", in_place=True, exchanged=True)
 DIFFERENCES = {"diff", "cdist", "pdist"}
 FURTHER = 300
 
@@ -152,7 +154,7 @@ def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None
         return node.func, f"{program.segment(node.func.value)}.double"
     if (
         isinstance(node.func, ast.Attribute)
-        and node.func.attr in {"tensor", "as_tensor", "asarray"}
+        and node.func.attr in spellings("as_tensor") | {"tensor"}
         and len(node.args) == 1
     ):
         return node.args[0], f"{program.segment(node.args[0])}, dtype={program.segment(node.func.value)}.float64"

@@ -17,12 +17,15 @@ from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.forms import before, key, made_by, same_numbers
 from pitfall_lab.rules.signals.operand_names import all_written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-DIVIDES = ("div", "__truediv__", "true_divide", "divide")
-PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply")
-SUMS = ("add", "__add__", "__radd__")
+DIVIDES = spellings("div")
+PRODUCTS = spellings("mul")
+SUMS = spellings("add")
 SPREADS = ("var", "std", "var_mean", "std_mean")
+"""Statistics that measure a spread, and whether it is squared is looked at."""
 NOISE = ("randn", "randn_like", "normal_")
+"""Calls that draw numbers of mean 0 and deviation 1."""
 NEAR, APART, FURTHER, PAIR = 1e-3, 0.02, 60, 2
 
 Kind = Literal["gamma", "exponential", "normal"]

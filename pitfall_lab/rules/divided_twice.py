@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.training import Moment, lives
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 NEAR = 1e-6
 FEWEST = 3
@@ -102,7 +103,7 @@ def divisor(event: Event | None) -> float | None:
         if event is not None
         else []
     )
-    if name not in ("div", "truediv", "itruediv", "true_divide", "mul", "imul", "rmul") or len(numbers) != 1:
+    if name not in spellings("div", "mul", in_place=True) or len(numbers) != 1:
         return None
     try:
         value = float(numbers[0])

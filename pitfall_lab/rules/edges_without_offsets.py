@@ -16,8 +16,9 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-JOINS = ("cat", "concat", "concatenate", "hstack", "vstack")
+JOINS = spellings("cat", "vstack") | {"hstack"}
 ROWS_BY = {"__getitem__": 1, "index_select": 1, "index_add": 1, "index_add_": 1, "scatter_add": 1, "scatter_add_": 1,
            "scatter_reduce": 1, "scatter_reduce_": 1, "index_reduce": 1, "index_reduce_": 1, "gather": 1,
            "index_copy_": 1}  # fmt: skip
@@ -37,6 +38,7 @@ VIEWS = {
     "expand_as",
     "clone",
 }
+"""Calls that edges are followed through: they keep the numbers of the nodes."""
 FEWEST, KNOWN, LABELS, UPWARD = 3, 4, 60, 60
 PAIR = 2
 

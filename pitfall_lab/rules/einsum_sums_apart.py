@@ -131,7 +131,7 @@ RULE = Rule(
         "个和相乘，得到形状相同的另一个数。请给两个轴写同一个字母：`bi,bi->b`。",
     ),
     why=T(
-        en="`einsum` runs over all values of all letters, multiplies what stands there, and adds up what the result "
+        en="`einsum` runs over all values of all letters, multiplies the elements there, and adds up what the result "
         "does not name. In `bi,bj->b` the letters `i` and `j` run independently, so every element of the first meets "
         "every element of the second: `(a.sum(1) * b.sum(1))`. In `bi,bi->b` they run together. Torch cannot tell "
         "which of the two was meant: both are products.",

@@ -16,19 +16,22 @@ from pitfall_lab.rules.signals.forms import key, same_numbers
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-ADDS = (
-    "index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_", "index_reduce",
-    "index_reduce_",
-)  # fmt: skip
+ADDS = spellings("index_add", "index_reduce", "scatter_add", "scatter_reduce", in_place=True)  # fmt: skip
 PRODUCTS = ("matmul", "mm", "mv")
+"""Products with a one-hot table, which look a row up or add rows."""
 LOOKS_UP = {"__getitem__", "index_select", "gather", "take", "embedding", *PRODUCTS}
+"""Calls that give each row the mean of its category."""
 LAYERS = ("linear", "matmul", "mm", "addmm", "mv", "conv1d")
+"""Layers whose input has one row for each example."""
 LOSSES = (
-    "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "poisson_nll_loss", "sub", "__sub__",
+    spellings("sub") | operations_that("difference_loss")
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "poisson_nll_loss"}
 )  # fmt: skip
+"""The losses, and the difference, that compare a row's prediction with its target."""
 SAME = SAME_NUMBERS | {"long", "int", "bool", "type", "half", "index_select"}
+"""Calls that category numbers are followed through: they stay numbers of the same categories."""
 UPWARD, DOWNWARD, CALLS = 600, 200, 6
 MOST = 20.0
 """Of so many rows and more in a category, one is no large part of their mean."""

@@ -18,17 +18,23 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-SUMS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
-PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__", "addcmul"}
-LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "sub", "__sub__", "subtract", "__rsub__"}
+SUMS = spellings("add", in_place=True)
+PRODUCTS = spellings("addcmul") | spellings("mul", in_place=True)
+LOSSES = spellings("sub", exchanged=True) | operations_that("difference_loss")
 VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "to", "float", "double",
          "long", "bool", "int", "cpu", "type", "type_as", "view_as", "expand", "expand_as"}  # fmt: skip
-GIVEN = {"tensor", "as_tensor", "from_numpy", "stack", "cat", "vstack", "hstack", "concat", "__getitem__",
-         "index_select", "unbind", "select", "split", "chunk"}  # fmt: skip
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
+GIVEN = (
+    spellings("as_tensor", "cat", "vstack")
+    | {"__getitem__", "chunk", "from_numpy", "hstack", "index_select", "select", "split", "stack", "tensor", "unbind"}
+)  # fmt: skip
 """Calls that bring the data of a batch: from Python numbers, or from what was stored."""
-SELECTS = {"where", "masked_fill", "masked_fill_", "__setitem__", "index_put_", "index_copy_", "scatter", "scatter_",
-           "masked_scatter", "masked_scatter_"}  # fmt: skip
+SELECTS = (
+    spellings("masked_fill", "masked_scatter", "scatter", in_place=True)
+    | {"__setitem__", "index_copy_", "index_put_", "where"}
+)  # fmt: skip
 """Calls by which the value of what comes next may be left out of some rows."""
 FEWEST, FURTHER, WINDOW = 4, 60, 400
 

@@ -16,6 +16,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
 from pitfall_lab.trace import Event, T
 
 DIAGONALS = {"diagonal", "diag", "trace"}
+"""Calls that read the diagonal: then the table of all pairs is meant."""
 
 
 @dataclass(frozen=True, slots=True)

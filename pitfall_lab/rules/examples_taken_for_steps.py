@@ -17,10 +17,13 @@ from pitfall_lab.rules.signals.axes import uses_of_axis
 from pitfall_lab.rules.signals.modes import MEASURES
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 RECURRENT = {"gru": "GRU", "lstm": "LSTM", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
+"""For each function of a recurrent layer, the name of its class."""
 REDUCED = {"mean", "sum", "amax", "max"}
-COMPARED = MEASURES | {"sub", "__sub__", "__rsub__"}
+"""Reductions over the steps."""
+COMPARED = MEASURES | spellings("sub", exchanged=True)
 FURTHER, DEEP = 60, 400
 SEQUENCE, HEADS = 3, 4
 ATTENTION = ("MultiheadAttention", "TransformerEncoderLayer", "Transformer", "TransformerDecoderLayer")

@@ -17,13 +17,15 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, number
 from pitfall_lab.rules.signals.loss_slopes import Slope, slopes
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, values
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-OF_ONE = SAME_NUMBERS | {"getitem",
-    "abs", "add", "div", "exp", "log_softmax", "mean", "mul", "neg", "pow", "reciprocal", "relu", "rsub", "sigmoid",
-    "softmax", "softplus", "sqrt", "square", "sub", "sum", "tanh", "truediv", "true_divide", "rdiv", "rmul", "exp2",
-}  # fmt: skip
+OF_ONE = (
+    SAME_NUMBERS | spellings("abs", "add", "mul", "neg", "pow", "sigmoid") | spellings("div", "sub", exchanged=True)
+    | {"exp", "exp2", "getitem", "log_softmax", "mean", "reciprocal", "relu", "softmax", "softplus", "sqrt", "square",
+       "sum", "tanh"}
+)  # fmt: skip
 """Calls whose result is computed from a factor, if they are given nothing else that is trained."""
-PRODUCTS = {"mul", "rmul", "multiply", "dot"}
+PRODUCTS = spellings("mul") | {"dot"}
 MOST, FEWEST, MOVED = 64, 2, 0.02
 """The largest number of elements of a factor, the fewest rounds, and the part of itself by which it must have moved."""
 

@@ -16,18 +16,26 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, values, whole
 from pitfall_lab.trace import Event, Operand, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 FACTORS = {"cholesky", "cholesky_ex"}
-PRODUCTS = ("matmul", "mm", "bmm", "__matmul__", "__rmatmul__", "einsum", "linear", "mv")
-TURNS = {"t", "T", "mT", "H", "mH", "adjoint", "transpose", "swapaxes", "swapdims", "permute", "movedim"}
-SAME = {"mul", "div", "__mul__", "__rmul__", "to", "float", "double", "clone", "contiguous", "detach", "unsqueeze",
-        "expand", "__getitem__", "truediv", "__truediv__"}  # fmt: skip
+PRODUCTS = operations_that("matrix_product") | {"__rmatmul__", "einsum", "linear"}
+TURNS = spellings("transpose") | {"H", "T", "adjoint", "mH", "mT", "movedim", "permute", "t"}
+"""Calls that exchange the last two axes."""
+SAME = (
+    spellings("div", "expand", "mul")
+    | {"__getitem__", "clone", "contiguous", "detach", "double", "float", "to", "unsqueeze"}
+)  # fmt: skip
 """Calls whose result is still the factor, scaled or in a batch, the last two axes in their order."""
 NOISE = {"randn", "randn_like", "normal_", "normal", "sample", "rsample"}
+"""Calls that draw normal numbers."""
 VIEWS = {"view", "reshape", "t", "T", "mT", "transpose", "permute", "to", "float", "double", "unsqueeze", "squeeze",
          "__getitem__", "expand", "clone", "contiguous", "unbind", "split", "chunk"}  # fmt: skip
-SQUARES = {"square", "pow", "__pow__", "norm", "vector_norm", "dot", "vdot", "mul", "__mul__"}
+"""Calls that a factor is followed through back to its decomposition."""
+SQUARES = spellings("mul", "pow") | {"dot", "norm", "square", "vdot", "vector_norm"}
+"""Calls that square the numbers, or are a length of them."""
 SUMS = {"sum", "mean", "norm", "vector_norm"}
+"""Reductions over the last axis after which the side of the factor no longer shows."""
 DEEPEST, MATRIX = 12, 2
 
 
@@ -209,7 +217,7 @@ def _fixes(story: Story, found: Wrong) -> tuple[Fix, ...]:
     if isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "mH", "H"):
         inner = node.value
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.keywords:
-        inner = node.func.value if call_name(node) in ("t", "adjoint", "transpose", "swapaxes") else None
+        inner = node.func.value if call_name(node) in spellings("transpose") | {"adjoint", "t"} else None
     text = program.segment(inner) if inner is not None else f"{operand(program, node)}.mT"
     title = T(en=f"Multiply with `{text}`", zh=f"改为与 `{text}` 相乘")
     return unique(program.text, [Fix(title, program.replace((node, text)), meaning="later")])

@@ -19,20 +19,9 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, origin
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-FACTORS = {
-    "div",
-    "mul",
-    "truediv",
-    "true_divide",
-    "__truediv__",
-    "__mul__",
-    "__rmul__",
-    "multiply",
-    "divide",
-    "div_",
-    "mul_",
-}
+FACTORS = spellings("div", "mul", in_place=True)
 HOPS = 12
 
 
@@ -81,7 +70,7 @@ def _idle(story: Story, draw: Event) -> FactorWithoutEffect | None:
                 )
             if not _by_its_sum(story, event):
                 return None
-        elif event.name not in SAME_NUMBERS - {"clamp", "clip", "clamp_min", "cat", "stack"}:
+        elif event.name not in SAME_NUMBERS - (spellings("cat", "clamp") | {"clamp_min", "stack"}):
             return None
         label, step = event.operands[0].label, event.step
     return None

@@ -16,15 +16,19 @@ from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.axes import ELEMENTWISE, LAYERS
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that
 
 LOSSES = (
-    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
+    operations_that("difference_loss")
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss"}
 )  # fmt: skip
+"""The losses that predictions and targets are given to."""
 JOINS = {"reshape", "view", "flatten"}
+"""Calls that can join two axes to one."""
 ON_THE_WAY = (
     ELEMENTWISE | LAYERS | {"log_softmax", "softmax", "squeeze", "unsqueeze", "long", "mul", "div", "view", "reshape"}
 )
+"""Calls between the flattening and the loss: the rows keep their order."""
 HOPS = 10
 
 

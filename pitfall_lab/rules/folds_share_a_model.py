@@ -20,9 +20,12 @@ from pitfall_lab.rules.signals.batches import behind
 from pitfall_lab.rules.signals.seeds import INITS
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 LAYERS = ("linear", "conv1d", "conv2d", "conv3d", "embedding")
+"""Layers that have a weight, by whose calls a network is recognised."""
 SET = {*INITS, "copy_", "zero_", "fill_", "constant_"}
+"""Writes that give a weight new numbers: then it starts again."""
 UPWARD, MOST = 12, 40
 
 Piece = tuple[object, ...]
@@ -147,11 +150,7 @@ def _of_index(story: Story, index: str, step: int) -> frozenset[Piece]:
     made = story.event(record.get("born"))
     if record.get("dtype") == "bool":
         given = next((o.label for o in made.operands if o.label is not None), None) if made is not None else None
-        if (
-            made is not None
-            and made.name in ("bitwise_not", "__invert__", "logical_not", "invert")
-            and given is not None
-        ):
+        if made is not None and made.name in spellings("bitwise_not", "logical_not") and given is not None:
             return frozenset((("not", *_mask(story, given, made.step)),))
         return frozenset((_mask(story, index, step),))
     if made is not None and made.name == "cat" and index in made.results:

@@ -18,8 +18,9 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, number
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin, values
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-EQUAL = ("eq", "__eq__", "ne", "__ne__")
+EQUAL = spellings("eq", "ne")
 LARGEST = {"max": "argmax", "min": "argmin", "amax": "argmax", "amin": "argmin", "topk": "topk", "sort": "sort"}
 """Calls that return the largest numbers themselves, and the ones that return their positions."""
 LOSSES = {
@@ -30,6 +31,7 @@ LOSSES = {
     "mse_loss",
     "l1_loss",
 }
+"""Losses by whose second operand a tensor is known as a target."""
 FEWEST = 3
 
 

@@ -13,9 +13,12 @@ from pitfall_lab.rules.kit.source import Function, Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, called, capital, flat
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-WEIGHTED = {"linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "conv1d", "conv2d", "conv3d"}
+WEIGHTED = spellings("matmul", "mm") | {"addmm", "bmm", "conv1d", "conv2d", "conv3d", "linear"}
+"""Calls that multiply their input with a weight."""
 TURNED = {"t", "T", "mT", "transpose", "permute"}
+"""Calls that turn the weight before the product."""
 ROUNDS = 2
 
 

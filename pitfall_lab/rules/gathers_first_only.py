@@ -17,10 +17,11 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 GATHERS, SCATTERS = (
     ("gather",),
-    ("scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"),
+    spellings("scatter", "scatter_add", "scatter_reduce", in_place=True),
 )
 TENSORS = 2
 

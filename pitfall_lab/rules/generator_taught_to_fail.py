@@ -20,10 +20,14 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.sequences import makers
 from pitfall_lab.rules.signals.value_origins import origin, values
 from pitfall_lab.trace import Event, OptimizerStep, T
+from pitfall_lab.trace.operation_facts import spellings
 
 LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss")
-LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "addmm", "__matmul__", "einsum", "bilinear"}
+"""Losses that a discriminator's answers are given to, with the target beside them."""
+LAYERS = spellings("matmul", "mm") | {"addmm", "bilinear", "bmm", "conv1d", "conv2d", "conv3d", "einsum", "linear"}
+"""Layers through which the way from a loss back to the generator leads."""
 CONSTANT = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros_like": 0.0, "new_ones": 1.0, "new_zeros": 0.0}
+"""Calls that make a target of ones, or of zeros, and the number."""
 OPPOSITE = {
     "zeros": "ones",
     "zeros_like": "ones_like",
@@ -31,6 +35,7 @@ OPPOSITE = {
     "ones": "zeros",
     "ones_like": "zeros_like",
 }
+"""For a call that makes a target, the one that makes the opposite."""
 APART = 0.3
 FURTHER = 3000
 

@@ -23,6 +23,7 @@ from pitfall_lab.rules.signals.value_origins import argument, origin, whole
 from pitfall_lab.trace import Event, Failure, T
 
 LEAVES = {"item", "tolist", "numpy", "cpu", "detach", "float", "data"}
+"""What takes numbers out of the graph, as methods or attributes in the program's text."""
 OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 
 

@@ -17,10 +17,13 @@ from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.rules.signals.ramps import POINTWISE_NAMES, SAME_AXES, STRETCHED, is_pointwise, moved_axis, ramp
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 FURTHER = 40
-TURNING = {"transpose", "permute", "t", "T", "mT", "swapaxes", "swapdims", "movedim", "moveaxis", "rot90"}
+TURNING = spellings("transpose") | {"T", "mT", "moveaxis", "movedim", "permute", "rot90", "t"}
+"""Calls that change the order of the axes: the picture may be meant to be turned."""
 BLANK = {"empty", "zeros", "empty_like", "zeros_like", "new_empty", "new_zeros"}
+"""Calls that prepare a grid that is filled afterwards."""
 LAST = -1
 PLANE = 2
 
@@ -78,7 +81,7 @@ def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: i
         if any(not is_pointwise(story, at) for at in story.writes(str(storage), event.step, step)):
             return None
         given = [o.label for o in event.operands if o.label is not None]
-        if event.name in ("stack", "cat", "concat"):
+        if event.name in spellings("cat") | {"stack"}:
             return _of_join(story, event, axes, along)
         if event.name in POINTWISE_NAMES:
             grids = [each for each in given if _has_axes(story.shape(each, event.step) or (), (*axes, along))]
@@ -192,17 +195,23 @@ def _sign(event: Event, place: int) -> int | None:
     name = event.name.strip("_")
     if name in ("neg", "negative"):
         return -1
-    if name in ("sub", "subtract", "isub"):
+    if name in spellings("sub", in_place=True):
         return 1 if place == 0 else -1
     if name == "rsub":
         return -1 if place == 0 else 1
-    if name in ("mul", "multiply", "rmul", "imul", "div", "divide", "true_divide", "truediv", "itruediv"):
+    if name in spellings("div", "mul", in_place=True):
         factors = [o.text for number, o in enumerate(event.operands) if number != place and o.label is None]
         try:
             return 1 if float(factors[0]) > 0 else -1
         except (IndexError, ValueError):
             return None
-    kept = SAME_AXES | STRETCHED | {"meshgrid", "add", "radd", "iadd", "clamp", "clip", "view", "reshape", "unsqueeze"}
+    kept = (
+        SAME_AXES
+        | STRETCHED
+        | spellings("clamp")
+        | spellings("add", in_place=True)
+        | {"meshgrid", "reshape", "unsqueeze", "view"}
+    )
     return 1 if name in kept | {"getitem", "squeeze", "flatten", "permute", "transpose", "t"} else None
 
 

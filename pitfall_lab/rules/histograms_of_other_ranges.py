@@ -16,20 +16,26 @@ from pitfall_lab.rules.signals.forms import made_by, same_numbers
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 COUNTS = {"histc", "histogram"}
-KEEPING = {"add", "sub", "mul", "div", "truediv", "log", "log2", "log1p", "sqrt", "pow", "cumsum", "clamp", "clamp_min",
-           "clip", "float", "double", "to", "view", "reshape", "flatten", "unsqueeze", "squeeze", "detach", "clone",
-           "softmax", "log_softmax", "normalize", "contiguous", "abs", "neg", "__add__", "__sub__", "__mul__",
-           "__truediv__", "__radd__", "__rmul__", "add_", "div_", "mul_", "clamp_"}  # fmt: skip
+KEEPING = (
+    spellings("abs", "neg", "pow", "sub") | spellings("add", "clamp", "div", "mul", in_place=True)
+    | {"clamp_min", "clone", "contiguous", "cumsum", "detach", "double", "flatten", "float", "log", "log1p", "log2",
+       "log_softmax", "normalize", "reshape", "softmax", "sqrt", "squeeze", "to", "unsqueeze", "view"}
+)  # fmt: skip
 """Calls whose result has one number for each bin, if its shape is the same."""
-MEETING = {"add", "sub", "mul", "div", "truediv", "__add__", "__sub__", "__mul__", "__truediv__", "minimum", "maximum",
-           "kl_div", "mse_loss", "l1_loss", "cosine_similarity", "dist", "dot", "add_", "sub_", "min", "max",
-           "cross_entropy", "allclose", "xlogy"}  # fmt: skip
+MEETING = (
+    spellings("div", "mul") | spellings("add", "sub", in_place=True)
+    | {"allclose", "cosine_similarity", "cross_entropy", "dist", "dot", "kl_div", "l1_loss", "max", "maximum", "min",
+       "minimum", "mse_loss", "xlogy"}
+)  # fmt: skip
+"""Calls in which two histograms are compared bin by bin."""
 BOUNDED = {"sigmoid", "softmax", "tanh", "rand", "rand_like", "normalize", "cosine_similarity", "erf", "sin", "cos"}
 """Numbers of these reach about the same ends in any data."""
 SCALED = {"min", "max", "amin", "amax", "aminmax", "sort", "argsort", "quantile"}
-CLAMPS = {"clamp", "clip", "clamp_", "clip_"}
+"""Calls by which data is brought to a range of its own."""
+CLAMPS = spellings("clamp", in_place=True)
 FURTHER, DEEPEST, CLOSE, PAIR = 60, 6, 1e-3, 2
 
 Ends = tuple[float, float]

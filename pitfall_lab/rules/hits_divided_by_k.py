@@ -19,11 +19,14 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import SCALING, constant
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 COMPARES = ("__eq__", "eq")
 RANKINGS = {"topk", "argsort", "sort"}
+"""Calls that give classes in the order of their scores."""
 VIEWS = {"view", "reshape", "flatten", "ravel", "t", "T", "mT", "transpose", "permute", "contiguous", "clone",
          "detach", "cpu", "to", "long", "int"}  # fmt: skip
+"""Views, and copies with the same elements, that a tensor is followed through."""
 SELECTS = {"__getitem__", "narrow"}
 SAME_PLACES = {"float", "to", "int", "long", "double", "half", "type", "clone", "contiguous", "cpu", "detach"}
 """Calls that convert the hits and leave them where they are."""
@@ -100,7 +103,7 @@ def _repeated(story: Story, label: str, step: int, shape: tuple[int, ...]) -> in
     own, strides = tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
     while own == shape and all(strides):  # numbers that were really repeated
         made = made_by(story, label, step)
-        if made is None or made.name not in ("expand", "expand_as", "clone", "contiguous", "broadcast_to", "repeat"):
+        if made is None or made.name not in spellings("expand") | {"clone", "contiguous", "expand_as", "repeat"}:
             return None
         if made.operands[0].label in (None, label):
             return None

@@ -17,23 +17,18 @@ from pitfall_lab.rules.kit.writing_repairs import flags
 from pitfall_lab.rules.signals.operand_names import all_written_as
 from pitfall_lab.rules.signals.shared_memory import changed_numbers
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LAYERS = ("relu", "relu6", "leaky_relu", "elu", "celu", "selu", "silu", "mish", "hardswish", "hardsigmoid", "hardtanh",
-          "threshold", "rrelu", "dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d",
-          "dropout3d")  # fmt: skip
+LAYERS = (
+    operations_that("dropout")
+    | {"celu", "elu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "relu", "relu6", "rrelu", "selu",
+       "silu", "threshold"}
+)  # fmt: skip
+"""Functions that have an ``inplace`` argument."""
 NEVER_NEGATIVE = (
-    "relu",
-    "relu_",
-    "relu6",
-    "sigmoid",
-    "sigmoid_",
-    "softmax",
-    "exp",
-    "abs",
-    "square",
-    "softplus",
-    "dropout",
-    "max_pool2d",
+    spellings("abs")
+    | spellings("relu", "sigmoid", in_place=True)
+    | {"dropout", "exp", "max_pool2d", "relu6", "softmax", "softplus", "square"}
 )
 """Calls on whose results ``relu`` changes nothing."""
 Variable = tuple[str, ast.AST | None]

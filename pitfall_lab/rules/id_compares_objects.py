@@ -14,6 +14,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import T
 
 TEMPORARY = {"data", "storage", "untyped_storage", "detach", "view", "reshape", "t", "T", "numpy"}
+"""Attributes and methods that make a new object for the same memory at each call."""
 
 
 def find(story: Story) -> Iterator[Finding]:

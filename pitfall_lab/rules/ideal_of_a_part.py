@@ -15,16 +15,20 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-DIVIDES = ("div", "__truediv__", "true_divide", "divide")
+DIVIDES = spellings("div")
 SORTS = ("sort", "topk", "msort")
+"""Calls whose result is its operand in order."""
 PICKS = ("gather", "__getitem__", "take_along_dim", "index_select")
+"""Calls that pick elements by position."""
 ORDERS = ("topk", "argsort", "sort")
-POINTWISE = {
-    "mul", "__mul__", "__rmul__", "div", "__truediv__", "__rtruediv__", "sub", "__sub__", "add", "__add__", "pow",
-    "__rpow__", "__pow__", "exp2", "float", "double", "to", "sum", "clamp", "clamp_min", "matmul", "__matmul__", "dot",
-    "mv", "where", "cumsum", "log2", "squeeze", "mean",
-}  # fmt: skip
+"""Calls that give the order of their operand."""
+POINTWISE = (
+    spellings("add", "clamp", "matmul", "mul", "sub") | spellings("div", "pow", exchanged=True)
+    | {"clamp_min", "cumsum", "dot", "double", "exp2", "float", "log2", "mean", "mv", "squeeze", "sum", "to", "where"}
+)  # fmt: skip
+"""Calls between the gains and their ratio."""
 UPWARD, PAIR = 30, 2
 
 

@@ -18,12 +18,13 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.sequences import CLASSIFIERS
 from pitfall_lab.rules.signals.value_origins import argument, values, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 KEPT = {"view", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "float", "double", "to", "neg", "clone",
         "contiguous", "view_as", "t", "T", "transpose", "unflatten", "detach", "cpu"}  # fmt: skip
 """Calls that keep all numbers, up to their sign."""
-DIVIDED = {"div", "truediv", "__truediv__", "div_", "true_divide", "divide", "__itruediv__"}
-MULTIPLIED = {"mul", "mul_", "__mul__", "__rmul__", "multiply", "__imul__"}
+DIVIDED = spellings("div", in_place=True)
+MULTIPLIED = spellings("mul", in_place=True)
 FURTHER = 60
 LEAST = 4
 """The least number of targets: with fewer, their number is easily equal to another one by chance."""

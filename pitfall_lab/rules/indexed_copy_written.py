@@ -14,6 +14,7 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_te
 from pitfall_lab.trace import T
 
 SELECTING = ("__getitem__", "index_select", "masked_select", "gather", "take", "take_along_dim")
+"""Calls that select elements and may return a copy."""
 
 
 def find(story: Story) -> Iterator[Finding]:

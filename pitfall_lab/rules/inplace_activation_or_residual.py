@@ -22,6 +22,7 @@ ACTIVATIONS = {name for name in FLAG_POSITIONS if name.islower()} | {
     "softplus",
     "logsigmoid",
 }
+"""Activations: their in-place forms get a text of their own."""
 LIMIT = 500  # calls to look through for where a residual branched off
 
 

@@ -16,19 +16,12 @@ from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, snippet
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, values
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-DIVISIONS = (
-    "floordiv",
-    "__floordiv__",
-    "floor_divide",
-    "__ifloordiv__",
-    "floor_divide_",
-    "__rfloordiv__",
-    "div",
-    "divide",
-)
+DIVISIONS = spellings("div", "floor_divide") | {"__ifloordiv__", "__rfloordiv__", "floor_divide_"}
 INDEXING = {"__getitem__", "__setitem__", "index_select", "gather", "embedding", "scatter_", "index_add_", "take",
             "one_hot", "index_put_", "scatter_add_", "index_copy_", "bincount"}  # fmt: skip
+"""Calls that take whole numbers as positions: then rounding down is meant."""
 FEWEST = 3
 FURTHER = 200
 

@@ -14,10 +14,11 @@ from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.value_origins import values
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 WHOLE = {"int8", "int16", "int32", "int64"}
 TURNED = {"__invert__", "bitwise_not"}
-OF_BITS = {"__and__", "bitwise_and", "__iand__", "bitwise_and_"}
+OF_BITS = spellings("bitwise_and", in_place=True)
 """Calls that keep the lowest bit of what was turned, which is right."""
 POSITIONS = {"argmax", "argmin", "argsort", "sort", "topk", "max", "min", "nonzero", "randint", "randperm",
              "multinomial", "searchsorted", "bucketize", "unique", "arange"}  # fmt: skip

@@ -27,6 +27,7 @@ FACTORIES = {
     "full_like",
     "as_tensor",
 }
+"""Calls that take ``requires_grad`` and may make whole numbers."""
 
 
 def find(story: Story) -> Iterator[Finding]:

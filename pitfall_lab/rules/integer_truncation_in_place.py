@@ -31,6 +31,7 @@ which of their operands it is.
 """
 FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "ones_like", "zeros_like", "full_like",
              "empty_like", "as_tensor", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"}  # fmt: skip
+"""Calls in the program's text that make the tensor of whole numbers, and can be given a dtype."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,31 +16,20 @@ from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Lost, T
+from pitfall_lab.trace.operation_facts import spellings
 
 RANGES = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-32768, 32767), "int32": (-(1 << 31), (1 << 31) - 1)}
-ARITHMETIC = {"add", "__radd__", "add_", "__iadd__", "sub", "subtract", "sub_", "__isub__", "__rsub__", "rsub", "mul",
-              "multiply", "__rmul__", "mul_", "__imul__"}  # fmt: skip
-POWERS = {"pow", "__pow__", "square", "neg"}
-MEANT = {"remainder", "fmod", "__mod__", "bitwise_and", "__and__", "bitwise_xor", "__xor__", "bitwise_or", "__or__",
-         "__rshift__", "__lshift__", "bitwise_right_shift", "bitwise_left_shift", "__iand__", "__ixor__"}  # fmt: skip
+ARITHMETIC = spellings("add", "mul", in_place=True) | spellings("sub", in_place=True, exchanged=True)  # fmt: skip
+POWERS = spellings("neg", "pow", "square")
+MEANT = (
+    spellings("bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "fmod", "remainder")
+    | spellings("bitwise_and", "bitwise_xor", in_place=True)
+)  # fmt: skip
 """Calls of codes and checksums, where only what is left of a number counts."""
-MEASURES = {
-    "clamp",
-    "clip",
-    "clamp_",
-    "abs",
-    "gt",
-    "lt",
-    "ge",
-    "le",
-    "__gt__",
-    "__lt__",
-    "__ge__",
-    "__le__",
-    "maximum",
-    "minimum",
-    "where",
-}
+MEASURES = (
+    spellings("abs", "ge", "gt", "le", "lt") | spellings("clamp", in_place=True) | {"maximum", "minimum", "where"}
+)  # fmt: skip
+"""Calls that show that the numbers are taken as sizes, so that leaving the range changes what follows."""
 FURTHER = 200
 
 

@@ -15,13 +15,16 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.sequences import makers
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LOSSES = {
-    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "sub", "__sub__", "rsub",
-}  # fmt: skip
-COMPARED = {"eq", "__eq__", "ne", "__ne__"}
+LOSSES = (
+    spellings("sub", exchanged=True) | operations_that("difference_loss")
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss"}
+)  # fmt: skip
+"""The losses, and the difference, that compare rows with labels."""
+COMPARED = spellings("eq", "ne")
 LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
+"""Layers whose input has one row for each example."""
 SAME = {
     "float",
     "long",
@@ -38,13 +41,16 @@ SAME = {
     "bool",
     "type",
 }
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 PARTS = {"__getitem__", "index_select", "split", "chunk", "narrow", "unbind", "tensor_split", "masked_select", "unfold"}
-REDUCING = {
-    "sum", "mean", "std", "var", "norm", "vector_norm", "matmul", "mm", "mv", "__matmul__", "dot", "einsum", "corrcoef",
-    "cov", "topk", "argmax", "argmin", "max", "min", "amax", "amin", "median", "quantile", "bincount", "index_add",
-    "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_", "index_put_", "logsumexp",
-    "lstsq", "linalg_lstsq", "linear", "histc", "bmm",
-}  # fmt: skip
+"""Calls that take a part of the rows."""
+REDUCING = (
+    spellings("index_add", "scatter_add", "scatter_reduce", in_place=True) | operations_that("matrix_product")
+    | {"amax", "amin", "argmax", "argmin", "bincount", "corrcoef", "cov", "dot", "einsum", "histc", "index_put_",
+       "linalg_lstsq", "linear", "logsumexp", "lstsq", "max", "mean", "median", "min", "norm", "quantile", "std", "sum",
+       "topk", "var", "vector_norm"}
+)  # fmt: skip
+"""Calls that may compute one number of all rows."""
 FEWEST, UPWARD, LOOKS = 4, 600, 2
 
 

@@ -34,6 +34,7 @@ EFFECTS = {
         zh="目标为 0 时，为 1 准备的和为 -1 准备的两项都会加上，在间隔以内它们的梯度相互抵消",
     ),
 }
+"""What each of these losses does with a target of 0."""
 
 
 def find(story: Story) -> Iterator[Finding]:

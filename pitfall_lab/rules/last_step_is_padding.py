@@ -16,8 +16,9 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.sequences import name_of_tokens, padded, padding_number
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that
 
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+RECURRENT = operations_that("recurrent")
 LAYERS = {"linear", "mul", "add", "sub", "div", "embedding", "cat"}
 """Calls that make something else of each step."""
 AXES, UPWARD = 3, 12

@@ -18,6 +18,7 @@ LAYERS = {
     "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "embedding", "layer_norm",
     "batch_norm", "group_norm", "bilinear", "rms_norm", "matmul", "mm", "addmm", "prelu",
 }  # fmt: skip
+"""Layers with a weight of which there may be two of one shape."""
 MACHINERY = {
     "zeros_like", "empty_like", "ones_like", "detach", "data", "clone", "requires_grad_", "requires_grad", "norm",
     "grad", "to", "dim", "_foreach_norm", "shape", "size", "numel", "is_floating_point", "deepcopy", "copy_",

@@ -18,11 +18,13 @@ from pitfall_lab.rules.kit.wording import at_line
 from pitfall_lab.rules.signals.loss_slopes import slopes
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 SAME_SIGN = SAME_NUMBERS | {"mean", "sum", "gather", "take_along_dim", "index_select"}
+"""Calls that keep the sign of what they are given."""
 LOGARITHMS = ("log_softmax", "logsigmoid")
 MOST = 30
-PRODUCTS = {"mul", "__mul__", "__rmul__", "multiply"}
+PRODUCTS = spellings("mul")
 DRAWS = ("multinomial", "normal", "bernoulli")
 Kind = Literal["plain", "hits", "weights", "clipped"]
 """Logarithms alone · times a share of hits · times weights of which nothing is known · the smaller of a

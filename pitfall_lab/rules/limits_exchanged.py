@@ -11,8 +11,9 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number
 from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-CLAMPS = ("clamp", "clip", "clamp_", "clip_")
+CLAMPS = spellings("clamp", in_place=True)
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -76,7 +77,7 @@ RULE = Rule(
     severity="warning",
     title=T(en="The limits of a clamp are exchanged", zh="clamp 的上下限颠倒了"),
     what=T(
-        en="A program keeps numbers between two limits and gives the larger one first. No number lies between them, "
+        en="A program keeps numbers between two limits and gives the larger one first. No number is between them, "
         "and all become the second limit. Give the lower limit first: `x.clamp(0, 1)`.",
         zh="程序把数限制在两个界限之间，却先给出了较大的那个。没有数在它们之间，于是全部变成第二个界限。请先给出下"
         "限：`x.clamp(0, 1)`。",

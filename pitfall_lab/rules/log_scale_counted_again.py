@@ -18,10 +18,13 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import ADDING, OTHERS, SAME_SHARE, SCALING, constant, parts, summed_into
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 SELECTING = ("__getitem__", "select", "narrow", "masked_select")
+"""Calls that take some columns."""
 LOGARITHMS = ("log", "log_")
-SIZES = ("abs", "absolute", "__abs__", "exp", "exp_", "reciprocal", "expand", "expand_as", "sqrt", "rsqrt")
+SIZES = spellings("abs", "expand") | spellings("exp", in_place=True) | {"expand_as", "reciprocal", "rsqrt", "sqrt"}
+"""Calls that make a scale of its logarithm, or a factor of a scale."""
 ROUNDS, UPWARD, NEAR, PAIR = 3, 400, 1e-3, 2
 
 
@@ -153,7 +156,7 @@ def _logarithm_of(story: Story, label: str, step: int) -> list[str]:
     if made is None or source is None:
         return []
     inner = made_by(story, source, made.step)
-    signed = inner.operands[0].label if inner is not None and inner.name in SIZES[:3] else None
+    signed = inner.operands[0].label if inner is not None and inner.name in spellings("abs") else None
     return [each for each in (source, signed) if each is not None]
 
 

@@ -15,9 +15,11 @@ from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 LOGARITHMS = {"log_softmax", "logsigmoid", "log"}
-QUOTIENTS = ("div", "true_divide", "__truediv__", "div_")
+"""Calls whose result is a logarithm of a probability."""
+QUOTIENTS = spellings("div", in_place=True)
 DISTRIBUTIONS = {"Categorical", "OneHotCategorical", "OneHotCategoricalStraightThrough", "RelaxedOneHotCategorical"}
 
 

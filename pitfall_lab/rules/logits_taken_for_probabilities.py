@@ -16,22 +16,10 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-COMPARISONS = (
-    "gt",
-    "ge",
-    "lt",
-    "le",
-    "__gt__",
-    "__ge__",
-    "__lt__",
-    "__le__",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-)
-MEASURES = {"eq", "__eq__", "ne", "__ne__", "logical_and", "__and__", "mul", "sub", "logical_xor", "__xor__"}
+COMPARISONS = spellings("ge", "gt", "le", "lt")
+MEASURES = spellings("bitwise_and", "bitwise_xor", "eq", "logical_and", "logical_xor", "mul", "ne", "sub")
 KEEP = {
     "float",
     "long",
@@ -48,6 +36,7 @@ KEEP = {
     "type_as",
     "double",
 }
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 
 OUT = {"numpy", "tolist"}
 

@@ -22,28 +22,35 @@ from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import apart, at_line, called, capital, flat
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, Paired, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
-DIFFERENCES = {"sub", "subtract", "rsub"}
+LOSSES = operations_that("difference_loss")
+DIFFERENCES = spellings("sub", exchanged=True)
 STRETCHES = {"broadcast_tensors"}  # what torch's own losses do first, where they are seen as their parts
 COMPARISONS = {"eq", "ne"}
-PRODUCTS = {"mul", "multiply", "div", "divide", "true_divide", "truediv", "maximum", "minimum", "max", "min"}
+PRODUCTS = spellings("div", "mul") | {"max", "maximum", "min", "minimum"}
 """What a broadcast can harm although nothing is compared: weights, masks, advantages, ratios."""
 SUMS = {"add"}
-UNCOUNTED = {"float", "double", "half", "long", "int", "to", "type", "logical_not", "bitwise_not", "invert"}
+UNCOUNTED = spellings("bitwise_not") | {"double", "float", "half", "int", "logical_not", "long", "to", "type"}
 """Operations whose result for a boolean table is still a table."""
 COUNTS = {"mean", "sum", "count_nonzero", "nanmean"}
-POSITIVE = {"square", "abs", "absolute", "pow", "norm", "vector_norm", "dist"}
+"""Reductions that may count, or average, hits."""
+POSITIVE = spellings("abs", "pow") | {"dist", "norm", "square", "vector_norm"}
+"""Calls whose result has no sign."""
 REDUCTIONS = {"mean", "sum", "norm", "vector_norm", "nanmean", "nansum"}
+"""Reductions to one number that is a loss or a measure."""
 LONGEST = 48
 """The largest number of letters of a call's text that is used in messages as the name of its result."""
 FURTHER = 60
 """The largest number of calls after a product that are examined."""
 TAKES = {"__getitem__", "index_select", "take"}
+"""Calls that pick elements by position."""
 POSITIONS = {"nonzero", "argwhere"}
 """Calls that return a position in each row: of a vector, a column."""
-OUTER = {"unsqueeze", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
+OUTER = spellings("expand", "outer") | {"cdist", "expand_as", "meshgrid", "unsqueeze"}
+"""Calls by which a program makes all pairs on purpose."""
 SHAPED = {"view", "reshape", "arange", "linspace"}
+"""Calls that set a shape on purpose."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -566,7 +573,7 @@ def _operand_nodes(node: ast.AST | None, event: Event) -> list[ast.expr]:
         values = [*node.args, *(named[k] for k in ("input", "target", "other") if k in named)]
         if (
             isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("sub", "subtract", "mul", "div", *COMPARISONS)
+            and node.func.attr in spellings("div", "mul", "sub") | {*COMPARISONS}
             and len(values) == 1
         ):
             return [node.func.value, values[0]]

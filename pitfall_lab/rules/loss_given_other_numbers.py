@@ -20,6 +20,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, 
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin, values
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 Form = Literal["logits", "probabilities", "log-probabilities", "cut"]
 
@@ -33,6 +34,7 @@ EXPECTED: dict[str, Form] = {
     "kl_div": "log-probabilities",
     "ctc_loss": "log-probabilities",
 }
+"""The kind of number that each of these calls works on."""
 MADE: dict[str, Form] = {
     "softmax": "probabilities",
     "sigmoid": "probabilities",
@@ -42,7 +44,9 @@ MADE: dict[str, Form] = {
     "relu_": "cut",
     "relu6": "cut",
 }
-LOGARITHMS = {"log", "log_softmax", "logsigmoid", "log1p", "log2", "log10", "log_"}
+"""The kind of number that each of these calls makes."""
+LOGARITHMS = spellings("log", in_place=True) | {"log10", "log1p", "log2", "log_softmax", "logsigmoid"}
+"""Calls that make a logarithm."""
 NAMES: dict[Form, T] = {
     "logits": T(en="raw scores (logits)", zh="原始分数（logits）"),
     "probabilities": T(en="probabilities", zh="概率"),

@@ -16,16 +16,18 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, number
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 MEDIANS = {"median": "quantile", "nanmedian": "nanquantile"}
 VIEWS = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "detach", "clone", "float", "double", "to", "expand",
          "contiguous", "expand_as", "T", "t", "transpose", "__getitem__"}  # fmt: skip
-CALCULATING = {
-    "sub", "add", "mul", "div", "truediv", "rsub", "__sub__", "__rsub__", "__add__", "__radd__", "__mul__", "__rmul__",
-    "__truediv__", "__rtruediv__", "sub_", "add_", "mul_", "div_", "mse_loss", "l1_loss", "smooth_l1_loss",
-    "huber_loss", "linear", "matmul", "__matmul__", "mean", "sum", "std", "var", "log", "exp", "pow", "addmm", "copy_",
-    "gaussian_nll_loss", "lerp", "dist", "stack", "cat",
-}  # fmt: skip
+"""Views, and copies with the same elements, that a tensor is followed through."""
+CALCULATING = (
+    spellings("cat", "matmul", "pow") | spellings("add", "mul", in_place=True)
+    | spellings("div", "sub", in_place=True, exchanged=True) | operations_that("difference_loss")
+    | {"addmm", "copy_", "dist", "exp", "gaussian_nll_loss", "lerp", "linear", "log", "mean", "stack", "std", "sum",
+       "var"}
+)  # fmt: skip
 """Calls that calculate with a median: of a comparison the lower one is as good, as it cuts the numbers in halves."""
 MOST, SHOWN, CLOSE, FURTHER = 12, 6, 1e-3, 20
 

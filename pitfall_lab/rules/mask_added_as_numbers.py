@@ -16,12 +16,14 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import values
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 PLACE = 3
 """The position of ``attn_mask`` among the arguments."""
-SUMS = ("add", "__add__", "__radd__", "add_", "__iadd__")
-PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply", "mul_", "__imul__")
-SCALED = {"div", "mul", "truediv", "masked_fill", "view", "reshape", "dropout", "__truediv__", "__mul__"}
+SUMS = spellings("add", in_place=True)
+PRODUCTS = spellings("mul", in_place=True)
+SCALED = spellings("div", "mul") | {"dropout", "masked_fill", "reshape", "view"}
+"""Calls between the scores and the softmax."""
 HOPS = 4
 AXES = 2
 MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask", "memory_mask")

@@ -19,11 +19,13 @@ from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-MASKS = ("masked_fill", "masked_fill_", "where")
+MASKS = spellings("masked_fill", in_place=True) | {"where"}
 AXES = 2
 SOFTMAX = {"softmax", "log_softmax"}
 ON_THE_WAY = SAME_NUMBERS | {"div", "mul", "add", "dropout"}
+"""Calls between the mask and the softmax, or after it."""
 NOTHING = -20.0
 """Below this a share is at most e⁻²⁰ of that of a score of 0."""
 HOPS = 4

@@ -20,12 +20,15 @@ from pitfall_lab.rules.signals.axes import Use, dimension, uses_of_axis
 from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 FILLS = {"masked_fill", "masked_fill_"}
-PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__"}
-ONWARD = {"matmul", "__matmul__", "bmm", "mm", "einsum", "mul", "__mul__", "__rmul__", "unsqueeze", "transpose",
-          "permute", "view", "reshape", "expand", "contiguous", "dropout", "to", "float", "sum", "__getitem__",
-          "detach", "clone"}  # fmt: skip
+PRODUCTS = spellings("mul", in_place=True)
+ONWARD = (
+    spellings("expand", "matmul", "mm", "mul", "transpose")
+    | {"__getitem__", "bmm", "clone", "contiguous", "detach", "dropout", "einsum", "float", "permute", "reshape",
+       "sum", "to", "unsqueeze", "view"}
+)  # fmt: skip
 """What may be done with the shares: any division or norm could make them add up to 1 again."""
 CHANCE = ("rand", "bernoulli", "dropout", "uniform", "normal")
 HOPS = 60

@@ -18,14 +18,16 @@ from pitfall_lab.rules.signals.forms import made_by, same_numbers
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__"}
+PRODUCTS = spellings("mul", in_place=True)
 FILLS = {"masked_fill", "masked_fill_"}
 EXTREMA = {"min": 1, "max": 1, "amin": 1, "amax": 1, "argmin": 1, "argmax": 1, "topk": 2, "sort": 1, "argsort": 1}
 """Calls that take the smallest or the largest, each with the place of the argument that says along which axes."""
 SORTS = {"sort", "argsort"}
 """Of these only those with the largest first count: of others either end may be meant."""
 SMALLEST = {"min", "amin", "argmin"}
+"""Calls that look for the smallest."""
 PLACES = {"argmin", "argmax", "argsort"}
 """Of these the result says where the extremum is, and not what."""
 RANKED = {"topk", "sort"}
@@ -33,19 +35,26 @@ RANKED = {"topk", "sort"}
 VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "to", "float", "double",
          "cpu"}  # fmt: skip
 """Calls that leave the values and their order."""
-SUMS = {"sum", "mean", "matmul", "__matmul__", "bmm", "nansum", "count_nonzero"}
+SUMS = spellings("matmul") | {"bmm", "count_nonzero", "mean", "nansum", "sum"}
 """Further uses of masked numbers for which zero is right."""
-CONVERSIONS = {"float", "to", "int", "long", "double", "half", "type", "type_as", "bool", "unsqueeze", "__getitem__",
-               "expand", "expand_as", "view", "reshape", "clone", "detach", "squeeze", "transpose", "t", "T", "cpu",
-               "__rsub__", "rsub", "__invert__", "logical_not", "bitwise_not"}  # fmt: skip
+CONVERSIONS = (
+    spellings("bitwise_not", "expand", "transpose")
+    | {"T", "__getitem__", "__rsub__", "bool", "clone", "cpu", "detach", "double", "expand_as", "float", "half", "int",
+       "logical_not", "long", "reshape", "rsub", "squeeze", "t", "to", "type", "type_as", "unsqueeze", "view"}
+)  # fmt: skip
 """Calls whose result is a mask where their operand is one; ``1 - mask`` among them."""
 POSITIVE = {"cdist", "norm", "pairwise_distance", "exp", "softmax", "sigmoid", "sqrt", "square", "softplus", "var",
             "std", "vector_norm", "linalg_norm", "abs", "rand", "rand_like"}  # fmt: skip
+"""Calls whose result is never below zero."""
 NEGATIVE = {"log_softmax", "logsigmoid"}
-SIGNED = {"linear", "conv1d", "conv2d", "matmul", "__matmul__", "mm", "bmm", "einsum", "addmm", "tanh", "lstm", "gru",
-          "layer_norm", "batch_norm", "cosine_similarity", "randn", "randn_like", "log", "sub", "__sub__", "add",
-          "__add__", "div", "embedding", "normalize"}  # fmt: skip
+SIGNED = (
+    spellings("add", "div", "matmul", "mm", "sub")
+    | {"addmm", "batch_norm", "bmm", "conv1d", "conv2d", "cosine_similarity", "einsum", "embedding", "gru",
+       "layer_norm", "linear", "log", "lstm", "normalize", "randn", "randn_like", "tanh"}
+)  # fmt: skip
+"""Calls whose result has numbers of both signs."""
 CHANCE = {"rand", "rand_like", "bernoulli", "bernoulli_", "dropout"}
+"""Calls that draw, or drop at random: what is zero there was not masked."""
 FURTHER, FEWEST = 12, 3
 MOST, SHOWN = 4096, 6
 """The longest row that is looked at, and how many of the first and of the last rows."""

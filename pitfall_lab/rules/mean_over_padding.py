@@ -19,9 +19,11 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.sequences import name_of_tokens, padded, padding_number, rows_of
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
+PRODUCTS = spellings("mul")
 COUNTS = {"sum", "mean", "count_nonzero"}
+"""Calls that count the positions that are no padding."""
 TABLE = 2
 
 

@@ -15,9 +15,10 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 COSINE, NORMS = "cosine_similarity", ("norm", "vector_norm", "linalg_vector_norm")
-DIFFERENCES = {"sub", "__sub__", "rsub", "__rsub__", "subtract"}
+DIFFERENCES = spellings("sub", exchanged=True)
 BOTH, VECTORS = 2, 3
 
 

@@ -19,6 +19,7 @@ from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
 
 LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
+"""Layers whose input has one row for each example."""
 UPWARD = 40
 SIDES = 2
 

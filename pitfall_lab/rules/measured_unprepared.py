@@ -15,10 +15,17 @@ from pitfall_lab.rules.kit.syntax import is_name, operand
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
-MOVES = SAME_NUMBERS - {"clamp", "clip", "clamp_min", "data"} | {"index_select", "flip", "from_numpy", "as_tensor"}
-SHIFTS, SCALES = {"sub", "__sub__", "rsub"}, {"div", "truediv", "true_divide", "divide"}
+"""Layers whose input has one row for each example."""
+MOVES = (
+    SAME_NUMBERS - (spellings("clamp") | {"clamp_min", "data"})
+    | spellings("as_tensor")
+    | {"index_select", "flip", "from_numpy"}
+)
+"""Calls before the first layer that prepare nothing: rows are chosen, or turned round."""
+SHIFTS, SCALES = spellings("sub", exchanged=True), spellings("div")
 UPWARD = 60
 
 

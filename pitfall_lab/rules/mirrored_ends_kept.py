@@ -19,15 +19,19 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub"}
+LOSSES = spellings("sub") | operations_that("difference_loss")
 KEPT = {"clone", "to", "float", "double", "contiguous", "detach", "where", "div", "mul", "view", "reshape", "squeeze",
         "unsqueeze", "index_select", "expand", "__getitem__", "stack", "cat"}  # fmt: skip
+"""Calls that columns are followed through: they stay where they are."""
 MOVED = {"sort", "flip", "roll", "amin", "amax", "aminmax", "msort", "fliplr"}
+"""Calls that may put the ends back in order."""
 CHOICES, REARRANGED = (
     {"minimum", "maximum", "min", "max", "where"},
     {"stack", "cat", "__setitem__", "sort", "amin", "amax", "aminmax"},
 )
+"""Calls that order two ends, and calls that put columns to other places."""
 PAIRS = ((0, 2), (1, 3))
 COLUMNS, PAIR, FEWEST, LABELS = 4, 2, 2, 40
 ENOUGH = 8
@@ -140,7 +144,7 @@ def _reflected(story: Story, event: Event) -> str | None:
         return None
     one, other = event.operands[:PAIR]
     number, columns = (other, one) if event.name in ("__rsub__", "rsub") else (one, other)
-    if event.name not in ("__rsub__", "rsub", "sub", "__sub__") or columns.label is None:
+    if event.name not in spellings("sub", exchanged=True) or columns.label is None:
         return None
     shape = story.shape(number.label, event.step) if number.label is not None else ()
     return columns.label if shape is not None and prod(shape) == 1 else None

@@ -19,6 +19,7 @@ from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.trace import Event, Failure, Span, T
 
 PARTS = {"__getitem__", "view", "reshape", "unsqueeze", "select", "clone"}
+"""Calls that a gradient is followed through besides factors."""
 UNRECORDED = T(
     en="A gradient is a result like any other and depends on the parameters too, but torch records its computation "
     "only with `create_graph=True`, because that costs time and memory that ordinary training does not need. Without "

@@ -23,8 +23,10 @@ MATRIX = 2
 COLUMN = re.compile(r"\((?::|\.\.\.|Ellipsis), (\d*)(?::\d+)?\)")
 """The index of one column: ``[:, 0]``, ``[..., 0]``, ``[:, 0:1]``, ``[:, :1]``."""
 PARTS = {"unbind", "split", "chunk", "T", "t", "tensor_split"}
+"""Calls that take the columns apart."""
 ACROSS = {"1", "-1", "(1,)", "(-1,)"}
 ADDING = {"sum", "mean", "trace"}
+"""Reductions over the columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ MANY = {
     "split_with_sizes",
     "unsafe_chunk",
 }
+"""Calls that return several views at once."""
 
 
 def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:

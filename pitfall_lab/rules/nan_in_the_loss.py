@@ -19,27 +19,20 @@ from pitfall_lab.rules.signals.unfinite import is_handled, is_skipped, of_result
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, whole
 from pitfall_lab.rules.signals.value_origins import argument as given
 from pitfall_lab.trace import Event, T, Unfinite
+from pitfall_lab.trace.operation_facts import spellings
 
 SOFTMAX = {"softmax", "log_softmax"}
-QUOTIENTS = {"div", "truediv", "true_divide", "__truediv__"}
+QUOTIENTS = spellings("div")
 LOGARITHMS = {"log", "log2", "log10", "log1p", "sqrt"}
+"""Functions that give NaN for a negative number."""
 MEANS = {"mean", "std", "var", "nanmean", "median"}
+"""Statistics that are NaN for no numbers, or for one."""
 UPWARD = 400
-ON_THE_WAY = SAME_NUMBERS | {
-    "invert",
-    "__invert__",
-    "bool",
-    "logical_not",
-    "bitwise_not",
-    "to",
-    "eq",
-    "ne",
-    "__eq__",
-    "__ne__",
-    "__getitem__",
-    "__rsub__",
-    "rsub",
-}
+ON_THE_WAY = (
+    SAME_NUMBERS
+    | spellings("bitwise_not", "eq", "ne")
+    | {"__getitem__", "__rsub__", "bool", "logical_not", "rsub", "to"}
+)
 """Calls between a triangle of ones and the mask that it becomes."""
 
 
@@ -427,7 +420,7 @@ def _triangle(story: Story, labels: list[str]) -> Event | None:
         events = [
             event for label in labels if (event := story.event((story.tensor(label) or {}).get("born"))) is not None
         ]
-        found = next((event for event in events if event.name in ("tril", "tril_", "triu", "triu_")), None)
+        found = next((event for event in events if event.name in spellings("tril", "triu", in_place=True)), None)
         if found is not None or not events:
             return found
         labels = [

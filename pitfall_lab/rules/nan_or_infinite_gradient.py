@@ -17,12 +17,14 @@ from pitfall_lab.rules.kit.syntax import called as method
 from pitfall_lab.rules.kit.wording import at_line, called, flat, gradient_of, numbers, snippet
 from pitfall_lab.rules.signals.unfinite import CALLS, acts_on_tests, is_handled, is_skipped, of_gradients
 from pitfall_lab.trace import Event, T, Unfinite
+from pitfall_lab.trace.operation_facts import spellings
 
 SINGULAR = ("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Pow", "Acos", "Asin", "Acosh", "Atanh",
             "Exp", "Std", "LinalgVectorNorm")  # fmt: skip
 """Operations that have an infinite slope, or none, at some inputs."""
 LOGARITHMS = {"log", "log2", "log10", "rsqrt", "reciprocal"}
-BOUNDED = {"acos", "asin", "arccos", "arcsin", "atanh", "arctanh"}
+"""Functions that are infinite at zero."""
+BOUNDED = spellings("acos", "asin", "atanh")
 """Functions with an infinite slope at 1 and -1."""
 ROUNDS = 2
 FOLLOWED = 4

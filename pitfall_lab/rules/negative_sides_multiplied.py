@@ -16,20 +16,23 @@ from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.forms import key, made_by
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = {"mul", "multiply", "__mul__", "mul_", "__imul__"}
-DIFFERENCES = {"sub", "subtract", "__sub__", "sub_", "__isub__"}
+PRODUCTS = spellings("mul", in_place=True)
+DIFFERENCES = spellings("sub", in_place=True)
 SMALLER, LARGER = {"minimum", "min", "fmin"}, {"maximum", "max", "fmax"}
+"""Calls that give the smaller, and the larger, of two ends."""
 VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "to", "float", "double",
          "cpu", "__getitem__", "select", "unbind", "chunk", "split", "stack", "cat", "transpose", "permute", "t", "T",
          "expand", "narrow", "unflatten", "tensor_split", "movedim", "identity"}  # fmt: skip
 """Calls whose result consists of values of their operands."""
-SHIFTS = {"add", "sub", "__add__", "__radd__", "__sub__", "mul", "div", "__mul__", "__rmul__", "__truediv__"}
+SHIFTS = spellings("add", "div", "mul", "sub")
 """With a plain number: the pixel that some boxes count in (``right - left + 1``), or another unit."""
 JOINS = {"stack", "cat"}
-CHECKS = {"gt", "lt", "ge", "le", "__gt__", "__lt__", "__ge__", "__le__", "greater", "less", "clamp", "clamp_min",
-          "clip", "relu", "where", "sign", "clamp_", "relu_", "clamp_min_", "threshold", "greater_equal",
-          "less_equal", "signbit", "masked_fill", "masked_fill_"}  # fmt: skip
+CHECKS = (
+    spellings("ge", "gt", "le", "lt") | spellings("clamp", "clamp_min", "masked_fill", "relu", in_place=True)
+    | {"sign", "signbit", "threshold", "where"}
+)  # fmt: skip
 """Calls by which a program may see to the boxes that lie apart in its own way."""
 FURTHER = 40
 

@@ -15,15 +15,18 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, numbers
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, decimal
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 NORMAL = {"randn", "randn_like", "normal", "normal_"}
+"""Calls that draw normal numbers."""
 COINS = {"bernoulli", "bernoulli_"}
 UNIFORM = {"rand", "rand_like", "uniform_"}
-COMPARED = {"lt", "gt", "le", "ge", "__lt__", "__gt__", "__le__", "__ge__"}
-POSITIVE = {"exp", "softplus", "sqrt", "exp_", "sqrt_"}
+"""Calls that draw numbers between 0 and 1."""
+COMPARED = spellings("ge", "gt", "le", "lt")
+POSITIVE = spellings("exp", "sqrt", in_place=True) | {"softplus"}
 """What makes a standard deviation of a network's result."""
-PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__"}
-QUOTIENTS = {"div", "truediv", "true_divide"}
+PRODUCTS = spellings("mul")
+QUOTIENTS = spellings("div")
 AGAIN = {
     "bool",
     "float",
@@ -38,7 +41,8 @@ AGAIN = {
     "__getitem__",
     "type_as",
 }
-SUMS = {"add", "add_", "sub", "__add__", "__radd__"}
+"""Calls between the random numbers and the factor that they become."""
+SUMS = spellings("sub") | spellings("add", in_place=True)
 ROUNDS = 3
 
 
@@ -113,7 +117,9 @@ def _becomes(kind: str, keep: float | None, use: Event) -> tuple[str, float | No
         share = decimal(use.operands[1].text)
         return ("coin", share) if share is not None and 0 < share < 1 else None
     return (
-        (kind, keep) if use.name in AGAIN or (kind == "noise" and use.name in SAME_NUMBERS - {"cat", "stack"}) else None
+        (kind, keep)
+        if use.name in AGAIN or (kind == "noise" and use.name in SAME_NUMBERS - spellings("cat") - {"stack"})
+        else None
     )
 
 

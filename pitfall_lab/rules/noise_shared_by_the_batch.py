@@ -16,10 +16,13 @@ from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 DRAWS = ("randn", "normal", "randn_like", "normal_")
-PRODUCTS, SUMS = {"mul", "__rmul__", "__mul__", "addcmul"}, {"add", "__radd__", "__add__"}
+"""Calls that draw normal numbers."""
+PRODUCTS, SUMS = spellings("addcmul", "mul"), spellings("add")
 SAME = {"to", "float", "double", "unsqueeze", "view", "reshape", "expand", "expand_as", "clone"}
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 ROUNDS = 2
 FEWEST = 2
 

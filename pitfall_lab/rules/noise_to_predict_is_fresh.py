@@ -17,10 +17,12 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 DRAWS = ("randn", "randn_like", "normal")
-LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "__sub__")
-MIXES = {"add", "sub", "mul", "lerp", "where", "addcmul", "__radd__"}
+LOSSES = spellings("sub") | operations_that("difference_loss")
+MIXES = spellings("add", "mul", "sub") | {"addcmul", "lerp", "where"}
+"""Calls that mix noise into data."""
 ROUNDS, LIMIT = 2, 1500
 
 
@@ -99,7 +101,7 @@ def _drawn(story: Story, label: str, step: int) -> Event | None:
         if event.name in DRAWS:
             return event
         given = [o.label for o in event.operands if o.label is not None]
-        if event.name not in SAME_NUMBERS - {"stack", "cat", "clamp"} or not given or given[0] == label:
+        if event.name not in SAME_NUMBERS - spellings("cat", "clamp") - {"stack"} or not given or given[0] == label:
             return None
         label, step = given[0], event.step
     return None

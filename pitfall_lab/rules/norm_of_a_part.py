@@ -20,26 +20,24 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 NORMS = {"norm", "vector_norm"}
 VIEWS = {"view", "reshape", "flatten", "squeeze", "contiguous", "clone"}
-SQUARES = {"pow", "__pow__", "square", "mul", "__mul__"}
-ROOTS = {"sqrt", "pow", "__pow__"}
-OFFSETS = {"add", "__add__", "clamp", "clamp_min", "__radd__"}
-AWAY = {"sub", "__sub__", "rsub", "__rsub__", "add"}
-BENDING = {
-    "pow",
-    "__pow__",
-    "square",
-    "relu",
-    "abs",
-    "clamp",
+"""Views, and copies with the same elements, that a tensor is followed through."""
+SQUARES = spellings("mul", "pow", "square")
+ROOTS = spellings("pow", "sqrt")
+OFFSETS = spellings("add", "clamp", "clamp_min")
+AWAY = spellings("add") | spellings("sub", exchanged=True)
+BENDING = spellings("abs", "clamp", "mul", "pow") | {
     "clamp_min",
-    "mul",
     "huber_loss",
-    "smooth_l1_loss",
     "mse_loss",
+    "relu",
+    "smooth_l1_loss",
+    "square",
 }
+"""Functions by which a distance from 1 becomes a penalty."""
 
 
 @dataclass(frozen=True, slots=True)

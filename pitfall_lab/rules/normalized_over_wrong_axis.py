@@ -15,9 +15,11 @@ from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.axes import Use, uses_of_axis
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = {"matmul", "mm", "bmm", "__matmul__", "einsum"}
+PRODUCTS = spellings("matmul", "mm") | {"bmm", "einsum"}
 LAYERS = {"linear", "embedding", "layer_norm", "multi_head_attention_forward"}
+"""Layers whose result has its features along the last axis."""
 KEEPING = {
     "relu",
     "gelu",
@@ -33,6 +35,7 @@ KEEPING = {
     "normalize",
     "add",
 }
+"""Calls that leave the features where they are."""
 FURTHER = 20
 
 

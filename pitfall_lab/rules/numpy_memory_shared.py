@@ -16,8 +16,9 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import is_name, written_root
 from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-TO_ARRAY, TO_TENSOR = ("numpy", "__array__"), ("from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack")
+TO_ARRAY, TO_TENSOR = ("numpy", "__array__"), spellings("as_tensor") | {"from_dlpack", "from_numpy", "frombuffer"}
 
 
 def find(story: Story) -> Iterator[Finding]:

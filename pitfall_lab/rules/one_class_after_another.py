@@ -21,6 +21,7 @@ from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import DataPass, Event, T
 
 LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+"""Losses of class numbers, or of truth values."""
 MADE = {"ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "empty", "new_zeros", "new_ones", "fill_",
         "arange", "new_full", "rand", "randint", "argmax", "sample", "multinomial", "bernoulli"}  # fmt: skip
 """Targets that a call of the program makes, and not a set of data: a GAN's real and fake, an action."""

@@ -19,8 +19,10 @@ from pitfall_lab.rules.kit.syntax import is_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, numbers
 from pitfall_lab.rules.signals.shared_memory import names_of
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-JOINING = ("stack", "cat", "concat", "concatenate", "vstack", "hstack", "dstack", "column_stack", "row_stack")
+JOINING = spellings("cat", "vstack") | {"column_stack", "dstack", "hstack", "stack"}
+"""Calls that join the tensors of a collection."""
 PAIR = 2
 
 

@@ -18,23 +18,25 @@ from pitfall_lab.rules.signals.sequences import KEEPING, attentions, padded
 from pitfall_lab.rules.signals.shared_memory import same_piece
 from pitfall_lab.rules.signals.value_origins import argument, origin
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 FURTHER = 12
 FARTHER = 80
 FEWEST = 2
 BEFORE, BEHIND, STRICT = (
-    {"lt", "le", "less", "less_equal"},
-    {"ge", "gt", "greater", "greater_equal"},
-    {"lt", "ge", "less", "greater_equal"},
+    spellings("le", "lt"),
+    spellings("ge", "gt"),
+    spellings("ge", "lt"),
 )
-COMPUTED = {"sub", "rsub", "subtract", "arange", "cumsum"}
+COMPUTED = spellings("sub", exchanged=True) | {"arange", "cumsum"}
 """Calls whose result is hardly a length, though it is compared with positions: the number of
 positions before a row, for instance.
 """
-SELECTING = {"__getitem__", "mul", "__mul__", "multiply", "masked_fill", "masked_fill_", "masked_select"}
-TURNED = {"logical_not", "bitwise_not", "__invert__"}
+SELECTING = spellings("mul") | spellings("masked_fill", in_place=True) | {"__getitem__", "masked_select"}
+TURNED = spellings("bitwise_not", "logical_not")
 SAME_ANSWERS = {"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", "expand_as", "__getitem__", "float",
                 "squeeze", "repeat", "type_as", "transpose"}  # fmt: skip
+"""Calls that a mask is followed through: what is true stays true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _marked(story: Story, mask: str, step: int) -> Marked | None:
         number = float(made.operands[1].text)
     except ValueError:
         return None
-    if name not in ("ne", "eq", "gt", "not_equal"):
+    if name not in spellings("eq", "gt", "ne"):
         return None
     return Marked(made, made.operands[0].label, number, (name != "eq") is not turned)
 

@@ -16,10 +16,12 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.takes import TAKES, Take, maker, positions, take
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 ORDERS = {"sort", "argsort", "randperm", "topk", "msort"}
+"""Calls that give an order."""
 PACKS, UNPACKS = "_pack_padded_sequence", "_pad_packed_sequence"
-PUTS = ("__setitem__", "index_copy_", "index_copy")
+PUTS = spellings("index_copy", in_place=True) | {"__setitem__"}
 FEWEST, UPWARD = 3, 400
 
 
@@ -112,7 +114,7 @@ def _follows(story: Story, label: str, step: int, first: Take) -> bool:
         if event is None or event.kind != "call" or here not in event.results or event.step < first.event.step:
             continue
         packs = event.name == PACKS and event.operands[0].label == first.result
-        if packs or (event.name in ("gru", "lstm", "rnn_tanh", "rnn_relu") and _is_packed(story, event, first)):
+        if packs or (event.name in operations_that("recurrent") and _is_packed(story, event, first)):
             return True
         is_part = (story.shape(here, at) or ()).count(rows) != 1
         for each in event.operands[:1] if is_part or event.name == UNPACKS else event.operands:

@@ -18,21 +18,27 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-COMPARES = ("mul", "sub", "__mul__", "__sub__", "multiply", "mse_loss", "l1_loss", "cosine_similarity", "dot", "matmul",
-            "__matmul__", "stack")  # fmt: skip
-THROUGH = {"float", "to", "double", "half", "sub", "__sub__", "add", "__add__", "div", "truediv", "mul", "mean",
-           "__truediv__", "view", "reshape", "flatten", "squeeze", "unsqueeze", "detach", "contiguous", "pow", "sum",
-           "std", "norm", "sub_", "div_", "type"}  # fmt: skip
-PICKS = {"__getitem__", "masked_select", "where", "masked_fill", "mul", "__mul__", "multiply", "div", "truediv",
-         "__truediv__", "dot", "matmul", "__matmul__"}  # fmt: skip
+COMPARES = spellings("matmul", "mul", "sub") | {"cosine_similarity", "dot", "l1_loss", "mse_loss", "stack"}  # fmt: skip
+"""Calls in which two orders meet."""
+THROUGH = (
+    spellings("add", "mul", "pow") | spellings("div", "sub", in_place=True)
+    | {"contiguous", "detach", "double", "flatten", "float", "half", "mean", "norm", "reshape", "squeeze", "std",
+       "sum", "to", "type", "unsqueeze", "view"}
+)  # fmt: skip
+"""Calls that ranks are followed through on the way to a correlation."""
+PICKS = spellings("div", "matmul", "mul") | {"__getitem__", "dot", "masked_fill", "masked_select", "where"}  # fmt: skip
 """Calls that combine each number of a row with the number, or the truth value, at the same place of another one."""
-TOTALS = {"sum", "mean", "nansum", "nanmean", "dot", "matmul", "__matmul__"}
+TOTALS = spellings("matmul") | {"dot", "mean", "nanmean", "nansum", "sum"}
+"""Reductions of what ranks weigh."""
 CURVED = {"log2", "log", "log1p", "reciprocal", "__rtruediv__", "rdiv", "__rdiv__", "exp", "sqrt", "__radd__",
           "__rsub__", "__rmul__", "long", "int"}  # fmt: skip
+"""Functions of a rank that discount it, and conversions."""
 COUNTS = {"arange", "linspace", "range", "tril", "triu", "ones", "zeros", "full", "ones_like", "zeros_like", "topk"}
 """Calls whose results are in no order of the elements."""
 DRAWN = {"rand", "randn", "rand_like", "randn_like", "uniform_", "normal_"}
+"""Calls that draw: the order of random numbers is a random order, which is no mistake."""
 FURTHER = 80
 
 

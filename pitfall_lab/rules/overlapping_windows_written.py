@@ -84,8 +84,8 @@ def _reached(found: SharedWrite) -> T:
         )
     if found.places < found.written:
         return T(
-            en=f", which lie in only {found.places} places in memory: a place is written as often as an element lies "
-            "in it.",
+            en=f", which share {found.places} places in memory: a place is written once for each element that is "
+            "there.",
             zh=f"，它们在内存中只占 {found.places} 个位置：一个位置上有几个元素，就会被写入几次。",
         )
     return T(

@@ -16,32 +16,25 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.rules.signals.ramps import POINTWISE_NAMES
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 DRAWS = {"normal", "multinomial", "bernoulli", "poisson", "_standard_gamma", "_sample_dirichlet", "randn", "randn_like",
          "rand", "rand_like"}  # fmt: skip
 WITH_PATH = {"normal", "randn", "randn_like", "rand", "rand_like", "_standard_gamma", "_sample_dirichlet"}
+"""Calls that draw a sample through which gradients can flow."""
 PASSING = {
     "T", "t", "reshape", "view", "long", "unsqueeze", "squeeze", "broadcast_tensors", "detach", "clone", "to", "float",
     "expand", "flatten", "contiguous", "transpose", "data", "alias",
 }  # fmt: skip
-SMOOTH = POINTWISE_NAMES | PASSING | {
-    "softmax", "log_softmax", "sigmoid", "logsigmoid", "softplus", "exp", "log", "tanh", "logsumexp", "sum", "sqrt",
-    "pow", "__pow__", "square", "clamp_min", "chunk", "split", "unbind", "__getitem__",
-}  # fmt: skip
-LINEAR = {
-    "mean",
-    "sum",
-    "neg",
-    "add",
-    "__add__",
-    "__radd__",
-    "sub",
-    "__sub__",
-    "__rsub__",
-    "rsub",
-    "subtract",
-} | PASSING
-SCALED = {"mul", "__mul__", "__rmul__", "div", "__truediv__", "mul_", "div_"}
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
+SMOOTH = (
+    POINTWISE_NAMES | PASSING | spellings("pow", "sigmoid")
+    | {"__getitem__", "chunk", "clamp_min", "exp", "log", "log_softmax", "logsigmoid", "logsumexp", "softmax",
+       "softplus", "split", "sqrt", "square", "sum", "tanh", "unbind"}
+)  # fmt: skip
+"""Calls between a distribution's parameters and the loss through which gradients flow."""
+LINEAR = spellings("add", "neg") | spellings("sub", exchanged=True) | {"mean", "sum"} | PASSING
+SCALED = spellings("div", "mul", in_place=True)
 CHOSEN = {"cross_entropy": 1, "nll_loss": 1, "binary_cross_entropy_with_logits": 1, "gather": 1}
 """Calls that compute a log-probability, or choose it, by the sample's position among the operands."""
 ROUNDS, FURTHER, MOST = 2, 40, 400

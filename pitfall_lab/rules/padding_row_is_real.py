@@ -15,10 +15,15 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-MASKING = {"ne", "__ne__", "eq", "__eq__", "gt", "__gt__", "ge", "__ge__", "bool", "sign", "count_nonzero", "nonzero"}
-MARKING = {"where", "masked_fill", "masked_fill_", "__setitem__", "mul", "__mul__", "mul_", "clamp", "pad", "arange",
-           "scatter", "scatter_", "index_fill", "index_fill_", "pad_sequence", "nan_to_num"}  # fmt: skip
+MASKING = spellings("eq", "ge", "gt", "ne") | {"bool", "count_nonzero", "nonzero", "sign"}
+"""Calls that test which positions are padding."""
+MARKING = (
+    spellings("clamp") | spellings("index_fill", "masked_fill", "mul", "scatter", in_place=True)
+    | {"__setitem__", "arange", "nan_to_num", "pad", "pad_sequence", "where"}
+)  # fmt: skip
+"""Calls that make, or mark, numbers of rows: zero may mean padding there."""
 ROUNDS, FEWEST, OFTEN, MOST_LOOKUPS, FURTHER = 2, 20, 3, 3, 30
 
 

@@ -16,9 +16,10 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number
 from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.value_origins import argument, origin, values, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 FURTHER = 60
-LEFT_OUT = {"pack_padded_sequence", "_pack_padded_sequence", "masked_fill", "masked_fill_", "masked_select"}
+LEFT_OUT = spellings("masked_fill", in_place=True) | {"_pack_padded_sequence", "masked_select", "pack_padded_sequence"}
 RANDOM = {
     "normal_",
     "uniform_",
@@ -29,6 +30,7 @@ RANDOM = {
     "kaiming_normal_",
     "orthogonal_",
 }
+"""Initializations with random numbers."""
 
 
 def find(story: Story) -> Iterator[Finding]:

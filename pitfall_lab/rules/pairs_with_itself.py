@@ -18,29 +18,20 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.takes import take
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "mm"}
+PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__"}
 NEAREST, FARTHEST = ("argmin", "min"), ("argmax", "max")
-SCALED = {
-    "div",
-    "mul",
-    "__truediv__",
-    "__mul__",
-    "__rmul__",
-    "div_",
-    "mul_",
-    "clone",
-    "contiguous",
-    "float",
-    "to",
-    "detach",
-}
+SCALED = spellings("div", "mul", in_place=True) | {"clone", "contiguous", "detach", "float", "to"}
+"""Calls after the product that keep the order of the pairs."""
 MASKED = {"masked_fill", "masked_fill_"}
 """A call that may exclude the diagonal, or may mask something else: whether it does shows only
 in which entries are the best.
 """
 RANKED = ("topk", "argsort", "sort")
+"""Calls that give the best pairs."""
 LOOKS = ("__getitem__", "index_select", "take", "gather")
+"""Calls that pick elements by position."""
 FEWEST, MOST, PAIR = 4, 20, 2
 
 

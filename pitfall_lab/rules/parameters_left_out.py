@@ -19,6 +19,7 @@ from pitfall_lab.trace import Event, T
 ROUNDS = 2
 LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "embedding", "lstm", "gru",
           "rnn_tanh", "gru_cell", "lstm_cell", "bilinear", "batch_norm", "layer_norm", "matmul", "addmm"}  # fmt: skip
+"""Layers with parameters: an optimizer that holds some of theirs trains a network, and not only an input."""
 BY_NUMBER = {
     f"{name}Backward"
     for name in ("Neg", "Exp", "Expm1", "Log", "Mul", "Div", "Add", "Sub", "Rsub", "Reciprocal", "Pow", "Sqrt", "Rsqrt",

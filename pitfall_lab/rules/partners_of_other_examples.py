@@ -22,43 +22,36 @@ from pitfall_lab.rules.signals.ramps import POINTWISE_NAMES, SAME_AXES
 from pitfall_lab.rules.signals.sequences import CLASSIFIERS, KEEPING
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 VIEWS = 2
 """The number of views of each example."""
 FEWEST = 6
 """The smallest number of rows for which the two orders differ in enough places."""
 FURTHER = 60
-TURNED = {"t", "T", "mT", "transpose", "permute", "swapaxes"}
+TURNED = spellings("transpose") | {"T", "mT", "permute", "t"}
 SCORES = (
-    POINTWISE_NAMES | SAME_AXES
-    | {"exp", "log", "masked_fill", "masked_fill_", "fill_diagonal_", "where", "log_softmax", "softmax", "index_put_",
-    "scatter", "cosh"}
+    POINTWISE_NAMES | SAME_AXES | spellings("masked_fill", in_place=True)
+    | {"cosh", "exp", "fill_diagonal_", "index_put_", "log", "log_softmax", "scatter", "softmax", "where"}
 )  # fmt: skip
 """Calls between the products of all rows and the loss that keep the table of pairs."""
-MIXING = {
-    "cat", "stack", "transpose", "permute", "t", "T", "mT", "movedim", "swapaxes", "view", "reshape", "flatten",
-    "unflatten", "chunk", "split", "unbind", "select", "narrow", "__getitem__",
-}  # fmt: skip
+MIXING = (
+    spellings("cat", "transpose")
+    | {"T", "__getitem__", "chunk", "flatten", "mT", "movedim", "narrow", "permute", "reshape", "select", "split",
+       "stack", "t", "unbind", "unflatten", "view"}
+)  # fmt: skip
+"""Calls that may move rows, and are looked at one by one."""
 SAME_ROWS = (
     KEEPING
-    | {
-        "normalize",
-        "linalg_vector_norm",
-        "batch_norm",
-        "clamp_min",
-        "conv2d",
-        "max_pool2d",
-        "avg_pool2d",
-        "matmul",
-        "mm",
-        "__matmul__",
-    }
+    | spellings("matmul", "mm")
+    | {"avg_pool2d", "batch_norm", "clamp_min", "conv2d", "linalg_vector_norm", "max_pool2d", "normalize"}
 ) - MIXING
 """Calls of which each row of the result is made from the same row of the first operand."""
-COMPARING = {"cosine_similarity", "pairwise_distance", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+COMPARING = operations_that("difference_loss") | {"cosine_similarity", "pairwise_distance"}
 REPEATING = {"repeat", "repeat_interleave"}
 """Calls that repeat rows; what a reshape folds of them otherwise is found by PL436."""
 RESHAPED = {"view", "reshape", "flatten"}
+"""Calls that may split or join the axis of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +176,7 @@ def _product(story: Story, label: str, step: int) -> tuple[str, int] | None:
         given = [o.label for o in event.operands if o.label is not None] if event is not None else []
         if event is None or not given:
             return None
-        if event.name in ("matmul", "mm", "__matmul__", "linear", "cosine_similarity") and len(given) == VIEWS:
+        if event.name in spellings("matmul", "mm") | {"cosine_similarity", "linear"} and len(given) == VIEWS:
             one, other = (_upright(story, each, event.step) for each in given)
             return (one, event.step) if one == other else None
         if event.name not in SCORES:
@@ -332,7 +325,7 @@ def _halves(story: Story) -> Iterator[tuple[Event, bool, RowLayout]]:
             continue
         if event.name not in COMPARING and not _scores(story, event):
             continue
-        is_table = event.name in ("matmul", "mm", "__matmul__")
+        is_table = event.name in spellings("matmul", "mm")
         one, other = (_upright(story, each, event.step) if is_table else each for each in labels)
         part = _divided(story, one, other, event.step) or _divided(story, other, one, event.step)
         order = _order(story, part.label, part.step, again=False) if part is not None else None

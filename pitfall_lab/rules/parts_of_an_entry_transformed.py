@@ -15,14 +15,15 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, number
 from pitfall_lab.rules.signals.elements import Index
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 SAME = {"float", "double", "to", "clone", "detach", "contiguous", "view", "reshape"}
-CURVED = {
-    "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "pow", "__pow__", "exp", "expm1", "sigmoid", "tanh",
-    "reciprocal", "abs", "sign", "clamp", "clamp_max", "clamp_min", "clip", "relu", "round", "floor",
-}  # fmt: skip
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
+CURVED = spellings("abs", "clamp", "clamp_max", "clamp_min", "exp", "expm1", "floor", "log", "log10", "log1p", "log2",
+    "pow", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sqrt", "square", "tanh")  # fmt: skip
 OF_SEVERAL = {"max", "min", "amax", "amin", "norm", "vector_norm", "median", "quantile", "sort", "topk", "std", "var",
               "mean"}  # fmt: skip
+"""Statistics that differ between an entry and its parts."""
 FURTHER = 12
 
 

@@ -16,12 +16,15 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.pixel_origins import CONVOLUTIONS, Index, Pixel, Pixels
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 COMPARES = (
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "mse_loss", "l1_loss",
-    "smooth_l1_loss", "huber_loss", "soft_margin_loss", "sub", "mul", "__mul__", "__sub__", "__rsub__",
+    spellings("mul") | spellings("sub", exchanged=True) | operations_that("difference_loss")
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "soft_margin_loss"}
 )  # fmt: skip
-AVERAGES = ("add", "__add__", "__radd__", "add_", "__iadd__", "maximum", "stack", "lerp")
+"""Calls that compare two pictures pixel by pixel."""
+AVERAGES = spellings("add", in_place=True) | {"lerp", "maximum", "stack"}
+"""Calls that join what was computed from moved pictures: moving is undone there."""
 SMALLEST, ROUNDS, ROWS, PAIR, ENOUGH = 4, 12, 8, 2, 0.5
 
 

@@ -23,6 +23,7 @@ FINDS = {"argmax": (0, 1), "argmin": (0, 1), "max": (1, 1), "min": (1, 1), "topk
 ROW_BY_ROW = ELEMENTWISE | {"mul", "div", "pow", "square", "abs", "exp", "sqrt", "linear", "squeeze", "unsqueeze",
                             "view", "reshape", "__getitem__", "softmax", "gt", "lt", "ge", "le", "eq", "ne", "sum",
                             "mean", "norm", "cross_entropy", "add", "log_softmax"}  # fmt: skip
+"""Calls that compute each row from the same row."""
 SAME_PLACES = {
     "squeeze",
     "unsqueeze",
@@ -38,6 +39,7 @@ SAME_PLACES = {
     "flip",
     "unbind",
 }
+"""Calls that a position is followed through: it stays a position in the same tensor."""
 UPWARD, FURTHER = 60, 200
 
 

@@ -16,20 +16,29 @@ from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Counted, Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 CONVERSIONS = {"int", "long", "float", "double", "byte", "short", "to", "type", "half", "char", "bool", "cpu", "clone",
                "detach", "contiguous", "view", "reshape", "type_as"}  # fmt: skip
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 ASKING = {"any", "all", "sum", "count_nonzero", "amax", "max", "nonzero", "cumsum", "cummax", "mean", "isin", "nansum"}
 """Calls that may ask whether a row of the mask has a 1."""
-ON_THE_WAY = CONVERSIONS | {
-    "unsqueeze", "squeeze", "expand", "add", "add_", "radd", "sub", "sub_", "rsub", "iadd", "isub", "clamp", "clip",
-    "clamp_max", "clamp_min", "stack", "cat", "minimum", "flatten", "repeat", "item", "expand_as",
-}  # fmt: skip
-PLACES = {"gather", "take_along_dim", "index_select", "scatter", "scatter_", "index_add_", "index_fill_", "index_fill",
-          "index_copy_", "narrow", "select", "take"}  # fmt: skip
+ON_THE_WAY = (
+    CONVERSIONS | spellings("cat", "clamp", "expand") | spellings("add", in_place=True)
+    | spellings("sub", in_place=True, exchanged=True)
+    | {"clamp_max", "clamp_min", "expand_as", "flatten", "item", "minimum", "repeat", "squeeze", "stack", "unsqueeze"}
+)  # fmt: skip
+"""Calls between the search and the use of the position."""
+PLACES = (
+    spellings("index_fill", "scatter", in_place=True)
+    | {"gather", "index_add_", "index_copy_", "index_select", "narrow", "select", "take", "take_along_dim"}
+)  # fmt: skip
+"""Calls that take positions."""
 PACKED = "pack_padded_sequence"
 COMPARING = {"lt", "le", "gt", "ge"}
+"""Comparisons of a position with a row of numbers, which make a mask of it."""
 EQUAL = {"eq", "ne", "lt", "le", "gt", "ge"}
+"""Comparisons with a number, which find out that nothing was found (names without underscores)."""
 FURTHER = 40
 
 

@@ -14,10 +14,12 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.schedules import call_of
 from pitfall_lab.trace import Event, Scheduler, T
+from pitfall_lab.trace.operation_facts import spellings
 
 PLATEAU = "ReduceLROnPlateau"
-CASTS = {"mean", "sum", "div", "true_divide", "float", "double", "to", "type", "mul", "item"}
-HITS = {"eq", "__eq__", "isclose"}
+CASTS = spellings("div", "mul") | {"double", "float", "item", "mean", "sum", "to", "type"}
+"""Calls between the hits and the share of hits."""
+HITS = spellings("eq") | {"isclose"}
 FURTHER = 10
 NEAR = 1e-8
 """The trace has nine digits of a number."""

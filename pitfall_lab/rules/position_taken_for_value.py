@@ -17,9 +17,11 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import ADDING, SCALING, constant
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 ALONE = {"argmax": "amax", "argmin": "amin"}
 PAIRS = {"max", "min", "topk", "sort", "median", "mode", "kthvalue"}
+"""Calls that return values and positions."""
 KEEPING = {
     "squeeze",
     "unsqueeze",
@@ -35,10 +37,12 @@ KEEPING = {
     "flatten",
     "expand",
 }
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 MIXING = ADDING.keys() | SCALING.keys() | {"addcmul", "lerp"}
-LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "sub", "__sub__"}
-COMPARES = {"gt", "ge", "lt", "le", "__gt__", "__ge__", "__lt__", "__le__"}
+LOSSES = spellings("sub") | operations_that("difference_loss")
+COMPARES = spellings("ge", "gt", "le", "lt")
 CHOOSING = {"gather", "__getitem__", "take_along_dim", "index_select", "max", "amax", "sum", "min"}
+"""Calls that give the numbers at the positions."""
 FURTHER = 30
 
 

@@ -16,8 +16,9 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.sequences import Attention, attentions, comes_from, is_among, makers
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SUMS = ("add", "__add__", "__radd__", "add_", "__iadd__")
+SUMS = spellings("add", in_place=True)
 RANK = 3
 
 

@@ -17,15 +17,19 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.sequences import KEEPING, Attention, attentions
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-JOINS = {"cat", "concat", "concatenate"}
-WAYS = {"view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "contiguous", "chunk", "split", "unbind",
-        "__getitem__", "detach", "clone", "to", "expand", "repeat_interleave", "flatten", "unflatten", "select",
-        "narrow", "swapaxes", "T", "mT"}  # fmt: skip
+JOINS = spellings("cat")
+WAYS = (
+    spellings("expand", "transpose")
+    | {"T", "__getitem__", "chunk", "clone", "contiguous", "detach", "flatten", "mT", "narrow", "permute",
+       "repeat_interleave", "reshape", "select", "split", "squeeze", "to", "unbind", "unflatten", "unsqueeze", "view"}
+)  # fmt: skip
 """Calls that leave the keys, perhaps in another shape."""
-PRODUCTS = {"linear", "matmul", "__matmul__", "addmm"}
+PRODUCTS = spellings("matmul") | {"addmm", "linear"}
 COUNTS = {"arange", "zeros"}
-MIXING = {"matmul", "__matmul__", "bmm", "einsum", "scaled_dot_product_attention"}
+MIXING = spellings("matmul") | {"bmm", "einsum", "scaled_dot_product_attention"}
+"""Calls in which queries meet keys."""
 FURTHER, LONGEST = 120, 40
 
 
@@ -199,7 +203,7 @@ def _finding(story: Story, found: Restarted) -> Finding:
         ),
         T(
             en="With a cache only the new tokens are given to the network, so their number says nothing about where in "
-            "the text they stand. To the attention every new token then looks like the first of the text. Add the "
+            "the text they are. To the attention every new token then looks like the first of the text. Add the "
             "number of kept keys to the positions.",
             zh="有缓存时，只把新词元交给网络，所以它们的个数并不说明它们在文本中的位置。于是对注意力来说，每个新词元都像是"
             "文本的第一个。请在位置上加上已保留的键的个数。",
@@ -274,7 +278,7 @@ RULE = Rule(
         en="An attention compares a query with keys and knows nothing of their order; the order is in the vectors of "
         "the positions that were added to the tokens. In training all tokens are there at once, and the position in "
         "the tensor is the position in the text. With kept keys it is not, and the network reads a text whose last "
-        "words all stand at its beginning. Nothing is raised, as row 0 of the table is a row like any other.",
+        "words are all at its beginning. Nothing is raised, as row 0 of the table is a row like any other.",
         zh="注意力把查询与键相比，并不知道它们的次序；次序在加到词元上的位置向量里。训练时所有词元同时都在，张量中的位置就"
         "是文本中的位置。有保留的键时就不是了，网络读到的文本，最后的词全都站在开头。不会报错：表的第 0 行也只是一行。",
     ),

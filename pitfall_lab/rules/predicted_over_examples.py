@@ -13,9 +13,11 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.value_origins import argument, origin, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 PICKS = ("argmax", "max", "topk")
-EQUAL = {"eq", "__eq__", "ne", "__ne__", "sub", "__sub__", "equal"}
+"""Calls that give the place of the largest number."""
+EQUAL = spellings("eq", "ne", "sub") | {"equal"}
 KEEP = {
     "float",
     "long",
@@ -32,7 +34,9 @@ KEEP = {
     "numpy",
     "view_as",
 }
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 SQUASHING = {"softmax", "log_softmax", "sigmoid", "exp"}
+"""Functions that keep the order of the scores."""
 MATRIX = 2
 
 

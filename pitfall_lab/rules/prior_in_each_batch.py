@@ -19,8 +19,9 @@ from pitfall_lab.rules.signals.forms import drawn, made_by
 from pitfall_lab.rules.signals.linear_parts import ADDING, losses, parts
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = ("mul", "__mul__", "__rmul__")
+PRODUCTS = spellings("mul")
 WHOLE = (0.5, 1.0)
 """The factors of a logarithm in a divergence that nothing else was multiplied with: of a variance, of a deviation."""
 UPWARD, FURTHER, PAIR, NEAR = 300, 40, 2, 1e-6

@@ -19,20 +19,22 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 SORTS = ("sort", "topk")
 FINDS = {"multinomial": None, "argmax": 1, "argmin": 1, "max": 1, "min": 1, "searchsorted": None, "topk": 2}
 """Calls that return positions in a row, each with the place of the argument that says along which
 axis; None: along the last one.
 """
-IN_PLACE = ELEMENTWISE | {
-    "mul", "div", "exp", "pow", "softmax", "log_softmax", "cumsum", "masked_fill_", "div_", "mul_", "gt", "ge", "lt",
-    "le", "where", "reshape", "view", "unsqueeze", "squeeze", "__getitem__", "sub_", "add_", "exp_", "square", "abs",
-    "normalize", "cpu", "__rsub__", "truediv", "multiply", "type_as",
-}  # fmt: skip
+IN_PLACE = (
+    ELEMENTWISE | spellings("abs", "ge", "gt", "le", "lt", "pow") | spellings("div", "exp", "mul", in_place=True)
+    | {"__getitem__", "__rsub__", "add_", "cpu", "cumsum", "log_softmax", "masked_fill_", "normalize", "reshape",
+       "softmax", "square", "squeeze", "sub_", "type_as", "unsqueeze", "view", "where"}
+)  # fmt: skip
 """Calls that leave each element of a row at its position."""
 CARRIES = {"squeeze", "unsqueeze", "view", "reshape", "to", "long", "int", "clone", "detach", "cpu", "__getitem__",
            "cat", "stack", "T", "unbind", "flatten", "expand", "select", "contiguous", "t"}  # fmt: skip
+"""Calls that a rank is followed through."""
 LOOKS_UP = {
     "gather": (0, 2),
     "__getitem__": (0, None),
@@ -43,10 +45,12 @@ LOOKS_UP = {
 """Calls that take entries by positions: which operands are the table and the positions (None: all operands but the
 first).
 """
-COMPARES = {"eq", "ne", "__eq__", "__ne__"}
-LEARNED = {"linear", "matmul", "__matmul__", "addmm", "bmm", "conv1d", "conv2d", "lstm", "gru"}
+COMPARES = spellings("eq", "ne")
+LEARNED = spellings("matmul") | {"addmm", "bmm", "conv1d", "conv2d", "gru", "linear", "lstm"}
+"""Calls that compute with a weight."""
 TO_PYTHON = {"item", "tolist", "numpy", "__int__", "__index__"}
-MASKS = ("masked_fill", "masked_fill_", "where", "__setitem__")
+"""Calls that return Python numbers, or an array."""
+MASKS = spellings("masked_fill", in_place=True) | {"__setitem__", "where"}
 PAIR, UPWARD, FURTHER = 2, 60, 200
 
 
@@ -147,7 +151,7 @@ def _mask_finding(story: Story, found: MaskInSortedOrder) -> Finding:
         event.step,
         T(
             en=f"{capital(here.en)} applies {mask.en} to numbers in their own order, and the mask has the order of the "
-            f"sort on {there.en}: what was decided for a rank falls on the entry that happens to stand at that place, "
+            f"sort on {there.en}: what was decided for a rank falls on the entry that happens to be at that place, "
             f"among {count}.",
             zh=f"{here.zh}把 {mask.zh} 用在次序未变的数上，而这个掩码按的是{there.zh}排序后的次序：对某个名次的决定，"
             f"落到了 {count} 项中恰好在那个位置的一项上。",
@@ -391,7 +395,7 @@ def _finding(story: Story, ranked: Ranked) -> Finding:
         ),
         T(
             en=f"`{code}` counts in the order of the sort: 0 is the first of the sorted numbers, whichever it was "
-            "before. Which one it was stands in the second result of the sort, at that rank: `order.gather(-1, "
+            "before. The second result of the sort says at that rank which one it was: `order.gather(-1, "
             "rank)`. Without it, rank 0 is always taken for entry 0.",
             zh=f"`{code}` 按排序后的次序计数：0 是排序后的第一个数，不管它原来在哪里。它原来的位置在排序的第二个结果中"
             "该名次处：`order.gather(-1, rank)`。不这样做，名次 0 总会被当作第 0 项。",

@@ -17,8 +17,9 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, origin
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-RATES = {"exp", "softplus", "exp_"}
+RATES = spellings("exp", in_place=True) | {"softplus"}
 """Calls whose result is a positive number, as a rate is; a loss that takes the logarithm of
 the rate must not be given it.
 """

@@ -25,35 +25,28 @@ from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 TWO: dict[str, Callable[[float, float], float]] = {
-    "add": lambda a, b: a + b,
-    "__add__": lambda a, b: a + b,
-    "__radd__": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "__sub__": lambda a, b: a - b,
-    "rsub": lambda a, b: b - a,
-    "__rsub__": lambda a, b: b - a,
-    "mul": lambda a, b: a * b,
-    "__mul__": lambda a, b: a * b,
-    "__rmul__": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "__truediv__": lambda a, b: a / b,
-    "true_divide": lambda a, b: a / b,
-    "__rtruediv__": lambda a, b: b / a,
-    "__rdiv__": lambda a, b: b / a,
-    "pow": lambda a, b: a**b,
-    "clamp": max,
-    "clamp_min": max,
+    **dict.fromkeys(spellings("add"), lambda a, b: a + b),
+    **dict.fromkeys(spellings("sub", exchanged=True), lambda a, b: b - a),
+    **dict.fromkeys(spellings("sub"), lambda a, b: a - b),
+    **dict.fromkeys(spellings("mul"), lambda a, b: a * b),
+    **dict.fromkeys(spellings("div", exchanged=True), lambda a, b: b / a),
+    **dict.fromkeys(spellings("div"), lambda a, b: a / b),
+    **dict.fromkeys(spellings("pow"), lambda a, b: a**b),
+    **dict.fromkeys(spellings("clamp", "clamp_min"), max),
     "maximum": max,
     "max": max,
 }
+"""What each call of two numbers computes."""
 ONE: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt,
     "exp": math.exp,
-    "neg": lambda a: -a,
+    **dict.fromkeys(spellings("neg"), lambda a: -a),
     "reciprocal": lambda a: 1 / a,
 }
+"""What each call of one number computes."""
 SAME = {
     "float",
     "double",
@@ -70,6 +63,7 @@ SAME = {
     "type",
     "flatten",
 }
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 SUMS = {"sum", "count_nonzero"}
 MEANS = {
     "mean",
@@ -80,13 +74,16 @@ MEANS = {
     "binary_cross_entropy_with_logits",
     "binary_cross_entropy",
 }
+"""Calls whose result is a mean over the batch."""
 ENTROPIES = ("cross_entropy", "nll_loss")
 CUTS = SAME | {"__getitem__", "narrow", "select", "contiguous"}
+"""Calls that take a part of the rows."""
 COLLECTS = {"stack", "cat"}
-ADDS = {"add", "add_", "__iadd__", "__radd__"}
+ADDS = spellings("add", in_place=True)
 TO_PYTHON = ("item", "__float__", "tolist")
+"""Calls that return Python numbers, or an array."""
 AVERAGES = {"mean", "fmean", "average", "nanmean"}
-DIVIDES = ("div", "__truediv__", "true_divide")
+DIVIDES = spellings("div")
 CURVES = ("exp", "sqrt")
 PAIR, FEWEST, DEEP, APART, MOST = 2, 3, 40, 0.02, 60
 

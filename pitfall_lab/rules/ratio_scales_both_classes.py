@@ -18,18 +18,19 @@ from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, values
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 LOGITS, SHARES = "binary_cross_entropy_with_logits", "binary_cross_entropy"
 MODULES = {LOGITS: "BCEWithLogitsLoss", SHARES: "BCELoss"}
 WEIGHT = {LOGITS: 2, SHARES: 2, "BCEWithLogitsLoss": 0, "BCELoss": 0}
 """Losses, and the position of the weight among their arguments."""
 COUNTS = {"sum", "count_nonzero", "mean", "bincount", "unique"}
-PRODUCTS = {"mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"}
-SAME_ROWS = SAME_NUMBERS | {
-    "__eq__", "eq", "__ne__", "ne", "__gt__", "gt", "__ge__", "ge", "__lt__", "lt", "__le__", "le", "logical_not",
-    "__invert__", "bool", "long", "int", "type", "rsub", "__rsub__", "nonzero", "half", "numpy", "as_tensor",
-    "from_numpy",
-}  # fmt: skip
+"""Calls by which the examples of a class are counted."""
+PRODUCTS = spellings("mul", in_place=True)
+SAME_ROWS = (
+    SAME_NUMBERS | spellings("as_tensor", "bitwise_not", "eq", "ge", "gt", "le", "lt", "ne")
+    | {"__rsub__", "bool", "from_numpy", "half", "int", "logical_not", "long", "nonzero", "numpy", "rsub", "type"}
+)  # fmt: skip
 """Calls whose result still has the rows of the first operand, so that it is known whose labels were counted."""
 FURTHER, NEAR, LEAST, OFTEN = 60, 1e-4, 1.2, 3
 

@@ -20,6 +20,7 @@ from pitfall_lab.rules.ratio_scales_both_classes import COUNTS, LOGITS, MODULES,
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 LEAST = 1.2
 """How many times as many one class must have as the other."""
@@ -227,7 +228,7 @@ def _quotient(story: Story, found: Inverted) -> ast.AST | None:
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or label not in event.results:
             return None
-        if event.name in ("div", "truediv", "__truediv__", "tensor", "as_tensor", "full", "__rtruediv__"):
+        if event.name in spellings("as_tensor") | spellings("div", exchanged=True) | {"full", "tensor"}:
             return story.program.at(story.span(event.step))
         labels = [o.label for o in event.operands if o.label is not None]
         if event.name not in SAME_NUMBERS or not labels:

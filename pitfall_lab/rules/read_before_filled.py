@@ -18,24 +18,28 @@ from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.rules.signals.shared_memory import OVERWRITING
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 MAKERS = ("empty", "empty_like", "new_empty")
+"""Calls that return memory as it was."""
 CALCULATING = {"add_", "sub_", "mul_", "div_", "index_add_", "scatter_add_", "addmm_", "addcmul_", "addcdiv_", "lerp_",
                "clamp_", "relu_", "pow_", "exp_", "sqrt_", "neg_", "cumsum_"}  # fmt: skip
 """Writes that compute with the old numbers."""
-COMPUTING = CALCULATING | {
-    "linear", "matmul", "mm", "bmm", "addmm", "conv1d", "conv2d", "conv3d", "embedding", "layer_norm", "einsum", "add",
-    "sub", "rsub", "mul", "div", "rtruediv", "pow", "exp", "log", "sqrt", "square", "abs", "neg", "sigmoid", "tanh",
-    "relu", "softmax", "log_softmax", "sum", "mean", "max", "min", "std", "var", "norm", "argmax", "argmin", "sort",
-    "topk", "cumsum", "median", "mse_loss", "l1_loss", "cross_entropy", "item", "tolist", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "maximum", "minimum", "clamp", "dot", "mv", "cat", "stack",
-}  # fmt: skip
+COMPUTING = (
+    CALCULATING | spellings("abs", "add", "cat", "clamp", "mul", "neg", "pow", "sigmoid")
+    | spellings("div", "sub", exchanged=True) | operations_that("matrix_product")
+    | {"addmm", "argmax", "argmin", "binary_cross_entropy", "binary_cross_entropy_with_logits", "conv1d", "conv2d",
+       "conv3d", "cross_entropy", "cumsum", "dot", "einsum", "embedding", "exp", "item", "l1_loss", "layer_norm",
+       "linear", "log", "log_softmax", "max", "maximum", "mean", "median", "min", "minimum", "mse_loss", "norm",
+       "relu", "softmax", "sort", "sqrt", "square", "stack", "std", "sum", "tanh", "tolist", "topk", "var"}
+)  # fmt: skip
 """Calls that compute with all numbers they are given."""
-MASKING = {
-    "masked_fill", "masked_fill_", "where", "_pack_padded_sequence", "pack_padded_sequence", "masked_select", "gather",
-    "index_select", "scaled_dot_product_attention", "multi_head_attention_forward", "nan_to_num", "isnan", "isfinite",
-    "narrow", "select", "mul", "mul_", "__getitem__",
-}  # fmt: skip
+MASKING = (
+    spellings("masked_fill", "mul", in_place=True)
+    | {"__getitem__", "_pack_padded_sequence", "gather", "index_select", "isfinite", "isnan", "masked_select",
+       "multi_head_attention_forward", "nan_to_num", "narrow", "pack_padded_sequence", "scaled_dot_product_attention",
+       "select", "where"}
+)  # fmt: skip
 """Calls that may leave out again what was never written."""
 FURTHER = 60
 MOST_TENSORS = 2000

@@ -17,13 +17,16 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.sequences import CLASSIFIERS, SAME_TOKENS, written_forms
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 COMPARES = ("eq", "__eq__")
 PICKS = {"argmax": 1, "max": 1}
 """Calls that return the predicted class, each with the place of the argument that says along which axis."""
-TOGETHER = {"__and__", "logical_and", "bitwise_and", "mul", "__mul__", "__rmul__", "multiply", "__rand__"}
+TOGETHER = spellings("bitwise_and", "mul") | {"__rand__", "logical_and"}
 KEEPING = {"float", "double", "int", "long", "to", "view", "reshape", "flatten", "squeeze", "type"}
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
 COUNTS = {"sum", "mean", "count_nonzero", "item"}
+"""Calls that make a score of hits."""
 TAKES = {"__getitem__", "masked_select"}
 LOSSES = {"CrossEntropyLoss", "NLLLoss", *CLASSIFIERS}
 FILLS = {"pad_sequence": "padding_value", "full": "fill_value", "new_full": "fill_value", "pad": "value"}

@@ -23,12 +23,17 @@ from pitfall_lab.rules.signals.batches import batch
 from pitfall_lab.rules.signals.sequences import KEEPING
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-ROWWISE = KEEPING - {"t", "T", "mT", "cat", "chunk", "split", "unbind", "select", "narrow", "__getitem__"} | {
+RESHAPING = spellings("cat") | {"t", "T", "mT", "chunk", "split", "unbind", "select", "narrow", "__getitem__"}
+"""Calls that move rows, and are looked at one by one."""
+ROWWISE = KEEPING - RESHAPING | {
     "conv1d", "conv2d", "conv3d", "embedding", "one_hot", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "log",
     "exp", "sum", "mean",
 }  # fmt: skip
+"""Calls that compute each row from the same row."""
 FOLDS = ("view", "reshape", "unflatten")
+"""Calls that split the axis of the rows."""
 FURTHER = 300
 
 Kind = Literal["tiled", "each"]
@@ -187,7 +192,7 @@ def _taken(story: Story, event: Event, made: str) -> tuple[str, int, Hashable] |
 
 
 def _keeps_first(story: Story, event: Event, given: str, made: str) -> bool:
-    if event.name not in ("transpose", "permute", "movedim", "swapaxes"):
+    if event.name not in spellings("transpose") | {"movedim", "permute"}:
         return True
     strides = [(story.tensor(label, event.step) or {}).get("stride") or [0] for label in (given, made)]
     return bool(strides[0][0] == strides[1][0])

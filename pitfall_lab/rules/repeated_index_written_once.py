@@ -195,6 +195,7 @@ def _how(story: Story, found: RepeatedIndexWrittenOnce) -> T:
 
 REDUCTIONS = {"maximum": "amax", "max": "amax", "fmax": "amax", "minimum": "amin", "min": "amin", "fmin": "amin",
               "mul": "prod", "mul_": "prod", "__mul__": "prod", "multiply": "prod"}  # fmt: skip
+"""For each call, the argument of ``scatter_reduce_`` that computes the same."""
 
 
 def _combined_fixes(story: Story, back: WrittenBack) -> tuple[Fix, ...]:

@@ -18,6 +18,7 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet, sta
 from pitfall_lab.trace import T
 
 COPYING = ("reshape", "reshape_as", "flatten", "ravel", "contiguous")
+"""Calls that return a view or a copy, according to the strides."""
 EVERYWHERE = {
     "zero_",
     "fill_",

@@ -13,17 +13,22 @@ from pitfall_lab.rules.kit.syntax import MODULES, is_name
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-VALUES = {
-    "clamp", "clip", "clamp_min", "clamp_max", "masked_fill", "masked_scatter", "index_fill", "index_add", "index_copy",
-    "index_put", "scatter", "scatter_add", "nan_to_num", "renorm", "lerp", "addcmul", "addcdiv", "fill_diagonal",
-    "tril", "triu",
-}  # fmt: skip
+VALUES = (
+    spellings("clamp")
+    | {"addcdiv", "addcmul", "clamp_max", "clamp_min", "fill_diagonal", "index_add", "index_copy", "index_fill",
+       "index_put", "lerp", "masked_fill", "masked_scatter", "nan_to_num", "renorm", "scatter", "scatter_add", "tril",
+       "triu"}
+)  # fmt: skip
+"""Calls with an in-place variant that change some elements."""
 ARITHMETIC = {
     "add", "sub", "mul", "div", "neg", "abs", "sqrt", "exp", "log", "pow", "round", "floor", "sign", "relu", "sigmoid",
     "tanh", "dropout", "normalize", "softmax", "layer_norm",
 }  # fmt: skip
+"""Calls that only compute: as a statement they have no effect."""
 KINDS = {"to", "float", "half", "double", "bfloat16", "long", "int", "bool", "type"}
+"""Conversions."""
 SHAPES = {
     "view",
     "reshape",
@@ -37,11 +42,13 @@ SHAPES = {
     "movedim",
     "repeat",
 }
+"""Calls that change a shape."""
 ALONE = VALUES | KINDS | SHAPES
 """Calls that are not made for their duration alone, as arithmetic is in a measurement of time."""
 WITH_EFFECTS = {"batch_norm", "backward", "copy_"}
 """Calls of layers that are also made for what they change."""
 IN_PLACE = VALUES | ARITHMETIC - {"normalize", "softmax", "layer_norm", "dropout"}
+"""Calls that have a method which does the same in place."""
 
 
 def find(story: Story) -> Iterator[Finding]:

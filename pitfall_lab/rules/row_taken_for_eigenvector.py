@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, 
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 VECTORS = {"eigh": 1, "eig": 1, "svd": 0}
 """Calls that return vectors in the columns of a matrix, each with the place of that matrix among the results."""
@@ -22,9 +23,10 @@ SAME = {"real", "detach", "clone", "contiguous", "float", "double", "to", "cpu",
 """Calls whose result, if it has the same shape, has its vectors in the same axis: perhaps in another order."""
 TURNS = {"T", "mT", "t", "transpose", "unsqueeze", "view", "reshape", "contiguous", "real", "float", "double", "to",
          "clone", "detach", "H", "mH"}  # fmt: skip
-PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "mm", "mv", "dot"}
+"""Calls that eigenvectors are followed through, turned or not."""
+PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__", "dot", "mv"}
 OUTER = {"outer", "ger"}
-SIGNS = {"gt", "lt", "ge", "le", "__gt__", "__lt__", "__ge__", "__le__", "sign", "sgn"}
+SIGNS = spellings("ge", "gt", "le", "lt") | {"sgn", "sign"}
 INDEX = re.compile(r"\(?(-?\d+|(?=[^,)]*\d)-?\d*:-?\d*)(?:, (?::|\.\.\.))*\)?")
 """The text of a number or a slice on the first axis; a whole axis is no choice of rows."""
 FURTHER, MATRIX, CLOSE = 40, 2, 1e-3

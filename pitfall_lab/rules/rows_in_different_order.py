@@ -19,11 +19,14 @@ from pitfall_lab.rules.signals.joins import JOINS, is_used_again, joined_by, lef
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 LOSSES = (
-    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "multi_margin_loss", "soft_margin_loss", "poisson_nll_loss", "sub", "__sub__",
+    spellings("sub") | operations_that("difference_loss")
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "multi_margin_loss", "nll_loss",
+       "poisson_nll_loss", "soft_margin_loss"}
 )  # fmt: skip
+"""The losses, and the difference, that compare rows with labels."""
 DRAWN = {"randperm", "randint", "multinomial"}
 SORTED = {"sort", "argsort"}
 TAKES = {"__getitem__", "index_select"}
@@ -31,6 +34,7 @@ PLAIN = SAME_NUMBERS | {"long", "int", "half", "squeeze", "div", "mul", "add", "
     "stack",
     "cat",
 }
+"""Calls on labels that keep their order."""
 CONVERSIONS = {
     "float",
     "double",
@@ -46,9 +50,10 @@ CONVERSIONS = {
     "flatten",
     "contiguous",
 }
-EQUALITIES = ("eq", "__eq__", "ne", "__ne__")
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
+EQUALITIES = spellings("eq", "ne")
 MEASURES = (*EQUALITIES, *LOSSES)
-DECIDED = SAME_NUMBERS - {"stack", "cat"} | {
+DECIDED = SAME_NUMBERS - spellings("cat") - {"stack"} | {
     "argmax", "max", "gt", "ge", "lt", "le", "long", "int", "bool", "round", "sigmoid", "softmax", "log_softmax",
 }  # fmt: skip
 """Calls between drawn rows and a measure that keep one result for each row."""

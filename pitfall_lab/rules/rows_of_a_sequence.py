@@ -19,7 +19,9 @@ from pitfall_lab.trace import Event, T
 
 LOSSES = ("cross_entropy", "nll_loss")
 SHAPING = {"view", "reshape", "unflatten"}
+"""Calls that cut a sequence into rows."""
 FLATTENING = {"view", "reshape", "flatten", "ravel", "contiguous"}
+"""Calls that make one sequence of rows."""
 LOOKUPS = {"embedding", "one_hot"}
 TABLE = 2
 
@@ -132,7 +134,7 @@ def _finding(story: Story, found: RowsOfASequence) -> Finding:
             f"{width} 个位置，而不是下一个。",
         ),
         T(
-            en=f"A table is filled row by row, so what follows each other in {name.en} stands side by side. Where "
+            en=f"A table is filled row by row, so what follows each other in {name.en} is side by side. Where "
             "rows are the steps of time and columns are examples, each column has to hold a stretch of the sequence: "
             f"cut it into {width} long rows first, and exchange the axes then.",
             zh=f"表是按行填的，所以在 {name.zh} 中相继的数排在同一行里。如果行是时间步、列是样本，每一列应当是序列中连"

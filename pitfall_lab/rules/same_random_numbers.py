@@ -170,7 +170,7 @@ def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
 
 
 def _own_generator(story: Story, seeding: ast.Call, own: list[Event], torch: str) -> Iterator[Fix]:
-    """The fix that makes a generator for the draws of the function that seeds, if they all stand in it."""
+    """The fix that makes a generator for the draws of the function that seeds, if they are all in it."""
     program, changes = story.program, dict[Span | None, tuple[ast.AST, str]]()
     function = program.function(seeding)
     name = next(n for n in ("generator", "own_generator") if n not in reads(program, function or seeding))

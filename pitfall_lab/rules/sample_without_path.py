@@ -16,13 +16,17 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 DRAWS = ("normal", "randn", "randn_like", "rand", "rand_like", "bernoulli", "_standard_gamma", "_sample_dirichlet",
          "exponential_", "cauchy_", "uniform_", "normal_")  # fmt: skip
+"""Calls by which torch's distributions and programs draw."""
 FLAT = ("NormalBackward", "BernoulliBackward")
-LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "matmul",
-          "__matmul__", "bmm", "mm", "addmm", "lstm", "gru", "rnn_tanh", "gru_cell", "lstm_cell",
-          "bilinear"}  # fmt: skip
+LAYERS = (
+    spellings("matmul", "mm") | operations_that("convolution") | operations_that("recurrent")
+    | {"addmm", "bilinear", "bmm", "gru_cell", "linear", "lstm_cell"}
+)  # fmt: skip
+"""Layers with a weight, which compute with the sample."""
 FURTHER = 150
 
 

@@ -18,8 +18,11 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, numbers
 from pitfall_lab.trace import Event, T
 
 STATISTICS = {"mean", "std", "var", "amin", "amax", "min", "max", "median"}
+"""Statistics by which data is standardised."""
 BETWEEN = {"sqrt", "add", "clamp", "clamp_min", "sub", "maximum", "__getitem__", "unsqueeze", "abs", "view", "reshape"}
+"""Calls between a statistic and the factor that it becomes."""
 LAYERS = {"linear", "matmul", "mm", "conv1d", "conv2d", "addmm"}
+"""Layers with a weight: the network is given the data there."""
 FEWEST = 3
 UPWARD, LIMIT = 12, 4000
 

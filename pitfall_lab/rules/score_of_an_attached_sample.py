@@ -22,7 +22,9 @@ from pitfall_lab.trace import Event, Span, T
 
 DRAWS = {"normal_", "randn", "randn_like", "normal", "rand", "rand_like", "uniform_", "exponential_", "cauchy_",
          "_standard_gamma", "_sample_dirichlet"}  # fmt: skip
+"""Calls by which torch's distributions and programs draw."""
 LAYERS = {"linear", "conv1d", "conv2d", "bmm", "lstm", "gru", "embedding"}
+"""Layers: a sample is not followed back through them."""
 FURTHER = 60
 
 

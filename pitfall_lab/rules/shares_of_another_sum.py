@@ -16,9 +16,10 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.axes import Use, against, uses_of_axis
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-QUOTIENTS = ("div", "true_divide", "divide", "div_", "__truediv__")
-MATMULS = {"matmul", "mm", "bmm", "mv", "__matmul__"}
+QUOTIENTS = spellings("div", in_place=True)
+MATMULS = operations_that("matrix_product")
 BOTH = 2
 
 

@@ -19,9 +19,10 @@ from pitfall_lab.rules.signals.axes import Use, against, dimension, uses_of_axis
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
-CONTRACTIONS = ("matmul", "bmm", "mm", "__matmul__", "einsum")
+CONTRACTIONS = spellings("matmul", "mm") | {"bmm", "einsum"}
 MATRIX = 2
 UPWARD = 20
 

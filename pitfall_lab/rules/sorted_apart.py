@@ -16,15 +16,20 @@ from pitfall_lab.rules.kit.syntax import is_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 SORTS = ("sort", "msort")
-COMPARED = {"sub", "__sub__", "rsub", "__rsub__", "subtract", "eq", "ne", "lt", "gt", "le", "ge", "__eq__", "__lt__",
-            "__gt__", "__le__", "__ge__", "mse_loss", "l1_loss", "smooth_l1_loss", "cdist", "dist", "allclose",
-            "isclose", "minimum", "maximum", "min", "max", "searchsorted", "isin", "print"}  # fmt: skip
+COMPARED = (
+    spellings("eq", "ge", "gt", "le", "lt", "ne") | spellings("sub", exchanged=True)
+    | {"allclose", "cdist", "dist", "isclose", "isin", "l1_loss", "max", "maximum", "min", "minimum", "mse_loss",
+       "print", "searchsorted", "smooth_l1_loss"}
+)  # fmt: skip
 """Calls that may combine two sorted columns: two distributions are compared by their sorted numbers."""
 TOGETHER = {"corrcoef", "cov"}
 TURNED = {"t", "T", "mT", "transpose", "permute", "clone", "contiguous", "to", "float", "double", "detach"}
+"""Calls after which a table is still the whole table."""
 LOOKS = {"shape", "size", "dim", "tolist", "numpy", "item", "__getitem__"}
+"""Calls that only look at a tensor."""
 MATRIX, FEWEST, MOST, FURTHER = 2, 3, 8, 300
 
 

@@ -26,6 +26,7 @@ from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, argument, whol
 from pitfall_lab.trace import Event, Span, T
 
 SPREADS = ("std", "var", "std_mean", "var_mean", "quantile", "nanquantile")
+"""Statistics that measure a spread."""
 DRAWN = {
     "randn",
     "rand",
@@ -39,6 +40,7 @@ DRAWN = {
     "uniform_",
     *INITS,
 }
+"""Calls that draw random numbers."""
 VMAP = "torch.func.vmap"
 FEWEST, UPWARD = 3, 300
 NEAR = 1e-5

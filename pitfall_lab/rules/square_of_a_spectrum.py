@@ -14,25 +14,19 @@ from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 TRANSFORMS = {"fft", "rfft", "fft2", "rfft2", "fftn", "rfftn", "hfft", "ihfft", "stft"}
 BACK = {"ifft", "irfft", "ifft2", "irfft2", "ifftn", "irfftn", "istft", "hfft"}
-SCALED = {"mul", "div", "__mul__", "__rmul__", "truediv", "__truediv__", "__getitem__", "view", "reshape", "fftshift",
-          "flatten", "squeeze", "unsqueeze", "narrow", "select", "neg", "clone", "sum", "mean", "transpose", "permute",
-          "T", "mT", "roll", "stack", "cat", "nansum", "multiply", "divide"}  # fmt: skip
-POWERS = ("pow", "__pow__", "square", "mul", "__mul__", "multiply", "dot")
-SPECTRAL = SCALED | {
-    "add",
-    "sub",
-    "__add__",
-    "__sub__",
-    "contiguous",
-    "exp",
-    "to",
-    "where",
-    "masked_fill",
-    "index_select",
-}
+SCALED = (
+    spellings("cat", "div", "mul", "neg", "transpose")
+    | {"T", "__getitem__", "clone", "fftshift", "flatten", "mT", "mean", "nansum", "narrow", "permute", "reshape",
+       "roll", "select", "squeeze", "stack", "sum", "unsqueeze", "view"}
+)  # fmt: skip
+"""Calls that the square is followed through: it stays a square but for a factor."""
+POWERS = spellings("mul", "pow") | {"dot", "square"}
+SPECTRAL = SCALED | spellings("add", "sub") | {"contiguous", "exp", "index_select", "masked_fill", "to", "where"}
+"""Calls between the transform and the square: the numbers stay a spectrum."""
 REAL = {"real"}
 FURTHER = 80
 

@@ -24,6 +24,7 @@ ALONG = {"mean": 1, "sum": 1, "std": 1, "var": 1, "amax": 1, "amin": 1, "max": 1
          "quantile": 2, "topk": 2, "norm": 2, "select": 1, "unbind": 1}  # fmt: skip
 """Calls that work along an axis, each with the position of that argument."""
 KEEPING = ELEMENTWISE | PRODUCTS | {"div", "square", "pow", "exp", "abs", "sqrt"}
+"""Calls of one operand after which the axes are the same."""
 UPWARD = 40
 
 

@@ -16,10 +16,13 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SCATTERS = ("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")
+SCATTERS = spellings("index_reduce", "scatter_reduce", in_place=True)
 ZEROS = {"zeros", "zeros_like", "new_zeros"}
+"""Calls that make zeros."""
 ALIKE = {"to", "expand", "unsqueeze", "view", "reshape", "clone", "__getitem__", "narrow"}
+"""Calls that zeros are followed through."""
 REDUCE = 4
 """The position of the argument ``reduce``."""
 MOST = 5
@@ -102,6 +105,7 @@ _SAYS = {
     "amax": T(en="makes 0 the largest of numbers that are all negative", zh="使 0 成为全是负数的各组中的最大值"),
     "amin": T(en="makes 0 the smallest of numbers that are all positive", zh="使 0 成为全是正数的各组中的最小值"),
 }
+"""What the start does in each reduction."""
 
 
 def _finding(story: Story, found: StartCountedInGroups) -> Finding:
@@ -118,7 +122,7 @@ def _finding(story: Story, found: StartCountedInGroups) -> Finding:
             zh=f"{here.zh}把 {source.zh} 归约到各组，并把{there.zh}的零也算作每组的一个数，这{says.zh}。",
         ),
         T(
-            en=f"`{name}` has `include_self=True` unless it is told otherwise: what stood in the tensor takes part. "
+            en=f"`{name}` has `include_self=True` unless `False` is given: what was in the tensor takes part. "
             "With `include_self=False` a group consists of the numbers that are scattered into it, and a group "
             "without any keeps its 0.",
             zh=f"`{name}` 默认 `include_self=True`：张量里原有的数也参加归约。设为 `include_self=False` 时，每组只由散"

@@ -20,6 +20,7 @@ from pitfall_lab.rules.signals.value_origins import values
 from pitfall_lab.trace import Event, T
 
 FILLS = {"zero_", "fill_", "zeros_", "ones_", "zeros", "ones", "constant_"}
+"""Calls that set a buffer to a constant: statistics at their start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,17 @@ from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-LIMITS = {"clamp", "clip", "clamp_", "clip_", "hardtanh"}
-BOUNDS = {"clamp", "clip", "clamp_", "clip_", "min", "max", "minimum", "maximum"}
+LIMITS = spellings("hardtanh") | spellings("clamp", in_place=True)
+BOUNDS = spellings("clamp", in_place=True) | {"max", "maximum", "min", "minimum"}
 """Calls that limit a tensor by another one."""
-SUMS = {"add", "__add__", "__radd__", "add_", "__iadd__", "sub", "__sub__", "sub_", "__isub__", "subtract"}
+SUMS = spellings("add", "sub", in_place=True)
 PLAIN = SAME_NUMBERS | {"data.__get__", "requires_grad_", "detach_", "data"}
-SIGNS = {"sign", "sgn", "sign_"}
+"""Calls that the disturbed input is followed through."""
+SIGNS = spellings("sign", in_place=True) | {"sgn"}
 CHANCE = {"uniform_", "rand", "rand_like", "zeros", "zeros_like", "new_zeros", "zero_", "fill_", "normal_"}
+"""Calls by which an attack makes its start."""
 FURTHER, ROUNDS = 14, 2
 SLACK = 1.001
 """How much larger than the limit a change must be, so that rounding is none."""
@@ -192,7 +195,7 @@ def _between(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> 
 
 
 def _is_free(story: Story, chain: list[StepLimitedNotSum]) -> bool:
-    """Whether the sum is limited between two moves by nothing but a range of numbers, or what lies around itself."""
+    """Whether the sum is limited between two moves by a range of numbers only, or a range around its own numbers."""
     for one, other in pairwise(chain):
         for call in _between(story, one, other) or ():
             tensors = [o for o in call.operands if o.label is not None]

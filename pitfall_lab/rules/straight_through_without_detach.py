@@ -15,8 +15,10 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SUMS = {"add": 1, "__add__": 1, "radd": 1, "__radd__": 1, "sub": -1, "__sub__": -1, "subtract": -1}
+SUMS = dict.fromkeys(spellings("add"), 1) | dict.fromkeys(spellings("sub"), -1)
+"""The sign that each sum gives its second operand."""
 FLAT = ("RoundBackward", "FloorBackward", "CeilBackward", "TruncBackward", "SignBackward")
 DEEP, FURTHER = 4, 60
 """Sums of sums that are followed, and calls between a tensor and what was computed from it without a gradient."""

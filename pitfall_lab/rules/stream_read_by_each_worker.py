@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import DataPass, T
 
 WHOLE = "everything"
-"""The method that goes on with what ``__iter__`` did."""
+"""The method that continues what ``__iter__`` did."""
 
 
 def find(story: Story) -> Iterator[Finding]:

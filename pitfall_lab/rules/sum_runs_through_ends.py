@@ -22,12 +22,13 @@ from pitfall_lab.rules.signals.linear_parts import SCALING
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import whole
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SUMS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
-TERMS = SUMS | {"sub", "__sub__", "__rsub__", "rsub", "subtract", "sub_", "__isub__"}
-PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__"}
+SUMS = spellings("add", in_place=True)
+TERMS = SUMS | spellings("sub", in_place=True, exchanged=True)
+PRODUCTS = spellings("mul", in_place=True)
 PICKS = {"__getitem__", "select"}
-PLAIN = SAME_NUMBERS - {"clamp", "clip", "clamp_min", "clamp_max"}
+PLAIN = SAME_NUMBERS - spellings("clamp", "clamp_max", "clamp_min")
 FURTHER, ROUNDS, MOST = 24, 3, 600
 BOTH = 2
 
@@ -281,7 +282,7 @@ RULE = Rule(
         "它乘以一个在那里为 0 的标志：`gae = delta + gamma * lam * goes_on * gae`。",
     ),
     why=T(
-        en="Steps of many games stand in one tensor, one game behind the other, with a flag for each end. An estimate "
+        en="Steps of many games are in one tensor, one game after the other, with a flag for each end. An estimate "
         "of the advantage uses the flag twice: the value of the next state is left out, and so is the sum so far. With "
         "the first alone, the last step of a game is credited with the first steps of the next one, and the steps "
         "before it inherit that. No shape is wrong, so torch cannot notice.",

@@ -21,6 +21,7 @@ from pitfall_lab.trace import Event, T
 SAME = {"dropout", "layer_norm", "relu", "tanh", "contiguous", "gelu"}
 """Calls that leave each step at its position."""
 PARTS = {"__getitem__", "chunk", "split", "narrow", "view", "reshape", "unflatten", "select", "shape"}
+"""Calls that take a part of the steps."""
 STATES = 3
 BOTH = 2
 

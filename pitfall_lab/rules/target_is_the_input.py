@@ -17,7 +17,9 @@ from pitfall_lab.rules.signals.shared_memory import same_piece
 from pitfall_lab.trace import Event, T
 
 VIEWS = {"view", "reshape", "flatten", "contiguous", "long", "to", "ravel", "clone"}
+"""Views, and copies with the same elements, that a tensor is followed through."""
 JOINS = ("view", "reshape", "flatten")
+"""Methods in the program's text that join axes."""
 HOPS = 6
 UPWARD = 400
 TABLE = 2

@@ -15,14 +15,20 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-DIFFERENCES = {"sub", "__rsub__", "subtract"}
-LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "sub", "__rsub__", "subtract"}
+DIFFERENCES = spellings("sub", exchanged=True)
+LOSSES = spellings("sub", exchanged=True) | operations_that("difference_loss")
 SUMS = {"add", "__radd__"}
-SCALES = {"mul", "__rmul__", "multiply", "div", "neg", "squeeze", "unsqueeze", "view", "reshape", "where",
-          "masked_fill", "clone", "flatten", "clamp", "__getitem__", "select"}  # fmt: skip
+SCALES = (
+    spellings("clamp", "div", "mul", "neg")
+    | {"__getitem__", "clone", "flatten", "masked_fill", "reshape", "select", "squeeze", "unsqueeze", "view", "where"}
+)  # fmt: skip
+"""Calls that a target is followed through: it is scaled, or a part of it is taken."""
 PICKS = {"max", "amax", "gather", "min", "amin", "minimum", "maximum", "logsumexp", "take_along_dim", "sum", "mean"}
-LAYERS = {"linear", "conv1d", "conv2d", "matmul", "addmm", "mm", "embedding", "bilinear", "__matmul__"}
+"""Calls that make a target of the numbers of a network."""
+LAYERS = spellings("matmul", "mm") | {"addmm", "bilinear", "conv1d", "conv2d", "embedding", "linear"}
+"""Layers with a weight: the target was computed by a network."""
 DEPTH = 12
 
 
@@ -88,11 +94,7 @@ def _weighed(story: Story) -> Iterator[Weighed]:
         for product in story.uses(difference.results[0]) if fit is not None else ():
             others = [o.label for o in product.operands if o.label is not None and o.label != difference.results[0]]
             trained = [o for o in others if (story.tensor(o, product.step) or {}).get("requires_grad")]
-            weighs = (
-                product.name in ("mul", "multiply", "__mul__")
-                and trained
-                and _apart(story, trained[0], grads[0], product.step)
-            )
+            weighs = product.name in spellings("mul") and trained and _apart(story, trained[0], grads[0], product.step)
             if fit is not None and weighs:
                 yield Weighed(product, difference, grads[0], fit)
 
@@ -122,7 +124,7 @@ def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | 
 def _is_square(use: Event, label: str) -> bool:
     """Whether the call squares ``label``, or multiplies it with itself."""
     twice = use.name in ("mul", "__mul__") and [o.label for o in use.operands].count(label) > 1
-    return use.name in ("pow", "square", "__pow__") or twice
+    return use.name in spellings("pow", "square") or twice
 
 
 def _apart(story: Story, one: str, other: str, step: int) -> bool:
@@ -243,7 +245,7 @@ def _is_share(story: Story, label: str | None, step: int) -> bool:
             for o in event.operands
             if o.label and (story.tensor(o.label, event.step) or {}).get("requires_grad")
         ]
-        if event.name in ("mul", "__rmul__", "multiply"):
+        if event.name in spellings("mul"):
             discounted = discounted or any(o.label is None and _is_discount(o.text) for o in event.operands)
         elif event.name in PICKS or event.name in LAYERS:
             return discounted
@@ -278,10 +280,10 @@ def _is_minimised(story: Story, event: Event) -> bool:
 
     A difference that is only a weight is none of these.
     """
-    if event.name not in ("sub", "__rsub__", "subtract"):
+    if event.name not in spellings("sub", exchanged=True):
         return True
     return any(
-        use.name in ("pow", "square", "abs", "smooth_l1_loss", "mse_loss", "huber_loss", "__pow__")
+        use.name in spellings("abs", "pow") | {"huber_loss", "mse_loss", "smooth_l1_loss", "square"}
         or (use.name in ("mul", "__mul__") and [o.label for o in use.operands].count(event.results[0]) > 1)
         for use in story.uses(event.results[0])
     )

@@ -18,6 +18,7 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Compared, Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 RANGES = {
     "relu": (0.0, math.inf),
@@ -32,10 +33,12 @@ RANGES = {
     "binary_cross_entropy": (0.0, 1.0),
     "binary_cross_entropy_with_logits": (0.0, 1.0),
 }
+"""The range of each function's result; of a loss, that of its target."""
 PROBABILITIES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 """Losses of probabilities: whatever they are given, no target outside of 0 to 1 can be met."""
-LOSSES = (*PROBABILITIES, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-SIZES = ("pow", "__pow__", "square", "abs")
+LOSSES = {*PROBABILITIES, *operations_that("difference_loss")}
+"""These, and losses of the difference between prediction and target."""
+SIZES = spellings("abs", "pow", "square")
 """What is taken of a difference in a loss that is written out."""
 FEWEST, PART, MARGIN = 3, 0.25, 0.05
 FAR, SOME = 20.0, 0.02
@@ -63,7 +66,7 @@ class Beyond:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that compares what a limited function returns with targets that it cannot return."""
     reported = set()
-    for loss in story.calls(*LOSSES, "sub", "subtract", "__rsub__", "rsub"):
+    for loss in story.calls(*LOSSES, *spellings("sub", exchanged=True)):
         place = story.span(loss.step)
         if place in reported or loss.error is not None or (loss.name not in LOSSES and not _is_sized(story, loss)):
             continue

@@ -15,10 +15,13 @@ from pitfall_lab.rules.kit.syntax import OPERATORS
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, origin
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SUMS = {"add", "sub", "radd", "rsub", "__radd__", "__rsub__", "subtract", "add_", "sub_"}
-PRODUCTS = {"mul", "div", "truediv", "true_divide", "rmul", "multiply", "divide", "neg", "mean", "sum", "nanmean"}
-LINEAR = PRODUCTS | SAME_NUMBERS - {"clamp", "clip", "clamp_min", "detach", "data"}
+SUMS = spellings("add", in_place=True) | spellings("sub", in_place=True, exchanged=True)
+PRODUCTS = spellings("div", "mul", "neg") | {"mean", "nanmean", "sum"}
+"""Calls that scale all terms of a sum alike, and reductions."""
+LINEAR = PRODUCTS | SAME_NUMBERS - spellings("clamp") - {"clamp_min", "data", "detach"}
+"""Calls between a target and the loss that are linear in it."""
 FILLED = {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"}
 """What makes the start of a sum, and holds one number only: no data to learn from."""
 ROUNDS = 2

@@ -14,13 +14,16 @@ from pitfall_lab.rules.kit.syntax import is_name
 from pitfall_lab.rules.kit.wording import at_line
 from pitfall_lab.rules.signals.modes import FURTHER, LayerCall, Modes
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LOSSES = {
-    "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy", "binary_cross_entropy",
-    "cosine_embedding_loss", "binary_cross_entropy_with_logits", "cosine_similarity", "sub", "rsub",
-    "gaussian_nll_loss", "poisson_nll_loss", "soft_margin_loss",
-}  # fmt: skip
+LOSSES = (
+    spellings("sub", exchanged=True) | operations_that("difference_loss")
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity",
+       "cross_entropy", "gaussian_nll_loss", "kl_div", "poisson_nll_loss", "soft_margin_loss"}
+)  # fmt: skip
+"""The losses, and the difference, that compare an answer with a target."""
 SHARES = {"softmax", "sigmoid", "log_softmax"}
+"""Functions whose result is a probability, or its logarithm."""
 METHODS = {"forward", "__call__"}
 ROUNDS = 2
 

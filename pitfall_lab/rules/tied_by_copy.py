@@ -19,6 +19,7 @@ from pitfall_lab.trace import Event, T
 
 ROUNDS, FURTHER = 2, 30
 COPIES = ("clone", "tensor", "as_tensor", "contiguous")
+"""Calls that may copy a weight."""
 
 
 @dataclass(frozen=True, slots=True)

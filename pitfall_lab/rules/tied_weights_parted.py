@@ -14,6 +14,7 @@ from pitfall_lab.rules.stale_parameters_in_optimizer import made_by, written_ins
 from pitfall_lab.trace import Event, Span, T
 
 LAYERS = ("linear", "embedding", "conv1d", "conv2d", "matmul", "addmm")
+"""Layers that can share a weight with an embedding."""
 
 
 @dataclass(frozen=True, slots=True)

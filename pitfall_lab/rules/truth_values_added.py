@@ -14,14 +14,17 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, decimal
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-SUMS = ("add", "add_", "__add__", "__radd__", "__iadd__")
+SUMS = spellings("add", in_place=True)
 AT_LEAST = {"gt": 1, "__gt__": 1, "le": 1, "__le__": 1, "ge": 1.5, "__ge__": 1.5, "lt": 1.5, "__lt__": 1.5, "eq": 1.5,
             "__eq__": 1.5, "ne": 1.5, "__ne__": 1.5}  # fmt: skip
 """Comparisons, each with the smallest number that tells two votes from one."""
-QUOTIENTS = {"div", "true_divide", "truediv", "__truediv__", "div_"}
+QUOTIENTS = spellings("div", in_place=True)
 LARGEST = {"argmax", "max", "topk", "argsort", "sort", "mode", "amax"}
+"""Calls that look for the largest."""
 NUMBERS = {"float", "long", "int", "to", "double", "half", "type"}
+"""Conversions that make numbers of truth values."""
 BOTH = 2
 
 

@@ -18,13 +18,16 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.trace import Event, Operand, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 DRAWS = ("rand", "rand_like")
 NORMAL = {"rand": "randn", "rand_like": "randn_like"}
 SAME = {"to", "float", "double", "unsqueeze", "view", "reshape", "expand", "expand_as", "clone", "__getitem__"}
-PRODUCTS, SUMS = {"mul", "__mul__", "__rmul__"}, {"add", "__add__", "__radd__"}
+"""Calls that a tensor is followed through: its numbers stay the same ones."""
+PRODUCTS, SUMS = spellings("mul"), spellings("add")
 DEVIATIONS = {"exp", "softplus", "sqrt"}
-SCALES = {"mul", "__mul__", "__rmul__", "div", "__truediv__", "clamp", "clamp_min", "add"}
+"""Calls that make a standard deviation."""
+SCALES = spellings("add", "clamp", "clamp_min", "div", "mul")
 MOST, PAIR, CLOSE = 12, 2, 1e-3
 
 
@@ -204,7 +207,7 @@ RULE = Rule(
     ),
     why=T(
         en="One letter apart: `rand` is uniform, `randn` is normal. Nothing is raised, and a network learns something "
-        "from either. With uniform noise every sample lies above its mean, by half a deviation on average, and never "
+        "from either. With uniform noise every sample is above its mean, by half a deviation on average, and never "
         "further than one; a network trained with it has never seen the noise that sampling starts from.",
         zh="只差一个字母：`rand` 是均匀分布，`randn` 是正态分布。不会报错，网络从两者都能学到些什么。用均匀噪声时，每"
         "个样本都高于均值，平均高出半个标准差，且从不超过一个标准差；用它训练的网络从未见过采样时作为起点的噪声。",

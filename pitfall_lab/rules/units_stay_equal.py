@@ -18,10 +18,12 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.trace import Event, T
 
 FILLS = ("constant_", "fill_", "ones_", "full", "ones", "ones_like", "full_like", "new_full", "new_ones")
+"""Calls that give all elements one number."""
 ROUNDS = 3
 FEWEST = 2
 NEAR = 1e-6
 LAYERS = {"linear", "conv1d", "conv2d", "conv3d"}
+"""Layers whose weight has one row for each unit."""
 
 
 @dataclass(frozen=True, slots=True)

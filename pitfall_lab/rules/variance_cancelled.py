@@ -21,29 +21,17 @@ from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, origin, values
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 GAPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The distance from 1 to the next number."""
 MANY_GAPS = {"float32": 64, "float16": 2, "bfloat16": 2}
 """A difference of at most so many gaps of what was subtracted may consist of rounding errors alone."""
-TAKING = {"sub", "subtract", "__sub__", "sub_", "__isub__"}
-POWERS, PRODUCTS = {"pow", "__pow__", "pow_"}, {"mul", "multiply", "__mul__"}
-ADDING = {
-    "add",
-    "__add__",
-    "__radd__",
-    "add_",
-    "__iadd__",
-    "sum",
-    "mean",
-    "div",
-    "div_",
-    "true_divide",
-    "__truediv__",
-    "mul",
-    "__mul__",
-}
+TAKING = spellings("sub", in_place=True)
+POWERS, PRODUCTS = spellings("pow", in_place=True), spellings("mul")
+ADDING = spellings("mul") | spellings("add", "div", in_place=True) | {"mean", "sum"}
 MADE = {"zeros", "tensor", "zeros_like", "new_zeros"}
+"""Calls that make the tensor in which a sum begins, in the trace and in the program's text."""
 FURTHER, SOME, WRONG, OFTEN, FEWEST, SURE = 80, 4, 3, 3, 3, 16
 
 

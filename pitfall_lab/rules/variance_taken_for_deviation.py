@@ -18,8 +18,9 @@ from pitfall_lab.rules.signals.forms import NORMAL, drawn, exponential, key, mad
 from pitfall_lab.rules.signals.linear_parts import LinearPart, losses, parts
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
+PRODUCTS = spellings("mul")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from pitfall_lab.trace import Event, T
 Shape = tuple[int, ...]
 LONGEST = 6
 CUTTING = ("view", "reshape", "view_as", "reshape_as")
+"""Calls that read the elements in their order, and cut them anew."""
 LOOKS = {"view", "reshape", "flatten", "shape", "size", "dim", "t", "transpose", "permute", "contiguous", "detach",
          "data", "item", "tolist", "numpy", "clone", "to", "float", "double", "print", "stride", "numel", "grad",
          "requires_grad_", "backward"}  # fmt: skip

@@ -19,29 +19,19 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.value_origins import values
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__", "mul_")
+PRODUCTS = spellings("mul", in_place=True)
 LOSSES = {
     "mse_loss": "MSELoss", "l1_loss": "L1Loss", "smooth_l1_loss": "SmoothL1Loss", "huber_loss": "HuberLoss",
     "nll_loss": "NLLLoss", "cross_entropy": "CrossEntropyLoss", "binary_cross_entropy": "BCELoss",
     "kl_div": "KLDivLoss", "poisson_nll_loss": "PoissonNLLLoss",
     "binary_cross_entropy_with_logits": "BCEWithLogitsLoss",
 }  # fmt: skip
+"""For each loss, the name of its layer's class."""
 SUMS = {"mean", "sum"}
-SAME = {
-    "neg",
-    "div",
-    "mul",
-    "__mul__",
-    "__rmul__",
-    "truediv",
-    "true_divide",
-    "__neg__",
-    "squeeze",
-    "view",
-    "reshape",
-    "float",
-}
+SAME = spellings("div", "mul", "neg") | {"float", "reshape", "squeeze", "view"}
+"""Calls between the loss and the weights: it stays one number."""
 HOPS = 6
 
 

@@ -107,7 +107,7 @@ def _finding(story: Story, event: Event, counted: Counted, order: list[int]) -> 
             f"样本数相符的权重 {fits} 却给了类别 {whose}（{counts[whose]:.0f} 个样本）。",
         ),
         T(
-            en=f"Entry `c` of {name.en} is the weight of class `c`, the number that stands in the targets. These "
+            en=f"Entry `c` of {name.en} is the weight of class `c`, the number that the targets contain. These "
             "weights fall as the classes get more frequent, but only if they are put into another order: they were "
             "computed in the order of the names, say, and the classes were numbered in another one.",
             zh=f"{name.zh} 的第 `c` 项是类别 `c` 的权重，也就是目标里的那个编号。这些权重确实随类别的样本数增多而减小，"

@@ -15,13 +15,18 @@ from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.training import lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital, flat
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 ROUNDS = 3
 FURTHER = 60
-PRODUCTS = {"linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "einsum", "conv1d", "conv2d",
-            "conv3d", "mul", "__mul__", "__rmul__", "multiply"}  # fmt: skip
+PRODUCTS = (
+    spellings("matmul", "mm", "mul") | {"__rmatmul__", "addmm", "bmm", "conv1d", "conv2d", "conv3d", "einsum", "linear"}
+)  # fmt: skip
+"""Calls that multiply two weights, or a weight with what another one computed."""
 TURNED = {"t", "T", "mT", "transpose", "permute", "unsqueeze", "view"}
+"""Calls that turn a weight before the product."""
 ZEROS = {"zeros", "zeros_like", "zeros_", "zero_", "new_zeros", "constant_", "fill_"}
+"""Calls that make, or write, zeros."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,20 +18,14 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.element_origins import Origins, Place
 from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LOSSES = (
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "cross_entropy",
-    "nll_loss",
-    "gaussian_nll_loss",
-    "sub",
-)
-DISTANCES = {"square", "abs", "pow", "__pow__", "norm", "mul"}
+LOSSES = spellings("sub") | operations_that("difference_loss") | {"cross_entropy", "gaussian_nll_loss", "nll_loss"}
+"""The losses, and the difference, that compare a forecast with its target."""
+DISTANCES = spellings("abs", "mul", "pow") | {"norm", "square"}
 CHOICES = {"__getitem__", "select", "narrow", "split", "chunk", "tensor_split", "unbind", "gather", "index_select",
            "take_along_dim", "masked_select", "roll", "flip", "index_add", "scatter"}  # fmt: skip
+"""Calls that choose, or move, elements: which ones is looked at in memory."""
 WHOLE = {":", "-1", "...", "Ellipsis", "None"}
 UPWARD, INPUTS, ROWS, MOST, TRIES = 400, 64, 16, 4096, 2
 PAIR = 2

@@ -16,8 +16,10 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.element_origins import Origins
 from pitfall_lab.rules.signals.takes import maker
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LAYERS = ("linear", "matmul", "addmm", "conv1d", "conv2d", "lstm", "gru", "rnn_tanh", "rnn_relu", "embedding")
+LAYERS = spellings("matmul") | operations_that("recurrent") | {"addmm", "conv1d", "conv2d", "embedding", "linear"}
+"""Layers by whose calls a network is recognised."""
 ROWS, CALLS = 128, 40
 """The rows that are followed of one input, and the calls that are looked at of one weight."""
 FEWEST = 4
@@ -53,7 +55,7 @@ class WindowsSplitAtRandom:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``measured`` lies between the windows of ``learned``; each shares on average ``shared`` of its numbers
+    """``measured`` is between the windows of ``learned``; each shares on average ``shared`` of its numbers
     with them. ``apart``: the distance of the windows.
     """
 

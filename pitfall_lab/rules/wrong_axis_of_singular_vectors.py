@@ -14,6 +14,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 NUMBER, ELEMENT = "number", "element"
 """What an axis runs over: the vectors, or the elements of one."""
@@ -25,9 +26,10 @@ FACTORS: dict[str, tuple[Axes, ...]] = {
 }
 """Calls that take a matrix apart, with the axes of their results."""
 SAME = {"detach", "clone", "contiguous", "float", "double", "to", "cpu", "conj", "neg", "abs", "sqrt", "reciprocal"}
+"""Calls that singular vectors and values are followed through, each at its place."""
 TURNED = {"T", "mT", "t", "H", "mH"}
-SCALED = {"mul", "__mul__", "__rmul__", "div", "__truediv__", "truediv", "multiply", "divide"}
-PRODUCTS = {"matmul", "__matmul__", "mm", "mv", "bmm"}
+SCALED = spellings("div", "mul")
+PRODUCTS = operations_that("matrix_product")
 MATRIX, FURTHER, BEHIND = 2, 200, 60
 
 

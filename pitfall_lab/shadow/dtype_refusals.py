@@ -67,6 +67,7 @@ WHOLE_DECLINED = """
     torch.logsumexp F.hardtanh_ torch.embedding_renorm_ torch.linalg.vecdot torch.std_mean torch.var_mean
     torch.dist F.pairwise_distance F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss
     F.cosine_embedding_loss F.triplet_margin_loss F.triplet_margin_with_distance_loss torch.quantile F.unfold F.fold
+    torch.nanquantile
 """
 """Operations that are not modelled for integer dtypes."""
 TRUTH_DECLINED = """
@@ -78,14 +79,14 @@ TRUTH_DECLINED = """
     torch.embedding_renorm_ F.embedding F.embedding_bag torch.linalg.vecdot torch.std_mean torch.var_mean torch.dist torch.matmul
     torch.mm torch.addmm torch.mv torch.bmm torch.vdot torch.dot torch.cross F.linear
     F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss F.cosine_embedding_loss torch.quantile
-    F.unfold F.fold
+    F.unfold F.fold torch.nanquantile
 """  # noqa: E501
 """Operations that are not modelled for bool."""
 COMPLEX_DECLINED = """
     .clamp_ .clamp_max_ .clamp_min_ .ge_ .gt_ .le_ .lt_ torch.amax torch.amin torch.aminmax torch.argmax torch.argmin torch.argsort
     torch.bucketize torch.clamp torch.clamp_max torch.clamp_min torch.dist torch.embedding torch.isfinite torch.isneginf torch.isposinf
     torch.kthvalue torch.log_softmax torch.logit torch.max torch.maximum torch.median torch.min torch.minimum torch.mode torch.msort
-    torch.nanmedian torch.norm_except_dim torch.polygamma torch.quantile torch.select_scatter torch.signbit torch.slice_scatter
+    torch.nanmedian torch.nanquantile torch.norm_except_dim torch.polygamma torch.quantile torch.select_scatter torch.signbit torch.slice_scatter
     torch.softmax torch.sort torch.special.entr torch.special.xlog1py torch.std torch.std_mean torch.topk torch.var torch.var_mean
     torch._weight_norm F.batch_norm F.cross_entropy F.embedding F.embedding_bag F.gaussian_nll_loss F.gelu F.glu F.hardtanh F.hardtanh_
     F.instance_norm F.kl_div F.layer_norm F.leaky_relu F.leaky_relu_ F.log_softmax F.multi_margin_loss F.multilabel_margin_loss

@@ -21,6 +21,14 @@ Trait = Literal[
     "out_without_derivative",
     "out_uncounted",
     "out_may_be_operand",
+    "elementwise",
+    "same_form",
+    "exchanged",
+    "matrix_product",
+    "convolution",
+    "recurrent",
+    "dropout",
+    "difference_loss",
 ]
 """What holds for some operations:
 
@@ -42,6 +50,14 @@ Trait = Literal[
   without a derivative.
 - ``out_uncounted``: ``out=`` is written through ``_unsafe_view``, which does not increase the version.
 - ``out_may_be_operand``: computed element by element although there is no in-place variant: ``out=`` may be an operand.
+- ``elementwise``: each element of the result depends on one element of each operand.
+- ``same_form``: the result has the same shape, dtype and node for every value of a number argument.
+- ``exchanged``: computes what :attr:`Op.computes` names, with the operands exchanged (``rsub``).
+- ``matrix_product``: the product of two matrices, of a matrix and a vector, or of batches of them, and nothing else.
+- ``convolution``: ``F.conv1d`` to ``F.conv3d`` and their transposes.
+- ``recurrent``: a whole recurrent network over a sequence (``torch.lstm``).
+- ``dropout``: zeroes elements at random, in training only.
+- ``difference_loss``: a loss that depends on the difference of input and target, element by element.
 """
 
 ENTRIES: dict[str, Op] = {}
@@ -71,6 +87,10 @@ class Op:
     :mod:`pitfall_lab.shadow.ops.value_refusals`).
     """
     traits: tuple[Trait, ...] = ()
+    computes: str = ""
+    """The short name of the operation that this one computes as well, where that has an entry of its own: ``neg`` for
+    ``negative``, ``sub`` for ``rsub``. Empty for all others; an in-place variant is known by its name.
+    """
 
 
 def add(
@@ -81,6 +101,7 @@ def add(
     samples: tuple[str, ...] = (),
     source: str = "",
     traits: tuple[Trait, ...] = (),
+    computes: str = "",
 ) -> Op:
     """Register one operation under all its names; raises ValueError if one of them is taken.
 
@@ -88,7 +109,7 @@ def add(
     the method, ``F.relu`` is ``torch.nn.functional.relu``.
     """
     spelled = tuple(full for name in ((names,) if isinstance(names, str) else names) for full in spell(name))
-    entry = Op(spelled, run, kind, saves, samples, source, traits=traits)
+    entry = Op(spelled, run, kind, saves, samples, source, traits=traits, computes=computes)
     for full in spelled:
         if full in ENTRIES:
             raise ValueError(f"two entries for {full}")
@@ -136,11 +157,12 @@ def op(
     samples: tuple[str, ...] = (),
     source: str = "",
     traits: tuple[Trait, ...] = (),
+    computes: str = "",
 ) -> Callable[[Run], Run]:
     """Register the decorated function; see :func:`add`."""
 
     def register(run: Run) -> Run:
-        add(names, run, kind, saves, samples, source, traits)
+        add(names, run, kind, saves, samples, source, traits, computes)
         return run
 
     return register

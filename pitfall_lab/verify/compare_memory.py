@@ -34,16 +34,6 @@ def largest(array: np.ndarray) -> float:
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
-ELEMENTWISE = frozenset({
-    "abs", "add", "addcdiv", "addcmul", "atan2", "clamp", "clamp_max", "clamp_min", "clone", "copy", "cos", "cosh",
-    "div", "elu", "erf", "erfc", "exp", "exp2", "expm1", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
-    "lerp", "log", "log10", "log1p", "log2", "logaddexp", "logsigmoid", "mish", "mul", "neg", "pow", "rdiv",
-    "reciprocal", "relu", "relu6", "rmul", "rsqrt", "rsub", "selu", "sigmoid", "silu", "sin", "sinh", "softplus",
-    "softsign", "sqrt", "square", "sub", "tan", "tanh", "true_divide", "truediv", "where", "xlogy",
-})  # fmt: skip
-"""Operations whose result elements each depend on one element of each operand."""
-
-
 def total(array: np.ndarray) -> float:
     """The sum of the absolute values of the finite elements."""
     return float(np.abs(array[np.isfinite(array)]).sum(dtype=np.float64))
@@ -151,11 +141,12 @@ class MemoryComparison:
         """
         floats = [data for data in self._operands if data.dtype.kind in "fc"]
         entry = ENTRIES.get(self._op)
+        traits = entry.traits if entry is not None else ()
         if (
-            entry is not None and "products" in entry.traits
+            "products" in traits
         ):  # by the Cauchy-Schwarz inequality, no sum of products exceeds the product of the norms
             return math.prod([max(1.0, length(data)) for data in floats])
-        if self._op.rpartition(".")[2].removeprefix("__").removesuffix("__").rstrip("_") in ELEMENTWISE:
+        if "elementwise" in traits:
             return max(map(largest, floats), default=0.0)
         return max((total(data) for data in floats), default=0.0)
 

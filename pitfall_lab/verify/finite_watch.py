@@ -19,6 +19,7 @@ from pitfall_lab.observe.argument_values import tensors
 from pitfall_lab.observe.gradient_hooks import Posts, may_listen
 from pitfall_lab.observe.recorder import BACKWARD, Call
 from pitfall_lab.trace import CELL_LIMIT, Unfinite
+from pitfall_lab.trace.operation_facts import spellings
 from pitfall_lab.trace.text import plain
 from pitfall_lab.verify.json_values import cells
 from pitfall_lab.verify.shared_state import World
@@ -29,10 +30,12 @@ MOST = 12
 """The largest number of operations that :meth:`FiniteWatch.finished` returns."""
 SPREAD = 10
 """A NaN that reaches no backward is reported if at least so many later results contain it."""
-TESTS = frozenset(
-    {"isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_", "nanmean", "nansum", "nanmedian", "nanquantile"}
-)
+TESTS = spellings("nan_to_num", in_place=True) | {
+    "isnan", "isfinite", "isinf", "nanmean", "nansum", "nanmedian", "nanquantile",
+}  # fmt: skip
+"""Calls that test for NaN or infinity, or leave them out: a program that has them expects some."""
 MEANS = frozenset({"mean", "std", "var", "median"})
+"""Statistics that are NaN for no numbers, or for one."""
 LOSSES = frozenset({"cross_entropy", "nll_loss"})
 
 

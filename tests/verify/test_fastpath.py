@@ -1,4 +1,4 @@
-"""The fast lane of metadata mode: the same trace, event for event, as the full lane gives; and nothing kept alive."""
+"""The fast path of metadata mode: the same trace, event for event, as without it; and nothing kept alive."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recorded(source: str, *, lane: bool, values: bool = False) -> tuple[Trace, int]:
-    """The trace of a program, with or without the fast lane, and how many calls took it."""
+    """The trace of a program, with or without the fast path, and how many calls took it."""
     session = Session("<program>", "program.py", source, values=values)
     if not lane:
         session._lockstep.lane = session._recorder._lane = None
@@ -111,7 +111,7 @@ def no_plans_of_others() -> None:
 
 OPEN = ("warnings_places",)
 """Without numbers, and in a process that has run little else, an AccumulateGrad of this program lives one call longer
-on the fast lane. The reason is not known yet: with numbers both lanes agree, and so they do late in a whole run.
+on the fast path. The reason is not known yet: with numbers both ways agree, and so they do late in a whole run.
 """
 
 

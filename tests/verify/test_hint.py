@@ -211,8 +211,8 @@ EXACTLY = {
     "a class number is -1,": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, -1]))",
     "a class number is 7,": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 7]))",
     "a class number is negative": "torch.nn.functional.one_hot(torch.tensor([4]), 3)",
-    "an embedding was asked": "torch.nn.functional.embedding(torch.tensor([9]), torch.ones(3, 2))",
-    "position 3 was asked for, and dimension 0 has 3": "torch.ones(3)[3]",
+    "an embedding was given the number": "torch.nn.functional.embedding(torch.tensor([9]), torch.ones(3, 2))",
+    "the position is 3, and dimension 0 has 3": "torch.ones(3)[3]",
     "the mask, or the number": "torch.ones(3)[torch.ones(2).bool()]",
     "numbers of two types meet here, float and double": "torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3).double())",  # noqa: E501
     "numbers of two types meet here, Double and Float": "torch.nn.Linear(3, 4)(torch.ones(2, 3).double())",
@@ -225,7 +225,7 @@ EXACTLY = {
     "this matrix cannot be inverted": "torch.linalg.inv(torch.zeros(2, 2))",
     "the optimizer got no parameters": "torch.optim.SGD([], 0.1)",
     "there is not enough memory": "torch.empty(1 << 46)",
-    "`nothing` was asked of a `Linear`": "torch.nn.Linear(2, 2).nothing",
+    "a `Linear` has no attribute `nothing`": "torch.nn.Linear(2, 2).nothing",
     "the layer was built for another number": "torch.nn.functional.conv2d(torch.ones(1, 2, 5, 5), torch.ones(4, 3, 3, 3))",  # noqa: E501
     "the loss was given predictions and targets": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 1, 2]))",  # noqa: E501
     "the new shape has another number": "torch.ones(2, 3).view(4, 2)",

@@ -67,7 +67,7 @@ kept = []
 def graph_of(tensor):
     try:
         return tensor.grad_fn
-    except RuntimeError:  # a view that torch no longer has a node for
+    except RuntimeError:  # a view that torch no longer has a node for: it is of other code
         return None
 
 
@@ -85,26 +85,16 @@ def leads_to(node, leaf):
 
 
 def watched(weight):
-    objects = gc.get_objects()
-    seen = any(each is probes[-1] for each in objects)
-    tensors = [t for t in objects if type(t) is torch.Tensor]
-    kept.append(sum(leads_to(graph_of(t), weight) for t in tensors) if seen else "hidden")
-    del objects, tensors
+    tensors = [t for t in gc.get_objects() if type(t) is torch.Tensor]
+    kept.append(sum(leads_to(graph_of(t), weight) for t in tensors))
+    del tensors
     step(weight)
-    probes.append([])
 
 
-gc.freeze()
-probes = [[]]
-try:
-    average = follow(weight, watched, steps, decay)
-finally:
-    gc.unfreeze()
+average = follow(weight, watched, steps, decay)
 """
-"""Notes at the beginning of each step how many tensors have a graph that leads to the weight.
-
-What other code has alive in the same process is not the function's, and may be a million objects: it is frozen, so that
-the collector does not list it. A ``follow`` that freezes more hides the list in ``probes`` with its tensors, and fails.
+"""Notes at the beginning of each step how many tensors have a graph that leads to the weight: what other
+code has alive in the same process is not the function's.
 """
 
 _FOLLOW = "def follow(weight, step, steps, decay):\n"

@@ -36,7 +36,7 @@ class Evaluating(NamedTuple):
 
     ``part`` is the first layer inside that computes something else in this mode, ``type`` its class, ``others`` counts
     further ones. ``before``: the module was in this mode before the cell too. ``drops``: one of the layers is a
-    dropout; nobody freezes that on purpose, as is done with the statistics of batch normalization.
+    dropout, which is not frozen on purpose, as the statistics of batch normalization are.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Finds out which rows an embedding was asked for when it failed, and which names its table and the indices have."""
+"""Finds out which rows an embedding was to look up when it failed, and which names its table and the indices have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RowsAsked(NamedTuple):
 
 
 def rows_asked(namespace: Mapping[str, Any], numbers: Any, table: Any, budget: Budget) -> RowsAsked | None:
-    """The rows that were asked for; ``None`` if they are all there, or if this cannot be read.
+    """The rows that were to be looked up; ``None`` if they are all there, or if this cannot be read.
 
     ``numbers`` (the indices, integers of any shape) and ``table`` (rows, length of a row) are the tensors of the failed
     call.

@@ -383,7 +383,7 @@ class Live:
             return copied._replace(module=layers[path[:-1]], attribute=path[-1], others=len(like) - 1)
 
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
-        """The rows that a failed lookup asked for; None if that was not the reason, or if it cannot be read."""
+        """The rows that a failed lookup was given; None if that was not the reason, or if it cannot be read."""
         with unseen():
             return rows_asked(namespace, numbers, table, Budget(seconds))
 

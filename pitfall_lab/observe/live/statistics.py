@@ -120,7 +120,7 @@ def _is_trained(was: _ModelVersions | None, now: _ModelVersions) -> bool:
 
 def _coming(roots: Sequence[Root], budget: Budget) -> set[int]:
     """The ids of the leaves that a backward of a loss which was not run yet would reach:
-    the training goes on with it.
+    the training continues with it.
     """
     found: set[int] = set()
     for root in roots:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.kept_references import KeptReference
 
 _COMPARING = {"equal", "allclose", "sub", "isclose", "array_equal", "dist"}
+"""Calls that compare weights with what was stored, by the name in the text of a cell."""
 _REFERRING = {"state_dict", "detach", "data", "numpy", "parameters", "named_parameters"}
 _COPYING = {"deepcopy", "copy", "clone"}
 

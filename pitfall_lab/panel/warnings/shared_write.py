@@ -158,7 +158,7 @@ def taken(run: Cell, runs: list[Cell]) -> set[str]:
 
 
 def _read(node: ast.AST) -> Iterator[str]:
-    """The names whose numbers the code reads: not of those whose shape or kind alone is asked for."""
+    """The names whose numbers the code reads: not of those of which it only reads the shape or the kind."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _NOT_NUMBERS:
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _NO_NUMBERS:

@@ -114,7 +114,7 @@ def _of_function(found: StaleCache, what: T, who: T, here: str) -> tuple[T, T]:
         f"结果：{who.zh} 只计算还没有保存的内容。",
     ), T(
         f"A call of `{name}` looks the name up and takes the new function, but what is kept already is not computed "
-        "again: old and new results stand side by side under their keys.",
+        "again: it holds old and new results under their keys.",
         f"调用 `{name}` 时会查找这个名字并得到新的函数，但已经保存的结果不会重新计算：新旧结果会并存在各自的键下。",
     )
 

@@ -16,11 +16,12 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import assigned, reads
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
 LOOKS = 3
 """How many of the times that a line ran are looked at."""
 SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
-SHIFTS = {"add", "sub", "iadd", "isub", "subtract"}
+SHIFTS = spellings("add", "sub", in_place=True)
 """Writes through which the gradient flows unchanged, if what they add needs none."""
 FILLING = "torch.nn.init."
 REFUSED = {"leaf-modified", "view-of-leaf-modified", "multi-output-view-modified", "no-grad-view-modified"}

@@ -28,6 +28,7 @@ VIEWING = {
     "detach",
     "data",
 }
+"""Calls of which a write is followed to what they view."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import assigned, called, reads, root
 from pitfall_lab.rules.kit.wording import flat
 from pitfall_lab.trace import Event, OptimizerStep, Span
+from pitfall_lab.trace.operation_facts import spellings
 
 Kind = Literal["number", "copy", "integer", "no_grad", "detach", "gradient"]
 """Became a Python number · was copied as plain data · was converted to an integer or bool dtype · was computed under
@@ -25,9 +26,12 @@ no_grad · was detached · is a gradient computed without ``create_graph``.
 
 ORDER: tuple[Kind, ...] = ("gradient", "number", "copy", "integer", "no_grad", "detach")  # rarely intended ones first
 TO_PYTHON = {"item", "tolist", "__float__", "__int__"}
+"""Calls that return Python numbers, or an array."""
 FACTORIES = {"tensor", "as_tensor", "full", "from_numpy"}
-SUMS = {"add", "sub", "radd", "rsub", "iadd", "isub", "subtract"}
-FACTORS = {"mul", "div", "truediv", "true_divide", "rmul", "multiply", "divide", "neg", "mean", "sum", "squeeze"}
+"""Calls that make a tensor of Python numbers or an array, without a graph."""
+SUMS = spellings("add", in_place=True) | spellings("sub", in_place=True, exchanged=True)
+FACTORS = spellings("div", "mul", "neg") | {"mean", "squeeze", "sum"}
+"""Calls, without underscores, by which one term of a sum is scaled."""
 LIMIT = 2000  # calls to walk through before giving up
 ROUNDS, MOST = 3, 12
 """The rounds in which a number must be the same multiple of another one, and those that are compared."""
@@ -296,7 +300,7 @@ class Flow:
         record = self.story.tensor(label, event.step) or {}
         if event.name.endswith("_like"):
             return None  # only the shape was read
-        if event.name in ("detach", "detach_", "data"):
+        if event.name in spellings("detach", in_place=True) | {"data"}:
             return "detach"
         if event.name in FACTORIES:
             return "copy"

@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.syntax import OPERATORS, called, is_name, operand, to
 from pitfall_lab.trace import Event, T
 
 FACTORIES = {"zeros", "empty", "ones", "full", "new_zeros", "new_empty", "new_ones", "new_full"}
+"""Calls in the program's text that prepare a tensor which a loop fills."""
 
 
 def index_repairs(program: Program, story: Story, step: int) -> Iterator[Fix | None]:

@@ -18,6 +18,7 @@ from pitfall_lab.trace import Event
 MOST_PLACES = 4096
 VIEWING = {"__getitem__", "select", "narrow", "view", "view_as", "t", "transpose", "permute", "squeeze", "unsqueeze",
            "diagonal", "unbind", "split", "chunk", "__iter__", "detach", "data", "T"}  # fmt: skip
+"""Views through which a write is followed back to the tensor whose elements share memory."""
 EVEN = {"zero_", "fill_"}
 """Writes of one value to all elements, for which repeated writes make no difference."""
 

@@ -10,6 +10,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Clash, Story
 from pitfall_lab.rules.kit.syntax import binds_name, called, is_name, operand, root, written_root
 from pitfall_lab.trace import Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 
 def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
@@ -68,7 +69,7 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
     bridges = []
     for node in program.nodes:
         if isinstance(node, ast.Call) and (
-            called(node) in {"numpy", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}
+            called(node) in spellings("as_tensor") | {"from_dlpack", "from_numpy", "frombuffer", "numpy"}
         ):
             to_tensor = called(node) in {"from_numpy", "as_tensor", "frombuffer", "from_dlpack"}
             bridges.append((node, ".clone()" if to_tensor else ".copy()"))

@@ -17,21 +17,10 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called, is_name, written_root
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
-COMPARING = (
-    "sub",
-    "eq",
-    "ne",
-    "allclose",
-    "isclose",
-    "equal",
-    "mse_loss",
-    "l1_loss",
-    "dist",
-    "__eq__",
-    "__ne__",
-    "subtract",
-)
+COMPARING = spellings("eq", "ne", "sub") | {"allclose", "dist", "equal", "isclose", "l1_loss", "mse_loss"}
+"""Calls in which old and new numbers are compared."""
 MIXING = ("add_", "sub_", "lerp_")
 """In-place operations that average a tensor with another one."""
 COMPARED_ARRAYS = {"allclose", "array_equal", "isclose", "array_equiv"}

@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.trace import Span
+from pitfall_lab.trace.operation_facts import spellings
 
 OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -25,6 +26,7 @@ OPERATORS: dict[type[ast.operator], str] = {
     ast.RShift: ">>",
 }
 METHOD_OPERATORS = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/", "pow_": "**"}
+"""In-place methods by the operator that can be written for them."""
 # in-place methods whose name without the underscore is not the same operation on a new tensor
 ONLY_IN_PLACE = {
     "copy_",
@@ -57,38 +59,37 @@ FLAG_POSITIONS = {
     **dict.fromkeys(("Hardtanh", "Threshold", "elu", "celu", "leaky_relu"), 2),
     **dict.fromkeys(("dropout", "hardtanh", "threshold"), 3),
 }
+"""For layers and functions in the program's text, the place of the argument ``inplace``."""
 # attributes and methods that return a tensor on the same memory
 VIEW_ATTRIBUTES = {"data", "T", "mT", "H", "mH", "real", "imag"}
-VIEW_METHODS = {
+VIEW_METHODS = spellings("expand", "transpose") | {
+    "as_strided",
+    "contiguous",
+    "cpu",
+    "detach",
+    "diagonal",
+    "diagonal_scatter",
+    "expand_as",
+    "flatten",
+    "moveaxis",
+    "movedim",
+    "narrow",
+    "numpy",
+    "permute",
+    "ravel",
+    "reshape",
+    "select",
+    "squeeze",
+    "t",
+    "unflatten",
+    "unfold",
+    "unsqueeze",
     "view",
     "view_as",
-    "reshape",
-    "flatten",
-    "ravel",
-    "t",
-    "transpose",
-    "permute",
-    "movedim",
-    "swapaxes",
-    "squeeze",
-    "unsqueeze",
-    "expand",
-    "expand_as",
-    "narrow",
-    "select",
-    "diagonal",
-    "unflatten",
-    "detach",
-    "as_strided",
-    "unfold",
-    "contiguous",
-    "numpy",
-    "cpu",
-    "swapdims",
-    "moveaxis",
-    "diagonal_scatter",
 }
+"""Methods in the program's text after which a write still reaches the tensor before them."""
 BYPASSES = {"data", "detach", "numpy", "cpu"}
+"""What gives the tensor's memory without its graph, in the program's text."""
 
 
 def writes(call: ast.Call) -> bool:
@@ -300,7 +301,7 @@ def _in_own_parentheses(text: str) -> bool:
 
 
 def with_parentheses(program: Program, node: ast.expr) -> Span:
-    """The place of an operand of an operator, with the parentheses around it, if it stands in some
+    """The place of an operand of an operator, with the parentheses around it, if it has some
     of its own on the same lines.
     """
     place = program.place(node)

@@ -30,6 +30,7 @@ NO_STEP = {
     "renorm_",
     "requires_grad_",
 }
+"""Writes to a parameter that are no update with its gradient."""
 
 
 Kind = Literal["added", "cleared", "changed", "used", "frozen"]

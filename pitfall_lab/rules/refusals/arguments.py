@@ -19,6 +19,7 @@ from pitfall_lab.trace import Event, Failure, Given, Language, Span, T
 
 TENSORS = ("Tensor", "Parameter", "ndarray")
 BUILTINS = {"print", "len", "float", "int", "str", "list", "tuple", "sum", "max", "min", "abs", "isinstance"}
+"""Python's functions, by their name in the text: the refused call may be within a call of one."""
 
 
 @dataclass(frozen=True)

@@ -282,3 +282,4 @@ KINDS: dict[str, Callable[[Refused], Given | None]] = {
         (g for g in reversed(refused.tensors) if "float" in g.dtype and g.kind != "Parameter"), None
     ),
 }
+"""How the argument that a case names is found; of Python's types, by the argument's type."""

@@ -52,7 +52,7 @@ SHORT: dict[str, T] = {
         "调用所说的维度在张量中不存在：维度从 0 数起，从末尾用 -1 数起。",
     ),
     "PLE12": T(
-        "a position lies outside of the tensor: in a dimension of size n they go from 0 to n - 1.",
+        "a position is outside of the tensor: in a dimension of size n positions go from 0 to n - 1.",
         "有一个位置超出了张量：大小为 n 的维度中，位置是 0 到 n - 1。",
     ),
     "PLE13": T(
@@ -116,7 +116,7 @@ SHORT: dict[str, T] = {
         "`DataLoader` 不能把这些样本组成批次：其中有种类或大小不同的样本，或数据集不能这样划分。",
     ),
     "PLE44": T(
-        "a number lies outside of what this function is defined for.",
+        "a number is outside of what this function is defined for.",
         "有一个数超出了此函数的定义范围。",
     ),
     "PLE45": T(
@@ -154,7 +154,7 @@ SHORT: dict[str, T] = {
         "损失是复数；请先把它变成实数：`x.abs()`，或 `torch.view_as_real(x)`。",
     ),
     "PLE57": T(
-        "None stands where a tensor is needed: a function, often a `forward`, has no `return`, or "
+        "None is given where a tensor is needed: a function, often a `forward`, has no `return`, or "
         "nothing was assigned yet.",
         "需要张量的地方是 None：某个函数（常常是 `forward`）没有 `return`，或还没有赋值。",
     ),
@@ -193,15 +193,15 @@ EXACT: tuple[tuple[str, T], ...] = (
     (
         r"index out of range in self",
         T(
-            "an embedding was asked for a row that it does not have: with n rows, numbers go from 0 to n - 1.",
+            "an embedding was given the number of a row that it lacks: with n rows, numbers go from 0 to n - 1.",
             "向嵌入层索取了不存在的行：有 n 行时，编号是 0 到 n - 1。",
         ),
     ),
     (
         r"index (-?\d+) is out of bounds for dimension (-?\d+) with size (\d+)",
         T(
-            "position {0} was asked for, and dimension {1} has {2} of them, counted from 0.",
-            "所要的位置是 {0}，而第 {1} 维有 {2} 个位置，从 0 数起。",
+            "the position is {0}, and dimension {1} has {2} positions, counted from 0.",
+            "位置是 {0}，而第 {1} 维有 {2} 个位置，从 0 数起。",
         ),
     ),
     (
@@ -302,8 +302,8 @@ EXACT: tuple[tuple[str, T], ...] = (
     (
         r"'(\w+)' object has no attribute '(\w+)'",
         T(
-            "`{1}` was asked of a `{0}`, which has no such name.",
-            "向 `{0}` 索取了 `{1}`，而它没有这个名字。",
+            "a `{0}` has no attribute `{1}`.",
+            "`{0}` 没有名为 `{1}` 的属性。",
         ),
     ),
 )

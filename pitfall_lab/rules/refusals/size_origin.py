@@ -11,12 +11,12 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line
 from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 RESIZING = re.compile(r"pool|conv|upsample|interpolate|^pad$|_pad_")
 """Operations whose result has the dimensions of their first tensor, in the same order, in other sizes."""
-REORDERING = frozenset(
-    {"transpose", "permute", "t", "movedim", "swapaxes", "swapdims", "matmul", "mm", "bmm", "linear", "einsum"}
-)
+REORDERING = spellings("matmul", "mm", "transpose") | {"bmm", "einsum", "linear", "movedim", "permute", "t"}
+"""Calls after which a size is on another axis, or gone."""
 FURTHEST = 400
 """The largest number of calls that are gone back over."""
 

@@ -11,17 +11,25 @@ from itertools import pairwise
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-ELEMENTWISE = {
-    "add", "sub", "clamp", "clip", "clamp_min", "log", "dropout", "masked_fill", "where", "neg", "clone", "contiguous",
-    "float", "to", "double", "half", "detach", "relu", "gelu", "tanh", "sigmoid", "silu", "leaky_relu", "elu",
-}  # fmt: skip
+ELEMENTWISE = (
+    spellings("add", "clamp", "neg", "sigmoid", "sub")
+    | {"clamp_min", "clone", "contiguous", "detach", "double", "dropout", "elu", "float", "gelu", "half", "leaky_relu",
+       "log", "masked_fill", "relu", "silu", "tanh", "to", "where"}
+)  # fmt: skip
+"""Calls that leave every axis where it is."""
 LAYERS = {"linear", "layer_norm"}
 """Layers that work along the last axis, and leave the others where they are."""
-PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__"}
-VIEWS = {"transpose", "permute", "unsqueeze", "squeeze", "t", "T", "mT", "swapaxes", "movedim", "expand", "__getitem__",
-         "view", "reshape", "unflatten", "flatten"}  # fmt: skip
+PRODUCTS = spellings("mul")
+VIEWS = (
+    spellings("expand", "transpose")
+    | {"T", "__getitem__", "flatten", "mT", "movedim", "permute", "reshape", "squeeze", "t", "unflatten", "unsqueeze",
+       "view"}
+)  # fmt: skip
+"""Calls that may move the axis; with the same memory, the strides show where to."""
 PICKS = {"argmax": 1, "max": 1, "topk": 2, "softmin": 1}
+"""Calls that pick along an axis, each with the place of its argument ``dim``."""
 FURTHER = 300
 
 
@@ -120,7 +128,7 @@ def dimension(story: Story, event: Event) -> int | None:
 
 def _along(event: Event, place: int, count: int) -> int | None:
     """Return the axis of operand number ``place`` along which the call works; None if there is none."""
-    if event.name in ("matmul", "bmm", "mm", "__matmul__", "mv") and count > 1:
+    if event.name in operations_that("matrix_product") and count > 1:
         return count - 1 if place == 0 else None
     if event.name == "einsum":
         return _contracted(event, place)

@@ -14,6 +14,7 @@ from pitfall_lab.trace import DataPass, Event, Span, T
 
 UPWARD = 2000
 CUTS = ("__getitem__", "narrow", "split", "chunk", "tensor_split")
+"""Views of some rows."""
 ORDERED = {"sampler", "batch_sampler", "shuffle"}
 
 

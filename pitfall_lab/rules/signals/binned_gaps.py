@@ -11,15 +11,15 @@ from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
-ADDS = ("add", "__add__", "__radd__")
+ADDS = spellings("add")
 WRITES = ("add_", "__iadd__")
 ZEROS = ("new_zeros", "zeros_like")
-PRODUCTS = ("mul", "__mul__", "__rmul__")
+PRODUCTS = spellings("mul")
 DIFFERENCES = ("sub", "__sub__")
-DISTANCES = ("abs", "absolute", "__abs__")
-COMPARES = ("eq", "__eq__", "gt", "ge", "lt", "le", "__gt__", "__ge__", "__lt__", "__le__", "__and__", "logical_and",
-            "bitwise_and")  # fmt: skip
+DISTANCES = spellings("abs")
+COMPARES = spellings("bitwise_and", "eq", "ge", "gt", "le", "logical_and", "lt")  # fmt: skip
 NEAR, PAIR, FURTHER = 1e-3, 2, 200
 
 Bin = tuple[str, ...]

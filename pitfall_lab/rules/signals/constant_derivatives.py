@@ -10,55 +10,40 @@ from pitfall_lab.rules.kit.flow import Flow
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.linear_parts import ADDING, SCALING
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 PASSED = (
     ADDING.keys()
     | SCALING.keys()
+    | spellings("abs", "cat", "neg", "pow", "transpose")
     | {
-        "neg",
-        "pow",
-        "__pow__",
-        "square",
-        "view",
-        "reshape",
-        "squeeze",
-        "unsqueeze",
+        "T",
         "__getitem__",
-        "flatten",
+        "chunk",
         "clone",
         "contiguous",
-        "sum",
-        "mean",
-        "to",
+        "flatten",
         "float",
-        "t",
-        "T",
-        "transpose",
+        "mean",
         "permute",
-        "stack",
-        "cat",
-        "unbind",
+        "reshape",
         "split",
-        "chunk",
-        "abs",
         "sqrt",
+        "square",
+        "squeeze",
+        "stack",
+        "sum",
+        "t",
+        "to",
+        "unbind",
+        "unsqueeze",
+        "view",
     }
 )
 """Calls past which a derivative is followed; a ``detach()`` that is written after it is meant."""
-JOINING = ADDING.keys() | {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
-BENDING = {
-    "pow",
-    "__pow__",
-    "square",
-    "abs",
-    "mul",
-    "norm",
-    "vector_norm",
-    "mse_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "l1_loss",
-}
+JOINING = ADDING.keys() | operations_that("difference_loss")
+BENDING = spellings("abs", "mul", "pow") | operations_that("difference_loss") | {"norm", "square", "vector_norm"}
+"""Functions of a residual that are no multiple of it."""
 FURTHER = 200
 
 

@@ -8,19 +8,22 @@ from dataclasses import dataclass
 from pitfall_lab.rules.kit.flow import FACTORS, SUMS, Cut, Flow
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.trace import Event, OptimizerStep
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "matmul",
-          "__matmul__", "bmm", "mm", "addmm", "lstm", "gru", "rnn_tanh", "gru_cell", "lstm_cell",
-          "bilinear"}  # fmt: skip
+LAYERS = (
+    spellings("matmul", "mm") | operations_that("convolution") | operations_that("recurrent")
+    | {"addmm", "bilinear", "bmm", "gru_cell", "linear", "lstm_cell"}
+)  # fmt: skip
 """Calls that multiply what they are given by the weights of a layer."""
-PENALTIES = {
-    "add", "sub", "rsub", "subtract", "mul", "multiply", "div", "true_divide", "neg", "pow", "square", "sqrt", "exp",
-    "expm1", "log", "log1p", "abs", "relu", "softplus", "sigmoid", "logsigmoid", "tanh", "softmax", "log_softmax",
-    "logsumexp", "clamp", "mean", "sum", "norm", "linalg_vector_norm", "vector_norm", "std", "var", "view", "reshape",
-    "flatten", "squeeze", "unsqueeze", "chunk", "split", "getitem", "expand", "to", "float",
-}  # fmt: skip
+PENALTIES = (
+    spellings("abs", "add", "clamp", "div", "expand", "mul", "neg", "pow", "sigmoid") | spellings("sub", exchanged=True)
+    | {"chunk", "exp", "expm1", "flatten", "float", "getitem", "linalg_vector_norm", "log", "log1p", "log_softmax",
+       "logsigmoid", "logsumexp", "mean", "norm", "relu", "reshape", "softmax", "softplus", "split", "sqrt", "square",
+       "squeeze", "std", "sum", "tanh", "to", "unsqueeze", "var", "vector_norm", "view"}
+)  # fmt: skip
 """Calls that a penalty on a hidden state is made of: element by element, and sums."""
 CONSTANTS = {"tensor", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "as_tensor"}
+"""Calls that make constants: no graph is lost by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ def cut_paths(story: Story) -> Iterator[Apart]:
     """Yield the layers whose input was cut off from other layers (or whose weight was read by ``.data``)
     that the same optimizer trains.
 
-    The round of an optimizer is what lies between two of its steps; each place of a cut once.
+    The round of an optimizer is what runs between two of its steps; each place of a cut once.
     """
     flow, reported = Flow(story), set()
     backwards = [b for b in story.backwards() if b.error is None and b.operands]

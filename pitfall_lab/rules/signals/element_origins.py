@@ -11,13 +11,16 @@ from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.signals.forms import key
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
 Index = tuple[int, ...]
 Place = tuple[str, int]
 """A storage and the number of an element in it."""
 COPIES = {"clone", "contiguous", "to", "float", "double", "detach", "cpu"}
+"""Calls whose result has the same elements at the same positions."""
 RESHAPED = {"reshape", "flatten", "ravel"}
-SHIFTED = {"sub", "add", "div", "mul", "__sub__", "__add__", "__truediv__", "__mul__"}
+"""Calls that may copy, and keep the order of the elements."""
+SHIFTED = spellings("add", "div", "mul", "sub")
 DEEPEST = 24
 
 

@@ -9,16 +9,20 @@ from collections.abc import Hashable
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.linear_parts import SCALING, constant
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
-SAME_NUMBERS = {
-    "view", "view_as", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT",
-    "contiguous", "clone", "to", "float", "double", "expand", "expand_as", "identity", "alias", "clamp", "clip",
-    "clamp_min", "clamp_max", "broadcast_tensors", "broadcast_to", "detach",
-}  # fmt: skip
+SAME_NUMBERS = (
+    spellings("clamp", "expand", "transpose")
+    | {"T", "alias", "broadcast_tensors", "clamp_max", "clamp_min", "clone", "contiguous", "detach", "double",
+       "expand_as", "flatten", "float", "identity", "mT", "permute", "reshape", "squeeze", "t", "to", "unsqueeze",
+       "view", "view_as"}
+)  # fmt: skip
 """Calls whose result has the tensor's values, perhaps repeated or limited; none that selects some of them."""
 NORMAL = {"randn", "randn_like", "normal", "normal_"}
+"""Calls that draw numbers of mean 0 and deviation 1."""
 POWERS = {"sqrt": 0.5, "square": 2.0, "rsqrt": -0.5, "reciprocal": -1.0, "sqrt_": 0.5}
-OFFSETS = {"add", "sub", "__add__", "__radd__", "__sub__"}
+"""The exponent of each call that raises to a power."""
+OFFSETS = spellings("add", "sub")
 FURTHER = 40
 SMALL = 0.01
 """The largest number that is added only to keep another one away from 0."""
@@ -125,7 +129,7 @@ def power(story: Story, label: str, step: int) -> tuple[str, float]:
             by = POWERS[event.name]
         elif event.name in ("pow", "__pow__") and len(given) == 1 and event.operands[0].label is not None:
             by = constant(story, None, event.operands[-1].text, event.step) or 0.0
-        elif event.name in ("mul", "__mul__", "multiply") and len(given) == 2 and given[0] == given[1]:
+        elif event.name in spellings("mul") and len(given) == 2 and given[0] == given[1]:
             by = 2.0
         else:
             return label, exponent

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
 
 def _sigmoid(x: float) -> float:
@@ -69,8 +70,7 @@ SMOOTH: dict[str, Callable[..., float]] = {
 """Operations with a derivative everywhere in their domain, by name without the underscores of operators."""
 
 
-_OF_TWO = {"add", "radd", "sub", "subtract", "rsub", "mul", "rmul", "multiply", "div", "divide", "true_divide",
-           "truediv", "rdiv", "rtruediv", "pow", "rpow"}  # fmt: skip
+_OF_TWO = spellings("add", "mul") | spellings("div", "pow", "sub", exchanged=True)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,36 +13,23 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, Span
+from pitfall_lab.trace.operation_facts import spellings
 
-SAME_SHARE = {
-    "view", "view_as", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT",
-    "movedim", "swapaxes", "contiguous", "clone", "to", "float", "double", "unflatten", "identity", "alias",
-    "__getitem__", "select", "narrow", "masked_select",
-}  # fmt: skip
+SAME_SHARE = (
+    spellings("transpose")
+    | {"T", "__getitem__", "alias", "clone", "contiguous", "double", "flatten", "float", "identity", "mT",
+       "masked_select", "movedim", "narrow", "permute", "ravel", "reshape", "select", "squeeze", "t", "to",
+       "unflatten", "unsqueeze", "view", "view_as"}
+)  # fmt: skip
 """Calls by which each element of the result is one element of the tensor."""
-ADDING = {
-    "add": 1.0,
-    "__add__": 1.0,
-    "__radd__": 1.0,
-    "sub": 1.0,
-    "subtract": 1.0,
-    "__sub__": 1.0,
-    "rsub": -1.0,
-    "__rsub__": -1.0,
-}
-OTHERS = {"sub": -1.0, "subtract": -1.0, "__sub__": -1.0, "rsub": 1.0, "__rsub__": 1.0}
-SCALING = {
-    "mul": 1,
-    "multiply": 1,
-    "__mul__": 1,
-    "__rmul__": 1,
-    "div": -1,
-    "truediv": -1,
-    "__truediv__": -1,
-    "true_divide": -1,
-    "divide": -1,
-}
+ADDING = dict.fromkeys(spellings("sub", exchanged=True), -1.0) | dict.fromkeys(spellings("add", "sub"), 1.0)
+"""The sign that each sum gives its first operand."""
+OTHERS = dict.fromkeys(spellings("sub", exchanged=True), 1.0) | dict.fromkeys(spellings("sub"), -1.0)
+"""The sign that each sum gives its second operand, where that is not 1."""
+SCALING = dict.fromkeys(spellings("mul"), 1) | dict.fromkeys(spellings("div"), -1)
+"""The exponent of the factor by which each call scales."""
 ENDS = {"mean", "sum", "logsumexp"}
+"""Reductions: a number is not followed beyond them."""
 MOST, FURTHER = 600, 60
 
 

@@ -12,28 +12,17 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.sequences import makers
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, decimal
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
-RISING = SAME_NUMBERS | {
-    "mean", "sum", "exp", "log", "log1p", "sigmoid", "logsigmoid", "softplus", "relu", "relu_", "tanh", "sqrt",
-    "leaky_relu", "elu",
-}  # fmt: skip
+RISING = (
+    SAME_NUMBERS | spellings("sigmoid") | spellings("relu", in_place=True)
+    | {"elu", "exp", "leaky_relu", "log", "log1p", "logsigmoid", "mean", "softplus", "sqrt", "sum", "tanh"}
+)  # fmt: skip
 """Calls of one tensor whose result does not fall when the tensor rises."""
-ADDING = {"add", "__add__", "__radd__", "add_", "__iadd__"}
-TAKING = {"sub", "subtract", "__sub__", "sub_", "__isub__"}
+ADDING = spellings("add", in_place=True)
+TAKING = spellings("sub", in_place=True)
 TAKEN = {"rsub", "__rsub__"}
-SCALING = {
-    "mul",
-    "multiply",
-    "__mul__",
-    "__rmul__",
-    "mul_",
-    "__imul__",
-    "div",
-    "truediv",
-    "__truediv__",
-    "div_",
-    "true_divide",
-}
+SCALING = spellings("div", "mul", in_place=True)
 MOST = 400
 
 

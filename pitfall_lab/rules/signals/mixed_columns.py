@@ -4,34 +4,33 @@ from __future__ import annotations
 
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LINEAR = {
-    "add", "sub", "rsub", "__rsub__", "neg", "sum", "mean", "view", "reshape", "flatten", "squeeze", "unsqueeze",
-    "transpose", "permute", "t", "T", "mT", "clone", "contiguous", "double", "float", "to", "expand", "linear",
-    "matmul", "mm", "addmm", "baddbmm", "bmm", "mv", "dot", "__rmatmul__", "__getitem__", "select", "narrow", "unbind",
-    "split", "chunk", "cat", "stack", "hstack", "vstack", "detach",
-}  # fmt: skip
+LINEAR = (
+    spellings("add", "cat", "expand", "neg", "transpose", "vstack") | spellings("sub", exchanged=True)
+    | operations_that("matrix_product")
+    | {"T", "__getitem__", "__rmatmul__", "addmm", "baddbmm", "chunk", "clone", "contiguous", "detach", "dot",
+       "double", "flatten", "float", "hstack", "linear", "mT", "mean", "narrow", "permute", "reshape", "select",
+       "split", "squeeze", "stack", "sum", "t", "to", "unbind", "unsqueeze", "view"}
+)  # fmt: skip
 """Operations that are linear in an operand, if the others do not depend on the input."""
-SCALED = {"mul", "__rmul__", "div", "multiply", "true_divide"}
+SCALED = spellings("div", "mul")
 """Products, which are linear if only one factor depends on the input."""
-JOINING = {
-    "sum",
-    "mean",
-    "linear",
-    "matmul",
-    "mm",
+JOINING = operations_that("matrix_product") | {
+    "__rmatmul__",
     "addmm",
     "baddbmm",
-    "bmm",
-    "mv",
+    "cumsum",
     "dot",
-    "__rmatmul__",
+    "linear",
+    "mean",
     "norm",
     "prod",
-    "cumsum",
+    "sum",
 }
 """Operations whose elements depend on several columns of the operand."""
 PICKING = {"__getitem__", "select", "narrow", "unbind", "split", "chunk"}
+"""Calls that take some columns."""
 MOST = 600
 
 Columns = frozenset[object]

@@ -12,22 +12,16 @@ from functools import cached_property
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-DROPOUTS = {
-    "dropout",
-    "feature_dropout",
-    "alpha_dropout",
-    "feature_alpha_dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-}
+DROPOUTS = operations_that("dropout")
 ATTENTION = "scaled_dot_product_attention"
 """Drops numbers too, whenever its ``dropout_p`` is not 0."""
-MEASURES = {
-    "argmax", "topk", "eq", "__eq__", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
-    "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-}  # fmt: skip
+MEASURES = (
+    spellings("eq") | operations_that("difference_loss")
+    | {"argmax", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "topk"}
+)  # fmt: skip
+"""Calls that measure a prediction."""
 FURTHER = 400
 """The number of calls after a layer that are searched for uses of its result."""
 UPWARD = 60

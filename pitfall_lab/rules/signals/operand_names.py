@@ -96,6 +96,7 @@ TENSOR_METHODS = {
     "item", "numpy", "clamp", "gather", "expand", "repeat", "allclose", "equal", "dot", "std", "var", "cpu", "long",
     "double", "tolist", "backward", "contiguous", "index_select", "cumsum", "prod",
 }  # fmt: skip
+"""Methods in the program's text whose receiver is a tensor."""
 
 
 def shown(story: Story, event: Event, label: str | None) -> T:

@@ -18,29 +18,46 @@ from pitfall_lab.rules.signals.sequences import KEEPING
 from pitfall_lab.rules.signals.takes import positions, take
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
 Index = tuple[int, ...]
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv_transpose1d": 1, "conv_transpose2d": 2}
+"""Convolutions, each with the number of axes of its pictures."""
 SCALING = {
     "max_pool1d": 1, "max_pool2d": 2, "avg_pool1d": 1, "avg_pool2d": 2, "adaptive_avg_pool2d": 2,
     "adaptive_max_pool2d": 2, "interpolate": 2, "upsample": 2, "upsample_nearest2d": 2, "upsample_bilinear2d": 2,
 }  # fmt: skip
 """Layers that change the resolution, each with the number of axes of its pictures."""
 MOVERS = {"flip", "fliplr", "flipud", "roll", "rot90"}
+"""Calls that move pixels."""
 FACTORIES = {"rand", "randn", "randint", "normal", "rand_like", "randn_like", "zeros", "ones", "zeros_like",
              "ones_like", "full", "full_like", "empty", "bernoulli", "tensor", "arange"}  # fmt: skip
-SAME_PLACES = KEEPING - {"linear", "layer_norm", "softmax", "_softmax", "log_softmax", "rms_norm", "glu", "cat"} | {
-    "instance_norm", "group_norm", "__rsub__", "__itruediv__", "__isub__", "__imul__", "float", "gt", "ge", "lt",
-    "bool", "type", "__rtruediv__", "rsub", "exp", "sin", "cos", "hardtanh", "prelu", "logit", "cpu", "long", "int",
-    "relu6", "dropout2d", "normal", "bernoulli", "sub_", "clamp_", "__invert__", "logical_not", "logsigmoid", "celu",
-    "elu_", "leaky_relu_", "silu_", "hardswish", "hardsigmoid", "square_", "abs", "round", "floor", "byte", "identity",
-}  # fmt: skip
+"""Calls that make numbers: a pixel of theirs was computed from nothing."""
+SAME_PLACES = (
+    KEEPING - spellings("cat") - {"linear", "layer_norm", "softmax", "_softmax", "log_softmax", "rms_norm", "glu"}
+    | spellings("abs", "bitwise_not", "ge", "gt", "lt")
+    | {"__imul__", "__isub__", "__itruediv__", "__rsub__", "__rtruediv__", "bernoulli", "bool", "byte", "celu",
+       "clamp_", "cos", "cpu", "dropout2d", "elu_", "exp", "float", "floor", "group_norm", "hardsigmoid", "hardswish",
+       "hardtanh", "identity", "instance_norm", "int", "leaky_relu_", "logical_not", "logit", "logsigmoid", "long",
+       "normal", "prelu", "relu6", "round", "rsub", "silu_", "sin", "square_", "sub_", "type"}
+)  # fmt: skip
 """Calls that compute each element from the elements at the same place of their operands."""
 OVER_CHANNELS = {"softmax", "_softmax", "log_softmax", "layer_norm", "rms_norm"}
+"""Calls that compute a pixel from all channels at its place."""
 RESHAPES = {"reshape", "view", "flatten", "unflatten", "ravel"}
-TURNS = {"permute", "transpose", "movedim", "t", "T", "mT", "swapaxes", "__getitem__", "where"}
+"""Calls that keep the order of the elements."""
+TURNS = spellings("transpose") | {"T", "__getitem__", "mT", "movedim", "permute", "t", "where"}
 """Views, and calls with another operand for each element: elements keep no place by these alone."""
-PIECES = {"stack", "cat", "concat", "concatenate"}
+OVER_ITSELF = spellings("add", "clamp", "div", "mul", "sigmoid", "sub") | {
+    "dropout",
+    "elu",
+    "hardtanh",
+    "leaky_relu",
+    "relu",
+    "silu",
+}
+"""What may be written over its operand, each element at its own place (names without the in-place underscore)."""
+PIECES = spellings("cat") | {"stack"}
 DEEPEST, BUDGET = 120, 400
 PAIR = 2
 
@@ -127,9 +144,7 @@ class Pixels:
 
     def _written(self, here: Pixel, event: Event, at: int) -> Pixel | bool:
         """The pixel before a call that wrote its memory; True if that is unknown, False if it was stored there."""
-        if event.name.rstrip("_").strip("_").removeprefix("i") in {"add", "sub", "mul", "div", "truediv", "relu",
-                                                                   "clamp", "sigmoid", "leaky_relu", "elu", "silu",
-                                                                   "dropout", "hardtanh"}:  # fmt: skip
+        if event.name.rstrip("_").strip("_").removeprefix("i") in OVER_ITSELF:
             return _with(here, here.label, here.index, event.step - 1)
         given = [o.label for o in event.operands if o.label is not None]
         if event.name != "__setitem__" or len(given) != PAIR + 1:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
-POINTWISE = {
-    "add", "sub", "mul", "div", "neg", "rsub", "radd", "rmul", "multiply", "subtract", "divide", "true_divide",
-    "truediv", "iadd", "isub", "imul", "itruediv", "clamp", "clip", "remainder", "floor_divide", "rtruediv",
-}  # fmt: skip
+POINTWISE = (
+    spellings("clamp", "floor_divide", "neg", "remainder") | spellings("add", "mul", in_place=True)
+    | spellings("div", "sub", in_place=True, exchanged=True)
+)  # fmt: skip
 """Calls that compute element by element, by their names without underscores."""
 POINTWISE_NAMES = {form for name in POINTWISE for form in (name, f"{name}_", f"__{name}__")}
 SAME_AXES = {
@@ -27,7 +28,9 @@ SAME_AXES = {
     "requires_grad_",
     "alias",
 }
-STRETCHED = {"expand", "expand_as", "broadcast_to", "broadcast_tensors", "repeat", "tile"}
+"""Calls that leave each coordinate at its axis."""
+STRETCHED = spellings("expand") | {"broadcast_tensors", "expand_as", "repeat", "tile"}
+"""Calls that repeat numbers along an axis."""
 REGULAR = {"arange", "linspace"}
 FURTHER = 40
 

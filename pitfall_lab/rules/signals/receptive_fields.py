@@ -12,40 +12,38 @@ from pitfall_lab.rules.signals.ramps import SAME_AXES, moved_axis
 from pitfall_lab.rules.signals.sequences import KEEPING, makers
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
-TURNED = {
-    "transpose",
-    "permute",
-    "t",
+TURNED = spellings("transpose") | {
     "T",
+    "flatten",
     "mT",
     "movedim",
-    "swapaxes",
-    "unsqueeze",
-    "squeeze",
-    "view",
+    "permute",
     "reshape",
-    "flatten",
+    "squeeze",
+    "t",
+    "unsqueeze",
+    "view",
 }
+"""Calls that move positions to another axis, or join axes."""
 SLICES = {"__getitem__", "narrow"}
-STOPPING = {
-    "softmax",
+STOPPING = spellings("matmul", "mm") | {
     "_softmax",
-    "log_softmax",
-    "matmul",
-    "bmm",
-    "mm",
-    "__matmul__",
     "baddbmm",
+    "bmm",
     "einsum",
-    "linear",
     "layer_norm",
+    "linear",
+    "log_softmax",
     "rms_norm",
+    "softmax",
 }
 """Calls of :data:`KEEPING` that combine all numbers along the last axis: positions along that
 axis are no longer separate.
 """
 WRITTEN = {"mul_", "__imul__", "__setitem__", "zero_", "masked_fill_", "fill_"}
+"""Writes by which positions are masked."""
 POOLS = ("avg_pool1d", "max_pool1d")
 WINDOWS = ("conv1d", *POOLS)
 """Calls that compute each position from a window of positions."""

@@ -10,6 +10,7 @@ from pitfall_lab.trace import Event
 
 LIMIT = 200
 LAYERS = {"linear", "conv1d", "conv2d", "conv3d"}
+"""Layers whose input has one row for each example."""
 STANDING = {"unsqueeze", "__getitem__", "view", "reshape"}
 """Calls that make a column of a vector."""
 

@@ -18,6 +18,7 @@ from pitfall_lab.trace import Event, T
 
 RANDOM = ("randn", "rand", "randn_like", "rand_like", "normal", "bernoulli", "multinomial", "randperm", "randint",
           "randint_like", "normal_", "uniform_", "poisson")  # fmt: skip
+"""Calls that draw random numbers, by their name in the program's text or in the trace."""
 INITS = (
     "kaiming_uniform_",
     "kaiming_normal_",
@@ -28,6 +29,7 @@ INITS = (
     "normal_",
     "uniform_",
 )
+"""Initializations that draw random numbers."""
 SEEDS = {"manual_seed", "seed", "seed_everything", "set_seed", "default_rng"}
 
 

@@ -15,15 +15,17 @@ from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, values, whole
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 CLASSIFIERS = ("cross_entropy", "nll_loss")
-PRODUCTS_OF_MATRICES = {"matmul", "bmm", "mm", "__matmul__", "baddbmm", "einsum"}
+PRODUCTS_OF_MATRICES = spellings("matmul", "mm") | {"baddbmm", "bmm", "einsum"}
+"""Products in which the positions of one operand meet those of the other."""
 KEEPING = (
-    ELEMENTWISE | PRODUCTS | LAYERS | VIEWS
-    | {"div", "truediv", "__truediv__", "sqrt", "square", "pow", "rms_norm", "batch_norm", "cat", "softmax", "_softmax",
-    "log_softmax", "chunk", "split", "unbind", "view_as", "type", "softplus", "add_", "mul_", "div_", "sub_",
-    "masked_fill_", "relu_", "nan_to_num", "mish", "glu", "narrow", "select", "feature_dropout", "__add__", "__radd__",
-    "__sub__", "__iadd__", "detach_", "multiply", "selu"}
+    ELEMENTWISE | PRODUCTS | LAYERS | VIEWS | spellings("cat", "pow")
+    | spellings("add", "div", "mul", "sub", in_place=True)
+    | {"_softmax", "batch_norm", "chunk", "detach_", "feature_dropout", "glu", "log_softmax", "masked_fill_", "mish",
+       "nan_to_num", "narrow", "relu_", "rms_norm", "select", "selu", "softmax", "softplus", "split", "sqrt", "square",
+       "type", "unbind", "view_as"}
 )  # fmt: skip
 """Calls of which each row of the result is made from the same row of the operands; of a product of
 matrices, those of its first operand.
@@ -32,23 +34,12 @@ SAME_TOKENS = {
     "contiguous", "clone", "to", "long", "int", "detach", "view", "reshape", "flatten", "t", "T", "mT", "transpose",
     "permute", "squeeze", "unsqueeze", "cpu", "type", "ravel", "data", "view_as", "type_as",
 }  # fmt: skip
-RECURRENT = {"gru", "lstm", "rnn_tanh", "rnn_relu"}
-PLAIN = {
-    "mul",
-    "div",
-    "truediv",
-    "__truediv__",
-    "__mul__",
-    "__rmul__",
-    "multiply",
-    "float",
-    "dropout",
-    "contiguous",
-    "to",
-    "type",
-}
-COMPARED = {"eq", "ne", "__eq__", "__ne__", "not_equal"}
-SUMS = ("add", "__add__", "__radd__", "sub")
+"""Calls that token numbers are followed through."""
+RECURRENT = operations_that("recurrent")
+PLAIN = spellings("div", "mul") | {"contiguous", "dropout", "float", "to", "type"}
+"""Calls between the product of queries and keys and the softmax."""
+COMPARED = spellings("eq", "ne")
+SUMS = spellings("add", "sub")
 LOWEST = -1e3
 """A score that a mask made smaller than this is left out."""
 FURTHER = 400

@@ -12,10 +12,19 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import number
 from pitfall_lab.trace import T, Unfinite
+from pitfall_lab.trace.operation_facts import spellings
 
 LARGEST = {"float16": "65,504", "bfloat16": "3.4e38", "float32": "3.4e38", "float64": "1.8e308"}
 TESTS = re.compile(r"\b(?:math|np|numpy|cmath)\s*\.\s*(?:isnan|isfinite|isinf|nan_to_num)\b|\bGradScaler\b")
-CALLS = ("isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_", "nanmean", "nansum", "nanmedian", "nanquantile")
+CALLS = spellings("nan_to_num", in_place=True) | {
+    "isfinite",
+    "isinf",
+    "isnan",
+    "nanmean",
+    "nanmedian",
+    "nanquantile",
+    "nansum",
+}
 """Calls that test for NaN or infinity, or leave them out."""
 PRINTS = {"print", "info", "debug", "warning", "error", "write", "add_scalar", "log"}
 ON_PURPOSE = ("put", "made")

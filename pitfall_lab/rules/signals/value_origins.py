@@ -5,13 +5,15 @@ from __future__ import annotations
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import flat
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
-SAME_NUMBERS = {
-    "view", "view_as", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT",
-    "movedim", "swapaxes", "contiguous", "clone", "detach", "data", "to", "float", "double", "cpu", "__getitem__",
-    "expand", "expand_as", "select", "narrow", "unflatten", "identity", "requires_grad_", "alias", "clamp", "clip",
-    "clamp_min", "chunk", "split", "unbind", "stack", "cat",
-}  # fmt: skip
+SAME_NUMBERS = (
+    spellings("cat", "clamp", "expand", "transpose")
+    | {"T", "__getitem__", "alias", "chunk", "clamp_min", "clone", "contiguous", "cpu", "data", "detach", "double",
+       "expand_as", "flatten", "float", "identity", "mT", "movedim", "narrow", "permute", "ravel", "requires_grad_",
+       "reshape", "select", "split", "squeeze", "stack", "t", "to", "unbind", "unflatten", "unsqueeze", "view",
+       "view_as"}
+)  # fmt: skip
 """Calls whose result consists of values of the (first) operand: all, some, reordered, or clamped."""
 LIMIT = 100
 

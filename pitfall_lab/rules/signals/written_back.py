@@ -15,38 +15,21 @@ from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.forms import key, made_by
 from pitfall_lab.rules.signals.takes import take
 from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import spellings
 
 READS = {"__getitem__", "index_select"}
 WRITES = ("__setitem__", "index_put_", "index_copy_")
-ADDING = {"add", "add_", "__iadd__", "__add__", "__radd__", "sub", "sub_", "__isub__", "__sub__"}
-LARGEST = {
-    "maximum",
-    "max",
-    "fmax",
-    "clamp_min",
-    "logical_or",
-    "bitwise_or",
-    "__or__",
-    "__ior__",
-    "__ror__",
-    "clamp_min_",
-}
-SMALLEST = {
-    "minimum",
-    "min",
-    "fmin",
-    "clamp_max",
-    "logical_and",
-    "bitwise_and",
-    "__and__",
-    "__iand__",
-    "__rand__",
-    "clamp_max_",
-}
-OTHERS = {"mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply", "div", "div_", "__truediv__", "__itruediv__",
-          "lerp", "lerp_", "where", "clamp", "clip", "clamp_", "logical_xor", "bitwise_xor", "__xor__", "__ixor__",
-          "gt", "ge", "lt", "le", "__gt__", "__lt__", "__ge__", "__le__", "addcmul", "exp", "log", "neg", "logaddexp",
-          "float", "to", "clone", "detach"}  # fmt: skip
+"""Writes at positions."""
+ADDING = spellings("add", "sub", in_place=True)
+LARGEST = spellings("bitwise_or", "clamp_min", in_place=True) | {"__ror__", "fmax", "logical_or", "max", "maximum"}
+"""Calls that keep the larger of two numbers."""
+SMALLEST = spellings("bitwise_and", "clamp_max", in_place=True) | {"__rand__", "fmin", "logical_and", "min", "minimum"}
+"""Calls that keep the smaller of two numbers."""
+OTHERS = (
+    spellings("ge", "gt", "le", "lt", "neg") | spellings("bitwise_xor", "clamp", "div", "lerp", "mul", in_place=True)
+    | {"addcmul", "clone", "detach", "exp", "float", "log", "logaddexp", "logical_xor", "to", "where"}
+)  # fmt: skip
+"""Other calls between reading and writing back, after which the old number still counts."""
 PLAIN = {
     "ones",
     "zeros",
@@ -60,6 +43,7 @@ PLAIN = {
     "empty",
     "expand",
 }
+"""Calls that make one number for all elements."""
 NEAR, UPWARD = 16, 60
 EQUAL = 1e-6
 

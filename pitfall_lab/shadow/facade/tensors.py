@@ -566,18 +566,24 @@ def _augmented(method: str, entry: str, plain: str) -> None:
     setattr(Tensor, method, run)
 
 
-for _method, _entry in {
+OPERATORS = {
     "__add__": "add", "__radd__": "add", "__sub__": "sub", "__rsub__": "__rsub__", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div",  # noqa: E501
     "__rtruediv__": "__rtruediv__", "__pow__": "__pow__", "__rpow__": "__rpow__", "__mod__": "remainder", "__floordiv__": "__floordiv__",  # noqa: E501
     "__matmul__": "matmul", "__neg__": "neg", "__abs__": "abs", "__invert__": "__invert__", "__and__": "__and__", "__or__": "__or__",  # noqa: E501
     "__xor__": "__xor__", "__lshift__": "__lshift__", "__rshift__": "__rshift__", "__gt__": "gt", "__lt__": "lt", "__ge__": "ge", "__le__": "le", "__eq__": "__eq__", "__ne__": "ne",  # noqa: E501
     "__getitem__": "__getitem__", "__setitem__": "__setitem__", "__bool__": "__bool__", "__float__": "__float__", "__int__": "__int__",  # noqa: E501
     "__index__": "__index__",
-}.items():  # fmt: skip
-    _operator(_method, _entry)
-for _method, _entry, _plain in (
+}  # fmt: skip
+"""For the method of each operator, the entry that torch calls."""
+AUGMENTED = (
     ("__iadd__", "add_", "add"), ("__isub__", "sub_", "sub"), ("__imul__", "mul_", "mul"), ("__itruediv__", "div_", "div"), ("__ipow__", "pow_", "pow"),  # noqa: E501
-):  # fmt: skip
+)  # fmt: skip
+"""For the method of each augmented assignment, the entry that it calls, and the one that is called where a policy says
+that the variable is assigned anew.
+"""
+for _method, _entry in OPERATORS.items():
+    _operator(_method, _entry)
+for _method, _entry, _plain in AUGMENTED:
     _augmented(_method, _entry, _plain)
 
 

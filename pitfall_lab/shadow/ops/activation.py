@@ -95,12 +95,13 @@ SELU = _selu_rules()
     "torch.selu",
     saves="self; result when in place",
     samples=("F.selu(a)", "F.selu(h, inplace=True)", "torch.selu(a.t())", "F.selu(a[0])"),
+    traits=("elementwise",),
 )
 def selu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     return activate(e, SELU[0], input, SELU[1], inplace=inplace)
 
 
-@op("F.selu_", kind="inplace", saves="result", samples=("F.selu_(h)", "F.selu_(h[0])"))
+@op("F.selu_", kind="inplace", saves="result", samples=("F.selu_(h)", "F.selu_(h[0])"), traits=("elementwise",))
 def selu_in_place(e: Engine, input: Any) -> ShadowTensor:
     return selu(e, input, inplace=True)
 
@@ -110,6 +111,7 @@ def selu_in_place(e: Engine, input: Any) -> ShadowTensor:
     "torch.celu",
     saves="self; result when in place",
     samples=("F.celu(a)", "F.celu(a, 2.0)", "F.celu(h, inplace=True)"),
+    traits=("elementwise",),
 )
 def celu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> ShadowTensor:
     if alpha == 0:
@@ -125,7 +127,7 @@ def celu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sh
     return activate(e, rule, input, in_place_rule, inplace=inplace)
 
 
-@op("F.celu_", kind="inplace", saves="result", samples=("F.celu_(h, 0.5)",))
+@op("F.celu_", kind="inplace", saves="result", samples=("F.celu_(h, 0.5)",), traits=("elementwise",))
 def celu_in_place(e: Engine, input: Any, alpha: float = 1.0) -> ShadowTensor:
     return celu(e, input, alpha, inplace=True)
 
@@ -143,6 +145,7 @@ def _kernel(name: str, title: str, forward: Callable[[Any], Any], backward: Call
         "pure",
         "self; a clone of self when in place",
         (f"F.{name}(a * 3)", f"F.{name}(h, inplace=True)", f"F.{name}(a.t())"),
+        traits=("elementwise",),
     )
 
 
@@ -169,7 +172,7 @@ _kernel(
 )
 
 
-@op("F.hardtanh_", kind="inplace", saves="a clone of self", samples=("F.hardtanh_(h)",))
+@op("F.hardtanh_", kind="inplace", saves="a clone of self", samples=("F.hardtanh_(h)",), traits=("elementwise",))
 def hardtanh_in_place(e: Engine, input: Any, min_val: float = -1.0, max_val: float = 1.0) -> ShadowTensor:
     return pointwise.hardtanh(e, input, min_val, max_val, inplace=True)
 
@@ -179,6 +182,7 @@ def hardtanh_in_place(e: Engine, input: Any, min_val: float = -1.0, max_val: flo
     "torch.threshold",
     saves="self; a clone of self when in place",
     samples=("F.threshold(a, 0.1, 2.0)", "F.threshold(h, 0.1, 0.0, inplace=True)"),
+    traits=("elementwise",),
 )
 def threshold(e: Engine, input: Any, threshold: float, value: float, inplace: bool = False) -> ShadowTensor:
     if not (isinstance(threshold, bool | int | float) and isinstance(value, bool | int | float)):
@@ -195,12 +199,24 @@ def threshold(e: Engine, input: Any, threshold: float, value: float, inplace: bo
     return activate(e, rule, input, in_place_rule, inplace=inplace)
 
 
-@op("F.threshold_", kind="inplace", saves="a clone of self", samples=("F.threshold_(h, 0.1, 0.0)",))
+@op(
+    "F.threshold_",
+    kind="inplace",
+    saves="a clone of self",
+    samples=("F.threshold_(h, 0.1, 0.0)",),
+    traits=("elementwise",),
+)
 def threshold_in_place(e: Engine, input: Any, threshold_: float, value: float) -> ShadowTensor:
     return threshold(e, input, threshold_, value, inplace=True)
 
 
-@op("F.hardshrink", ".hardshrink", saves="self", samples=("F.hardshrink(a)", "F.hardshrink(a, 1.2)"))
+@op(
+    "F.hardshrink",
+    ".hardshrink",
+    saves="self",
+    samples=("F.hardshrink(a)", "F.hardshrink(a, 1.2)"),
+    traits=("elementwise",),
+)
 def hardshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
     rule = OpRule(
         "HardshrinkBackward0",
@@ -211,7 +227,7 @@ def hardshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
     return activate(e, rule, input)
 
 
-@op("F.softshrink", saves="self", samples=("F.softshrink(a)", "F.softshrink(a, 1.2)"))
+@op("F.softshrink", saves="self", samples=("F.softshrink(a)", "F.softshrink(a, 1.2)"), traits=("elementwise",))
 def softshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
     if lambd < 0:
         raise runtime(f"lambda must be greater or equal to 0, but found to be {lambd:g}.")
@@ -224,7 +240,12 @@ def softshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
     return activate(e, rule, input)
 
 
-@op("F.logsigmoid", saves="self, a private buffer", samples=("F.logsigmoid(a)", "F.logsigmoid(a * 20)"))
+@op(
+    "F.logsigmoid",
+    saves="self, a private buffer",
+    samples=("F.logsigmoid(a)", "F.logsigmoid(a * 20)"),
+    traits=("elementwise",),
+)
 def logsigmoid(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if not input.dtype.is_floating_point:
@@ -374,12 +395,12 @@ def rrelu_in_place(
 # -- composed of other operations
 
 
-@op("F.softsign", saves="input, 1 + |input|", samples=("F.softsign(a)",))
+@op("F.softsign", saves="input, 1 + |input|", samples=("F.softsign(a)",), traits=("elementwise",))
 def softsign(e: Engine, input: Any) -> ShadowTensor:
     return pointwise.div(e, input, pointwise.add_(e, pointwise.absolute(e, input), 1))
 
 
-@op("F.tanhshrink", saves="tanh(input)", samples=("F.tanhshrink(a)",))
+@op("F.tanhshrink", saves="tanh(input)", samples=("F.tanhshrink(a)",), traits=("elementwise",))
 def tanhshrink(e: Engine, input: Any) -> ShadowTensor:
     return pointwise.sub(e, input, pointwise.RUNS["tanh"][0](e, input))
 

@@ -288,7 +288,14 @@ def _register(rank: int, samples: tuple[str, ...]) -> None:
         result = convolve(e, batch, weight, bias, windows, groups)
         return result if whole else views.squeeze(e, result, 0)
 
-    add((f"F.{function}", f"torch.{function}"), run, "pure", "input, weight", samples, traits=("products",))
+    add(
+        (f"F.{function}", f"torch.{function}"),
+        run,
+        "pure",
+        "input, weight",
+        samples,
+        traits=("convolution", "products"),
+    )
 
 
 def _check_fits(size: Shape, windows: Windows) -> None:
@@ -360,7 +367,14 @@ def _register_transposed(rank: int, samples: tuple[str, ...]) -> None:
         result = convolve(e, batch, weight, bias, windows, groups, transposed=True, output_padding=more)
         return result if whole else views.squeeze(e, result, 0)
 
-    add((f"F.{function}", f"torch.{function}"), run, "pure", "input, weight", samples, traits=("products",))
+    add(
+        (f"F.{function}", f"torch.{function}"),
+        run,
+        "pure",
+        "input, weight",
+        samples,
+        traits=("convolution", "products"),
+    )
 
 
 _register(

@@ -95,10 +95,10 @@ def _register(name: str, samples: tuple[str, ...] = (), dims: tuple[int, ...] = 
         return drop(e, input, p, train, inplace=True, feature=feature, alpha=alpha)
 
     saves = "the noise (private)"
-    add(f"F.{name}", run, "pure", saves, samples)
+    add(f"F.{name}", run, "pure", saves, samples, traits=("dropout",))
     if low:
-        add(f"torch.{name}", plain, "pure", saves)
-        add(f"torch.{name}_", writing, "inplace", saves)
+        add(f"torch.{name}", plain, "pure", saves, traits=("dropout",))
+        add(f"torch.{name}_", writing, "inplace", saves, traits=("dropout",))
 
 
 _register(
@@ -129,5 +129,5 @@ def feature_dropout_in_place(e: Engine, input: Any, p: float, train: bool) -> Sh
     return drop(e, input, p, train, inplace=True, feature=True)
 
 
-add("torch.feature_dropout", feature_dropout, "pure", "the noise (private)")
-add("torch.feature_dropout_", feature_dropout_in_place, "inplace", "the noise (private)")
+add("torch.feature_dropout", feature_dropout, "pure", "the noise (private)", traits=("dropout",))
+add("torch.feature_dropout_", feature_dropout_in_place, "inplace", "the noise (private)", traits=("dropout",))

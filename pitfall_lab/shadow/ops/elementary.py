@@ -206,7 +206,7 @@ also("torch.sub", "torch.Tensor.subtract")
 also("torch.Tensor.sub_", "torch.Tensor.subtract_")
 
 
-@op("sgn", samples=("torch.sgn(p)", "p.sgn()"))
+@op("sgn", samples=("torch.sgn(p)", "p.sgn()"), traits=("elementwise",))
 def sgn(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if records(e, input) or input.dtype.is_complex:
@@ -219,6 +219,7 @@ def sgn(e: Engine, input: Any) -> ShadowTensor:
     "torch.special.polygamma",
     saves="self",
     samples=("torch.polygamma(1, b)", "torch.polygamma(2, b)"),
+    traits=("elementwise",),
 )
 def polygamma(e: Engine, n: Any, input: Any) -> ShadowTensor:
     tensor_only(input)
@@ -231,7 +232,13 @@ def polygamma(e: Engine, n: Any, input: Any) -> ShadowTensor:
     return pointwise(e, rule, (input,), as_float(input.dtype), as_float(input.dtype))
 
 
-@op("logit", "torch.special.logit", saves="self", samples=("torch.logit(b * 0.2)", "(a * 0.3).logit(0.1)"))
+@op(
+    "logit",
+    "torch.special.logit",
+    saves="self",
+    samples=("torch.logit(b * 0.2)", "(a * 0.3).logit(0.1)"),
+    traits=("elementwise",),
+)
 def logit(e: Engine, input: Any, eps: Any = None) -> ShadowTensor:
     tensor_only(input)
     low, high = (0.0, 1.0) if eps is None else (eps, 1 - eps)
@@ -260,7 +267,9 @@ def _cleaned(nan: Any, posinf: Any, neginf: Any) -> OpRule:
     return OpRule("NanToNumBackward0", forward, SELF, lambda g, s: (g * np.isfinite(s.self),))
 
 
-@op("nan_to_num", saves="self", samples=("torch.nan_to_num(a)", "(a / 0).nan_to_num(1.0, 2.0)"))
+@op(
+    "nan_to_num", saves="self", samples=("torch.nan_to_num(a)", "(a / 0).nan_to_num(1.0, 2.0)"), traits=("elementwise",)
+)
 def nan_to_num(e: Engine, input: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> ShadowTensor:
     tensor_only(input)
     if input.dtype == "float16":
@@ -268,7 +277,14 @@ def nan_to_num(e: Engine, input: Any, nan: Any = None, posinf: Any = None, negin
     return pointwise(e, _cleaned(nan, posinf, neginf), (input,), input.dtype, input.dtype, like=input)
 
 
-@op(".nan_to_num_", "torch.nan_to_num_", kind="inplace", saves="a clone of self", samples=("h.nan_to_num_()",))
+@op(
+    ".nan_to_num_",
+    "torch.nan_to_num_",
+    kind="inplace",
+    saves="a clone of self",
+    samples=("h.nan_to_num_()",),
+    traits=("elementwise",),
+)
 def nan_to_num_(e: Engine, self: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> ShadowTensor:
     tensor_only(self)
     if self.dtype.category < 2:  # copied onto its own place: nothing is looked at
@@ -276,7 +292,7 @@ def nan_to_num_(e: Engine, self: Any, nan: Any = None, posinf: Any = None, negin
     return in_place(e, _cleaned(nan, posinf, neginf), (self,), self.dtype)
 
 
-@op("torch.special.entr", saves="self", samples=("torch.special.entr(b)",))
+@op("torch.special.entr", saves="self", samples=("torch.special.entr(b)",), traits=("elementwise",))
 def entr(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     dtype = as_float(input.dtype)
@@ -327,7 +343,7 @@ def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[
         return in_place(e, of(e), pair, kind)
 
     what = ", ".join(k.name for k in keeps)
-    add(name if methods else f"torch.{name}", run, "pure", what, samples)
+    add(name if methods else f"torch.{name}", run, "pure", what, samples, traits=("elementwise",))
     if has_in_place:
         add(
             f".{name}_",
@@ -335,6 +351,7 @@ def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[
             "inplace",
             what.replace("self", "a clone of self"),
             (f"h.{name}_(b)",) if node else (),
+            traits=("elementwise",),
         )
 
 
@@ -540,9 +557,11 @@ def _with_number(
         pair = self, operand(other)
         return in_place(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], kind(pair))
 
-    add((name, *names), run, "pure", "self, other when other is a tensor", samples, traits=traits)
+    add((name, *names), run, "pure", "self, other when other is a tensor", samples, traits=("elementwise", *traits))
     saves = "a clone of self, other when other is a tensor"
-    add(f".{name}_", run_in_place, "inplace", saves, (f"h.{name}_(b)", f"h.{name}_(2)"), traits=traits)
+    add(
+        f".{name}_", run_in_place, "inplace", saves, (f"h.{name}_(b)", f"h.{name}_(2)"), traits=("elementwise", *traits)
+    )
 
 
 def no_divisor_is_zero(pair: tuple[Any, Any]) -> bool:
@@ -568,7 +587,7 @@ also("torch.Tensor.remainder_", "torch.Tensor.__imod__")
 _with_number("xlogy", _xlogy_rule, ("torch.xlogy(a, b)", "a.xlogy(2.0)"), floats=True, names=("torch.special.xlogy",))
 
 
-@op("torch.special.xlog1py", saves="other, self", samples=("torch.special.xlog1py(a, b)",))
+@op("torch.special.xlog1py", saves="other, self", samples=("torch.special.xlog1py(a, b)",), traits=("elementwise",))
 def special_xlog1py(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     dtype = as_float(promoted(input, other))
@@ -583,7 +602,7 @@ def special_xlog1py(e: Engine, input: Any, other: Any) -> ShadowTensor:
     return pointwise(e, rule, (input, other), dtype, dtype)
 
 
-@op("ldexp", saves="other, result", samples=("torch.ldexp(p, n)",))
+@op("ldexp", saves="other, result", samples=("torch.ldexp(p, n)",), traits=("elementwise",))
 def ldexp(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if records(e, input, other) or other.dtype.category != 1:
@@ -596,6 +615,7 @@ def ldexp(e: Engine, input: Any, other: Any) -> ShadowTensor:
     "float_power",
     saves="as pow, of operands in float64",
     samples=("torch.float_power(a, 2)", "b.float_power(b)", "torch.float_power(n, 2)"),
+    traits=("elementwise",),
 )
 def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
     pair = operand(input), operand(exponent)
@@ -618,7 +638,7 @@ def _question(
         tensor_only(input)
         return pointwise(e, OpRule("", forward), (input,), BOOL, like=input if like_self else None)
 
-    add(names, run, "pure", "", (sample,))
+    add(names, run, "pure", "", (sample,), traits=("elementwise",))
 
 
 def _infinite(sign: int) -> Callable[[Any], Any]:
@@ -640,6 +660,7 @@ _question("isreal", np.isreal, "torch.isreal(a)", like_self=True)
         "torch.isclose(n, n, equal_nan=True)",
         "torch.isclose(a, b, rtol=0, atol=0)",
     ),
+    traits=("elementwise",),
 )
 def isclose(
     e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
@@ -670,7 +691,7 @@ def _question_in_place(names: tuple[str, ...], node: str, forward: Callable[...,
         plain = OpRule(node, lambda x: forward(x, other), (), rule.vjp)
         return in_place(e, plain, (self,))
 
-    add(names, run, "inplace", "", (sample,))
+    add(names, run, "inplace", "", (sample,), traits=("elementwise",))
 
 
 for _name, _long, _forward in (
@@ -701,7 +722,7 @@ def _logic_in_place(name: str, forward: Callable[..., Any], *samples: str, alias
             e.grad_enabled = before
 
     traits: tuple[Trait, ...] = ("unchecked",) if unseen else ()
-    add((f".{name}", *aliases), run, "inplace", "", samples, traits=traits)
+    add((f".{name}", *aliases), run, "inplace", "", samples, traits=("elementwise", *traits))
 
 
 _logic_in_place("bitwise_and_", np.bitwise_and, "n.bitwise_and_(3)", aliases=(".__iand__",))

@@ -152,7 +152,7 @@ def _weighted(
     "F.mse_loss(a, b)", "F.mse_loss(a, p, reduction='sum')", "F.mse_loss(a, c)", "F.mse_loss(a, b, reduction='none')",
     "F.mse_loss(a, p, weight=p)", "F.mse_loss(a, p, weight=p, reduction='sum')", "F.mse_loss(a, p, weight=c)",
     "F.mse_loss(a, i)", "F.mse_loss(a, b, reduction='max')", "F.mse_loss(a, n)",
-    "F.mse_loss(a, p.double())"))  # fmt: skip
+    "F.mse_loss(a, p.double())"), traits=("difference_loss",))  # fmt: skip
 def mse_loss(
     e: Engine,
     input: Any,
@@ -180,7 +180,7 @@ def mse_loss(
 @op("F.smooth_l1_loss", saves="self, target; the sign of input - target when beta is 0", samples=(
     "F.smooth_l1_loss(a, b)", "F.smooth_l1_loss(a, p, reduction='sum', beta=0.5)", "F.smooth_l1_loss(a, c)",
     "F.smooth_l1_loss(a, b, reduction='none')", "F.smooth_l1_loss(a, b, beta=0.0)",
-    "F.smooth_l1_loss(a, b, beta=-1)"))  # fmt: skip
+    "F.smooth_l1_loss(a, b, beta=-1)"), traits=("difference_loss",))  # fmt: skip
 def smooth_l1_loss(
     e: Engine,
     input: Any,
@@ -209,7 +209,7 @@ def smooth_l1_loss(
 @op("F.huber_loss", saves="self, target", samples=(
     "F.huber_loss(a, b)", "F.huber_loss(a, p, reduction='sum', delta=0.5)", "F.huber_loss(a, c)",
     "F.huber_loss(a, b, reduction='none')", "F.huber_loss(a, p, weight=p)",
-    "F.huber_loss(a, b, delta=0)"))  # fmt: skip
+    "F.huber_loss(a, b, delta=0)"), traits=("difference_loss",))  # fmt: skip
 def huber_loss(
     e: Engine, input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
 ) -> ShadowTensor:
@@ -243,6 +243,7 @@ def huber_loss(
         "F.l1_loss(a, n)",
         "F.l1_loss(a, b, reduction='none')",
     ),
+    traits=("difference_loss",),
 )
 def l1_loss(
     e: Engine,

@@ -105,10 +105,7 @@ def _mat_types(a: ShadowTensor, b: ShadowTensor) -> None:
     "torch.spmm",
     saves="mat2 if self needs grad; self if mat2 needs grad",
     samples=("a.mm(w)", "torch.mm(a, w)", "p.mm(w)"),
-    traits=(
-        "fresh",
-        "products",
-    ),
+    traits=("matrix_product", "fresh", "products"),
 )
 def mm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
@@ -137,7 +134,7 @@ def _cannot(e: Engine, name: str, a: Shape, b: Shape) -> ShadowError:
     "mv",
     saves="vec if self needs grad; self if vec needs grad",
     samples=("a.mv(c)", "torch.mv(p, c)"),
-    traits=("products",),
+    traits=("matrix_product", "products"),
 )
 def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
@@ -192,7 +189,7 @@ def dot(e: Engine, input: Any, tensor: Any, *, out: Any = None) -> ShadowTensor:
     "bmm",
     saves="mat2 if self needs grad; self if mat2 needs grad",
     samples=("torch.bmm(a[None], w[None])",),
-    traits=("products",),
+    traits=("matrix_product", "products"),
 )
 def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
@@ -214,8 +211,8 @@ def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     "a[None].expand(2, 2, 3) @ w[None].expand(2, 3, 2)", "a @ a.t()", "seq @ waves(6, 2)",
     "seq.transpose(0, 1) @ waves(6, 2)", "seq.transpose(0, 1) @ a[0].repeat(2)", "seq @ c6", "seq @ waves(6)",
     "seq.mT @ waves(4)", "waves(5, 4) @ seq", "k1[0].mT @ seq", "c4 @ seq", "waves(4) @ seq",
-    "waves(4) @ seq.mT.contiguous().mT", "img @ seq.mT[:, None, :, :3]", "seq @ a"), traits=("products",
-    ))  # fmt: skip
+    "waves(4) @ seq.mT.contiguous().mT", "img @ seq.mT[:, None, :, :3]", "seq @ a"),
+    traits=("matrix_product", "products"))  # fmt: skip
 def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, other)

@@ -74,6 +74,7 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
     ".copy_",
     kind="inplace",
     samples=("h.copy_(b)", "h.copy_(c)", "h[0].copy_(c)", "p.copy_(a)", "n.copy_(p)", "h.copy_(h)"),
+    traits=("elementwise",),
 )
 def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowTensor:
     tensor_only(self, src)

@@ -297,31 +297,49 @@ def aminmax(e: Engine, input: Any, *, dim: Any = None, keepdim: bool = False) ->
     return MinMax((do(e, "amin", input, dims, keepdim), do(e, "amax", input, dims, keepdim)))
 
 
-@op(
-    "quantile",
-    "nanquantile",
-    saves="index, indices, weight, and what gather saves",
-    samples=("p.quantile(0.5)", "torch.quantile(p, 0.3, dim=1)"),
-)
-def quantile(
-    e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+def _quantile(
+    e: Engine, input: Any, q: Any, dim: Any, keepdim: bool, interpolation: str, *, without_nan: bool
 ) -> ShadowTensor:
+    """A quantile along an axis, or of all elements; NaN in it makes it NaN, or is left out."""
     tensor_only(input)
     if records(e, input) or isinstance(q, ShadowTensor) or interpolation != "linear":
         raise Unmodelled("quantile with q as a tensor, with interpolation, or of a tensor that requires grad")
     if not input.numel:
         raise runtime("quantile() input tensor must be non-empty", "shape")
 
-    def forward(x: np.ndarray) -> Any:
-        return np.quantile(
-            x.astype(np.float64), q, axis=None if dim is None else wrap_dim(dim, input.ndim), keepdims=keepdim
-        )
-
+    axis, of = None if dim is None else wrap_dim(dim, input.ndim), np.nanquantile if without_nan else np.quantile
     dims = reduced_dims(dim, input.ndim)
-    rule = OpRule("", lambda x: np.where(np.isnan(x).any(axis=dims, keepdims=keepdim), np.nan, forward(x)))
-    result = pure(e, rule, (input,), reduced_shape(input.shape, dims, keepdim), input.dtype)
+
+    def forward(x: np.ndarray) -> Any:
+        nan = np.isnan(x)
+        found = of(x.astype(np.float64), q, axis=axis, keepdims=keepdim)
+        return np.where((nan.all if without_nan else nan.any)(axis=dims, keepdims=keepdim), np.nan, found)
+
+    result = pure(e, OpRule("", forward), (input,), reduced_shape(input.shape, dims, keepdim), input.dtype)
     e.graph.bump(result.counter, 2)  # it is interpolated and squeezed in place
     return result
+
+
+@op(
+    "quantile",
+    saves="index, indices, weight, and what gather saves",
+    samples=("p.quantile(0.5)", "torch.quantile(p, 0.3, dim=1)", "p.log().quantile(0.5, dim=1)"),
+)
+def quantile(
+    e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> ShadowTensor:
+    return _quantile(e, input, q, dim, keepdim, interpolation, without_nan=False)
+
+
+@op(
+    "nanquantile",
+    saves="index, indices, weight, and what gather saves",
+    samples=("p.nanquantile(0.5)", "torch.nanquantile(p, 0.3, dim=1)", "p.log().nanquantile(0.5, dim=1)"),
+)
+def nanquantile(
+    e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> ShadowTensor:
+    return _quantile(e, input, q, dim, keepdim, interpolation, without_nan=True)
 
 
 @op("torch.searchsorted", samples=("torch.searchsorted(n[0], n)", "torch.searchsorted(n[0], 2, right=True)"))

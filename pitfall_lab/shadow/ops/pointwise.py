@@ -144,7 +144,7 @@ NO_NEGATION = f"Negation, the `-` operator, on a bool tensor is not supported. {
 @op(
     "add",
     samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"),
-    traits=("fresh", "takes_alpha", "alpha_is_number"),
+    traits=("elementwise", "same_form", "fresh", "takes_alpha", "alpha_is_number"),
 )
 def add_(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
@@ -153,7 +153,7 @@ def add_(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None
     return pointwise(e, _add_rule(alpha, dtype), pair, dtype, dtype)
 
 
-@op(".__radd__", samples=("sum([a, b])",))
+@op(".__radd__", samples=("sum([a, b])",), traits=("elementwise",), computes="add")
 def radd(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return add_(e, self, other)
 
@@ -162,7 +162,7 @@ def radd(e: Engine, self: Any, other: Any) -> ShadowTensor:
     ".add_",
     kind="inplace",
     samples=("h.add_(b)", "h.add_(1)", "h.add_(c, alpha=2)", "h.add_(c, alpha=n[0, 1])", "p.add_(1)", "n.add_(1)"),
-    traits=("takes_alpha", "alpha_is_number"),
+    traits=("elementwise", "same_form", "takes_alpha", "alpha_is_number"),
 )
 def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
@@ -174,7 +174,7 @@ def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
     "sub",
     "torch.subtract",
     samples=("a - b", "a - 1", "torch.sub(a, b, alpha=2)", "a - c"),
-    traits=("fresh", "takes_alpha", "alpha_is_number"),
+    traits=("elementwise", "same_form", "fresh", "takes_alpha", "alpha_is_number"),
 )
 def sub(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
@@ -184,7 +184,12 @@ def sub(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None)
     return pointwise(e, _sub_rule(alpha, dtype), pair, dtype, dtype)
 
 
-@op(".sub_", kind="inplace", samples=("h.sub_(b)", "h.sub_(1)", "h.sub_(c)"), traits=("takes_alpha", "alpha_is_number"))
+@op(
+    ".sub_",
+    kind="inplace",
+    samples=("h.sub_(b)", "h.sub_(1)", "h.sub_(c)"),
+    traits=("elementwise", "same_form", "takes_alpha", "alpha_is_number"),
+)
 def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
     _check_bool_sub(*pair)
@@ -192,7 +197,13 @@ def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
     return in_place(e, _sub_rule(alpha, dtype), pair, dtype)
 
 
-@op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"), traits=("fresh", "takes_alpha"))
+@op(
+    ".__rsub__",
+    "torch.rsub",
+    samples=("1 - a", "2.5 - a"),
+    traits=("elementwise", "exchanged", "fresh", "takes_alpha"),
+    computes="sub",
+)
 def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     if isinstance(other, ShadowTensor):
         raise Unmodelled("rsub with a tensor as second operand")
@@ -211,7 +222,7 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
 
 @op("mul", "torch.multiply", ".multiply", ".__rmul__", saves="other if self needs grad; self if other needs grad",
     samples=("a * b", "a * 2", "2.0 * a", "a * c", "a * p", "p * a", "n * 2", "a * a", "a * c[0]", "a.t() * b.t()"),
-    traits=("fresh",))  # fmt: skip
+    traits=("elementwise", "same_form", "fresh"))  # fmt: skip
 def mul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
@@ -223,14 +234,15 @@ def mul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
 
 
 @op(".mul_", kind="inplace", saves="other if self needs grad; a clone of self if other needs grad",
-    samples=("h.mul_(b)", "h.mul_(2)", "h.mul_(p)", "h[0].mul_(2)", "h.t().mul_(w)", "h.mul_(c)"))  # fmt: skip
+    samples=("h.mul_(b)", "h.mul_(2)", "h.mul_(p)", "h[0].mul_(2)", "h.t().mul_(w)", "h.mul_(c)"),
+    traits=("elementwise", "same_form"))  # fmt: skip
 def mul_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
     pair = self, operand(other)
     return in_place(e, MUL, pair, promoted(*pair))
 
 
 @op("div", "torch.true_divide", ".__truediv__", ".true_divide", saves="other; self if other needs grad",
-    samples=("a / b", "a / 2", "a / c", "n / 2", "p / a"), traits=("fresh",))  # fmt: skip
+    samples=("a / b", "a / 2", "a / c", "n / 2", "p / a"), traits=("elementwise", "same_form", "fresh"))  # fmt: skip
 def div(e: Engine, input: Any, other: Any, *, rounding_mode: str | None = "", out: Any = None) -> ShadowTensor:
     no_out(out)
     rule = _division(rounding_mode)
@@ -247,6 +259,7 @@ def div(e: Engine, input: Any, other: Any, *, rounding_mode: str | None = "", ou
     kind="inplace",
     saves="other; a clone of self if other needs grad",
     samples=("h.div_(b)", "h.div_(2)"),
+    traits=("elementwise", "same_form"),
 )
 def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None = "") -> ShadowTensor:
     rule = _division(rounding_mode)
@@ -266,7 +279,13 @@ def _division(rounding_mode: str | None) -> OpRule:
     return DIV if rounding_mode is not None else replace(DIV, node="DivBackward2")
 
 
-@op(".__rdiv__", ".__rtruediv__", samples=("1 / b", "2.0 / b"), traits=("fresh",))
+@op(
+    ".__rdiv__",
+    ".__rtruediv__",
+    samples=("1 / b", "2.0 / b"),
+    traits=("elementwise", "exchanged", "fresh"),
+    computes="div",
+)
 def rdiv(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return mul(e, reciprocal(e, self), other)
 
@@ -332,7 +351,7 @@ def _refused_power(dtype: DType, exponent: Any) -> str:
 
 @op("pow", ".__pow__", saves="self; and exponent and result when the exponent is a tensor",
     samples=("a ** 2", "a.pow(3)", "b ** 0.5", "b ** c", "a ** 0", "b ** -1", "n ** 2", "torch.pow(2, a)"),
-    traits=("fresh", "fills_for_0_and_1"))  # fmt: skip
+    traits=("elementwise", "fresh", "fills_for_0_and_1"))  # fmt: skip
 def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     base, exponent = operand(input), operand(exponent)
@@ -346,7 +365,14 @@ def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTenso
     return pointwise(e, refusing(_pow_rule(exponent), _refused_power(dtype, exponent)), (base,), dtype, dtype)
 
 
-@op(".pow_", ".__ipow__", kind="inplace", saves="a clone of self", samples=("h.pow_(2)", "h[0].pow_(2)"))
+@op(
+    ".pow_",
+    ".__ipow__",
+    kind="inplace",
+    saves="a clone of self",
+    samples=("h.pow_(2)", "h[0].pow_(2)"),
+    traits=("elementwise",),
+)
 def pow_in_place(e: Engine, self: Any, exponent: Any) -> ShadowTensor:
     exponent = operand(exponent)
     dtype = promoted(self, exponent)
@@ -355,7 +381,7 @@ def pow_in_place(e: Engine, self: Any, exponent: Any) -> ShadowTensor:
     return in_place(e, refusing(_pow_rule(exponent), _refused_power(dtype, exponent)), (self,), dtype)
 
 
-@op(".__rpow__", saves="exponent, result", samples=("2 ** a",))
+@op(".__rpow__", saves="exponent, result", samples=("2 ** a",), traits=("elementwise", "exchanged"), computes="pow")
 def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
     if isinstance(other, ShadowTensor):
         return pow(e, other, self)
@@ -388,7 +414,13 @@ def whole_or_not(divided: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     return forward
 
 
-@op(".__floordiv__", "torch.floor_divide", ".floor_divide", samples=("n // 2", "p // 2", "a // b", "a // 2"))
+@op(
+    ".__floordiv__",
+    "torch.floor_divide",
+    ".floor_divide",
+    samples=("n // 2", "p // 2", "a // b", "a // 2"),
+    traits=("elementwise",),
+)
 def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
     pair = operand(input), operand(other)
     dtype = promoted(*pair)
@@ -482,12 +514,20 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
         what,
         samples,
         source,
-        traits=("fresh",) if fresh else (),
+        traits=("elementwise", *(("fresh",) if fresh else ())),
     )
     clone = what.replace("self", "a clone of self")
     target = "h" if arg == "a" else "(b * 1)"
     functions = {"sign": (), "relu": (f"torch.{name}_", f"F.{name}_")}.get(name, (f"torch.{name}_",))
-    add((f".{name}_", *functions), run_in_place, "inplace", clone, (f"{target}.{name}_()",), source)
+    add(
+        (f".{name}_", *functions),
+        run_in_place,
+        "inplace",
+        clone,
+        (f"{target}.{name}_()",),
+        source,
+        traits=("elementwise",),
+    )
     RUNS[name] = run, run_in_place
 
 
@@ -579,22 +619,42 @@ unary("square", "PowBackward0", np.square, SELF, lambda g, s: g * (2 * np.power(
 reciprocal = RUNS["reciprocal"][0]
 
 
-@op("torch.absolute", ".absolute", ".__abs__", samples=("abs(a)", "a.absolute()"), saves="self")
+@op(
+    "torch.absolute",
+    ".absolute",
+    ".__abs__",
+    samples=("abs(a)", "a.absolute()"),
+    saves="self",
+    traits=("elementwise",),
+    computes="abs",
+)
 def absolute(e: Engine, input: Any) -> ShadowTensor:
     return RUNS["abs"][0](e, input)
 
 
-@op("torch.negative", ".negative", ".__neg__", samples=("-a",))
+@op("torch.negative", ".negative", ".__neg__", samples=("-a",), traits=("elementwise",), computes="neg")
 def negative(e: Engine, input: Any) -> ShadowTensor:
     return RUNS["neg"][0](e, input)
 
 
-@op("torch.special.expit", saves="result", samples=("torch.special.expit(a)",))
+@op(
+    "torch.special.expit",
+    saves="result",
+    samples=("torch.special.expit(a)",),
+    traits=("elementwise",),
+    computes="sigmoid",
+)
 def expit(e: Engine, input: Any) -> ShadowTensor:
     return RUNS["sigmoid"][0](e, input)
 
 
-@op("F.relu", kind="pure", saves="result", samples=("F.relu(a)", "F.relu(h, inplace=True)"), traits=("fresh",))
+@op(
+    "F.relu",
+    kind="pure",
+    saves="result",
+    samples=("F.relu(a)", "F.relu(h, inplace=True)"),
+    traits=("elementwise", "fresh"),
+)
 def functional_relu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     return RUNS["relu"][1 if inplace else 0](e, input)
 
@@ -616,6 +676,7 @@ def _activation(
     "F.leaky_relu",
     saves="self; result when in place",
     samples=("F.leaky_relu(a)", "F.leaky_relu(a, 0.2)", "F.leaky_relu(h, inplace=True)"),
+    traits=("elementwise",),
 )
 def leaky_relu(e: Engine, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> ShadowTensor:
 
@@ -640,12 +701,23 @@ NEGATIVE_SLOPE = (
 )
 
 
-@op("torch.nn.functional.leaky_relu_", kind="inplace", saves="result", samples=("F.leaky_relu_(h)",))
+@op(
+    "torch.nn.functional.leaky_relu_",
+    kind="inplace",
+    saves="result",
+    samples=("F.leaky_relu_(h)",),
+    traits=("elementwise",),
+)
 def leaky_relu_in_place(e: Engine, input: Any, negative_slope: float = 0.01) -> ShadowTensor:
     return leaky_relu(e, input, negative_slope, inplace=True)
 
 
-@op("F.elu", saves="self; result when in place", samples=("F.elu(a)", "F.elu(a, 0.5)", "F.elu(h, inplace=True)"))
+@op(
+    "F.elu",
+    saves="self; result when in place",
+    samples=("F.elu(a)", "F.elu(a, 0.5)", "F.elu(h, inplace=True)"),
+    traits=("elementwise",),
+)
 def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> ShadowTensor:
     tensor_only(input)
     if not input.dtype.is_floating_point:
@@ -661,12 +733,12 @@ def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sha
     return _activation(e, rule, in_place_rule, input, inplace)
 
 
-@op("torch.nn.functional.elu_", kind="inplace", saves="result", samples=("F.elu_(h)",))
+@op("torch.nn.functional.elu_", kind="inplace", saves="result", samples=("F.elu_(h)",), traits=("elementwise",))
 def elu_in_place(e: Engine, input: Any, alpha: float = 1.0) -> ShadowTensor:
     return elu(e, input, alpha, inplace=True)
 
 
-@op("F.silu", saves="self", samples=("F.silu(a)", "F.silu(h, inplace=True)"))
+@op("F.silu", saves="self", samples=("F.silu(a)", "F.silu(h, inplace=True)"), traits=("elementwise",))
 def silu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     def vjp(g: Any, s: Any) -> tuple[Any]:
         gate = _sigmoid(s.self)
@@ -675,7 +747,7 @@ def silu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     return _activation(e, OpRule("SiluBackward0", lambda x: x * _sigmoid(x), SELF, vjp), None, input, inplace)
 
 
-@op("F.gelu", saves="self", samples=("F.gelu(a)", "F.gelu(a, approximate='tanh')"))
+@op("F.gelu", saves="self", samples=("F.gelu(a)", "F.gelu(a, approximate='tanh')"), traits=("elementwise",))
 def gelu(e: Engine, input: Any, approximate: str = "none") -> ShadowTensor:
     root = math.sqrt(2 / math.pi)
     seen = input.window() if isinstance(input, ShadowTensor) else None
@@ -697,7 +769,7 @@ def gelu(e: Engine, input: Any, approximate: str = "none") -> ShadowTensor:
     return _activation(e, OpRule("GeluBackward0", forward, SELF, vjp), None, input, inplace=False)
 
 
-@op("F.softplus", saves="self", samples=("F.softplus(a)",))
+@op("F.softplus", saves="self", samples=("F.softplus(a)",), traits=("elementwise",))
 def softplus(e: Engine, input: Any, beta: float = 1, threshold: float = 20) -> ShadowTensor:
     def forward(x: Any) -> Any:
         return np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta)
@@ -711,7 +783,7 @@ def softplus(e: Engine, input: Any, beta: float = 1, threshold: float = 20) -> S
     return _activation(e, rule, None, input, inplace=False)
 
 
-@op("F.hardtanh", saves="self", samples=("F.hardtanh(a)", "F.hardtanh(a, -0.5, 0.5)"))
+@op("F.hardtanh", saves="self", samples=("F.hardtanh(a)", "F.hardtanh(a, -0.5, 0.5)"), traits=("elementwise",))
 def hardtanh(e: Engine, input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> ShadowTensor:
     rule = OpRule(
         "HardtanhBackward0",
@@ -722,7 +794,7 @@ def hardtanh(e: Engine, input: Any, min_val: float = -1.0, max_val: float = 1.0,
     return _activation(e, rule, None, input, inplace, like_self=True)
 
 
-@op("F.relu6", saves="self", samples=("F.relu6(a)",))
+@op("F.relu6", saves="self", samples=("F.relu6(a)",), traits=("elementwise",))
 def relu6(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     return hardtanh(e, input, 0.0, 6.0, inplace)
 
@@ -756,7 +828,7 @@ def _clamp_arguments(self: Any, low: Any, high: Any) -> DType:
     ".clip",
     saves="self",
     samples=("a.clamp(0, 1)", "a.clamp(min=0)", "a.clamp(max=0.5)", "torch.clamp(a, -1, 1)"),
-    traits=("fresh",),
+    traits=("elementwise", "fresh"),
 )
 def clamp(e: Engine, input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> ShadowTensor:
     no_out(out)
@@ -771,6 +843,7 @@ def clamp(e: Engine, input: Any, min: Any = None, max: Any = None, *, out: Any =
     kind="inplace",
     saves="a clone of self",
     samples=("h.clamp_(0, 1)", "h.clamp_(min=0)"),
+    traits=("elementwise",),
 )
 def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> ShadowTensor:
     dtype = _clamp_arguments(self, min, max)
@@ -814,8 +887,15 @@ def _register_bound(
         dtype = prepare(self, bound)
         return in_place(e, refusing(rule(e, bound), no_room(dtype, bound)), (self,), dtype)
 
-    add(name, run, "pure", "self", (f"a.{name}(0)", f"torch.{name}(a, 0.25)"))
-    add((f".{name}_", f"torch.{name}_"), run_in_place, "inplace", "a clone of self", (f"h.{name}_(0.25)",))
+    add(name, run, "pure", "self", (f"a.{name}(0)", f"torch.{name}(a, 0.25)"), traits=("elementwise",))
+    add(
+        (f".{name}_", f"torch.{name}_"),
+        run_in_place,
+        "inplace",
+        "a clone of self",
+        (f"h.{name}_(0.25)",),
+        traits=("elementwise",),
+    )
     return run, run_in_place
 
 
@@ -871,12 +951,13 @@ def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowT
     "lerp",
     saves="end and self if weight needs grad; weight when it is a tensor",
     samples=("torch.lerp(a, b, 0.5)", "a.lerp(b, 0.2)", "torch.lerp(a, b, c)"),
+    traits=("elementwise", "same_form"),
 )
 def lerp(e: Engine, input: Any, end: Any, weight: Any) -> ShadowTensor:
     return _lerp(e, input, end, weight, inplace=False)
 
 
-@op(".lerp_", kind="inplace", samples=("h.lerp_(b, 0.5)", "p.lerp_(p * 2, 0.1)"))
+@op(".lerp_", kind="inplace", samples=("h.lerp_(b, 0.5)", "p.lerp_(p * 2, 0.1)"), traits=("elementwise", "same_form"))
 def lerp_in_place(e: Engine, self: Any, end: Any, weight: Any) -> ShadowTensor:
     return _lerp(e, self, end, weight, inplace=True)
 
@@ -948,8 +1029,22 @@ def _register_addc(name: str, make: Callable[[float], OpRule]) -> None:
         return in_place(e, rule, (self, tensor1, tensor2), dtype)
 
     saves = "tensor1 if tensor2 needs grad; tensor2"
-    add(name, run, "pure", saves, (f"torch.{name}(a, b, c, value=2)", f"p.{name}(p, b)"))
-    add(f".{name}_", run_in_place, "inplace", saves, (f"h.{name}_(a, b, value=-0.5)", f"p.{name}_(p * 2, p + 5)"))
+    add(
+        name,
+        run,
+        "pure",
+        saves,
+        (f"torch.{name}(a, b, c, value=2)", f"p.{name}(p, b)"),
+        traits=("elementwise", "same_form"),
+    )
+    add(
+        f".{name}_",
+        run_in_place,
+        "inplace",
+        saves,
+        (f"h.{name}_(a, b, value=-0.5)", f"p.{name}_(p * 2, p + 5)"),
+        traits=("elementwise", "same_form"),
+    )
 
 
 _register_addc("addcmul", _addcmul_rule)
@@ -959,7 +1054,12 @@ _register_addc("addcdiv", _addcdiv_rule)
 # -- choosing
 
 
-@op(".where", saves="condition", samples=("a.where(m, b)",), traits=("fresh",))
+@op(
+    ".where",
+    saves="condition",
+    samples=("a.where(m, b)",),
+    traits=("elementwise", "fresh"),
+)
 def where_method(e: Engine, self: Any, condition: Any, other: Any) -> ShadowTensor:
     return where(e, condition, self, other)
 
@@ -968,7 +1068,7 @@ def where_method(e: Engine, self: Any, condition: Any, other: Any) -> ShadowTens
     "torch.where",
     saves="condition",
     samples=("torch.where(m, a, b)", "torch.where(m, a, 0.0)", "torch.where(a > 0, a, c)", "torch.where(m, m, m)"),
-    traits=("fresh",),
+    traits=("elementwise", "fresh"),
 )
 def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> ShadowTensor:
     if input is None or other is None:
@@ -1039,6 +1139,7 @@ def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
         "a.masked_fill(a, 0)",
         "a.masked_fill(a[:, :2], 0)",
     ),
+    traits=("elementwise",),
 )
 def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
     tensor_only(input, mask)
@@ -1048,7 +1149,13 @@ def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
     return pure(e, refusing(_masked_fill(value), no_room(input.dtype, value)), operands, shape, input.dtype)
 
 
-@op(".masked_fill_", kind="inplace", saves="mask", samples=("h.masked_fill_(m, 0)", "h.masked_fill_(m, 2.0)"))
+@op(
+    ".masked_fill_",
+    kind="inplace",
+    saves="mask",
+    samples=("h.masked_fill_(m, 0)", "h.masked_fill_(m, 2.0)"),
+    traits=("elementwise",),
+)
 def masked_fill_in_place(e: Engine, self: Any, mask: Any, value: Any) -> ShadowTensor:
     operands = _masked_operands(self, mask, value)
     if any(s == 0 and n > 1 for s, n in zip(self.stride, self.shape, strict=True)):
@@ -1105,7 +1212,7 @@ def _extremum(name: str, node: str, forward: Any, wins: Any) -> OpRule:
         return pointwise(e, rule, (input, other), dtype, dtype)
 
     traits: tuple[Trait, ...] = ("fresh", "out_may_be_operand")
-    add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"), traits=traits)
+    add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"), traits=("elementwise", *traits))
     return rule
 
 
@@ -1125,7 +1232,14 @@ def _compare(names: tuple[str, ...], forward: Any, sample: str) -> Callable[...,
             raise Unmodelled("comparing complex tensors by order")
         return pointwise(e, OpRule("", forward), pair, BOOL, promoted(*pair))
 
-    add(names, run, "pure", "", (sample, sample.replace("b", "0")), traits=("fresh",))
+    add(
+        names,
+        run,
+        "pure",
+        "",
+        (sample, sample.replace("b", "0")),
+        traits=("elementwise", "fresh"),
+    )
     return run
 
 
@@ -1157,7 +1271,7 @@ def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: s
             check_history(e, input)  # it calls abs, which has a derivative
         return pointwise(e, OpRule("", forward), operands, result or dtype, dtype)
 
-    add(names, run, "pure", "", (sample,))
+    add(names, run, "pure", "", (sample,), traits=("elementwise",))
     return run
 
 

@@ -253,7 +253,14 @@ def _register(name: str) -> None:
             "False, False, False)"
         ),
     )
-    add(f"torch.{name}", run, "pure", "as the parts; cx, hx, input, weights and results of a float32 LSTM", samples)
+    add(
+        f"torch.{name}",
+        run,
+        "pure",
+        "as the parts; cx, hx, input, weights and results of a float32 LSTM",
+        samples,
+        traits=("recurrent",),
+    )
 
 
 # -- LSTM in float32

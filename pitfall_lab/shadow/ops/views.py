@@ -377,7 +377,8 @@ def real(e: Engine, self: Any) -> ShadowTensor:
     return result
 
 
-@op("conj", "resolve_conj", kind="view", samples=("a.conj()",))
+@op("resolve_conj", kind="view", samples=("a.resolve_conj()",))
+@op("conj", kind="view", samples=("a.conj()",))
 def conj(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if input.dtype.is_complex:
@@ -965,7 +966,7 @@ def set_data(e: Engine, self: Any, value: Any) -> None:
         "img.clone(memory_format=torch.channels_last)",
         "cl.clone()",
     ),
-    traits=("fresh",),
+    traits=("elementwise", "fresh"),
 )
 def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
     tensor_only(input)

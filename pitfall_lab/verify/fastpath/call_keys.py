@@ -57,12 +57,12 @@ _SPECIAL = frozenset(
 
 Except for ``x[...]``, the result depends on the operand's storage offset.
 """
-_SCALING = frozenset(
-    getattr(torch.Tensor, name + end)
-    for name in ("add", "sub", "mul", "div", "addcmul", "addcdiv", "lerp")
-    for end in ("", "_")
+_SAME_FORM = frozenset(
+    getattr(torch.Tensor, name.removeprefix("torch.Tensor."))
+    for name, entry in ENTRIES.items()
+    if "same_form" in entry.traits and name.startswith("torch.Tensor.")
 )
-"""Functions whose result has the same form for every value of a number argument."""
+"""Methods whose result has the same form for every value of a number argument."""
 _CONSTANT = frozenset({int, float, bool, str, type(None)})
 _PLAIN = frozenset(
     {int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)}
@@ -99,7 +99,7 @@ class CallKeys:
             if window is not None:
                 self.plain = [index]
                 return (*key, window) if self._gather(args[:1], key, operands, frame) else None
-        plain: list[Any] | None = [] if self._follows_values or (not self.grad and func in _SCALING) else None
+        plain: list[Any] | None = [] if self._follows_values or (not self.grad and func in _SAME_FORM) else None
         if not self._gather(args, key, operands, frame, plain) or (
             kwargs and not self._gather_named(kwargs, key, operands, frame, plain)
         ):

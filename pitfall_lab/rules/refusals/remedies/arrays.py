@@ -13,6 +13,7 @@ from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 
 TURNING = {"flip", "fliplr", "flipud", "rot90"}
+"""NumPy's functions that return a view with negative strides."""
 DEEPEST = 3
 
 

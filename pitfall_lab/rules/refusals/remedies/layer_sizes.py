@@ -28,6 +28,7 @@ THROUGH = {"relu", "gelu", "tanh", "sigmoid", "dropout", "leaky_relu", "silu", "
            "group_norm", "hardtanh", "relu6", "mish"}  # fmt: skip
 """Functions that keep the number of channels or features."""
 FLATTENING = {"flatten", "view", "reshape"}
+"""Calls that join the axes of a picture to features."""
 FURTHEST = 20
 
 

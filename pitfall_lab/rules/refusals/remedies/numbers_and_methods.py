@@ -16,6 +16,7 @@ from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import Given, T
 
 METHODS = {"size", "stride", "dim", "numel", "item", "tolist", "mean", "sum", "t", "detach"}
+"""Methods that are often written without their call."""
 ATTRIBUTES = {"shape", "dtype", "device", "ndim", "grad", "T", "data"}
 
 

@@ -25,6 +25,7 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
 FACTORIES = {"zeros", "ones", "randn", "rand", "empty", "full", "new_zeros", "new_ones", "new_empty"}
+"""Calls in the text that make a state, with its sizes as arguments."""
 FURTHEST = 400
 """The largest number of calls that are gone back over."""
 

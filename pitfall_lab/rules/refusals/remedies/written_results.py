@@ -12,6 +12,7 @@ from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 
 FACTORIES = {"empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like", "new_empty", "new_zeros", "full"}
+"""Calls in the text that only prepare memory for a result."""
 
 
 def as_new_tensor(error: Error) -> Remedy | None:

@@ -24,6 +24,7 @@ POSITIONS = {
 KEYWORDS = {"values", "source", "src"}
 MAKERS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros",
           "new_ones", "new_empty", "new_full", "tensor", "arange"}  # fmt: skip
+"""Calls in the text that can be given a dtype."""
 
 
 def converted(error: Error) -> Remedy | None:
