@@ -23,6 +23,9 @@ export function showStored(tracker: INotebookTracker | null): void {
 
 class LiveOrStored extends Panel implements IRenderMime.IRenderer {
   private page: IRenderMime.IRenderer | null = null;
+  /** The live widget, and the model that it is of. */
+  private live: IRenderMime.IRenderer | null = null;
+  private shown = "";
 
   constructor(private readonly rendermime: IRenderMimeRegistry) {
     super();
@@ -30,10 +33,15 @@ class LiveOrStored extends Panel implements IRenderMime.IRenderer {
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    // A new page beside the same widget is only stored: the reader's Explorer stays as it is.
+    const of = JSON.stringify(model.data[LIVE] ?? null);
+    if (this.live && !this.live.isDisposed && !this.live.isHidden && of === this.shown) return;
+    this.live = null;
     while (this.widgets.length) (this.widgets[0] as Widget).dispose();
     this.page = null;
     if (!(LIVE in model.data) || !this.rendermime.getFactory(LIVE)) return this.stored(model);
     const live = this.rendermime.createRenderer(LIVE);
+    [this.live, this.shown] = [live, of];
     live.hide();
     this.addWidget(live);
     const settle = (): void => {
