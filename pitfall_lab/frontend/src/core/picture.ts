@@ -397,7 +397,7 @@ function grid({ column: one, row: other, count, cells }: TablePicture, model: Ex
       "div",
       {},
       h("table", { class: cells ? "pl-grid" : "pl-grid pl-dots", label: label }, caption, ...head, ...rows),
-      part && h("small", { class: "pl-part" }, drawn),
+      part && h("small", { class: "pl-part pl-nothing" }, drawn),
     ),
   );
 }
