@@ -17,8 +17,10 @@ import gc
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
+from uuid import uuid4
 
 from pitfall_lab.notebook.fix_runs import Lab, bench
 from pitfall_lab.notebook.practice import Practice
@@ -514,16 +516,29 @@ class Watcher:
                 found = completed(found, cause, before, warned)
             lab = self._labs[cell] = Lab(self._bench, subject, recorded, found, program.left)
             without_fixes = [finding.with_fixes(()) for finding in found]
-            explorer = Explorer(recorded, findings=without_fixes, language=language, lab=lab, whole=not watched)
-        hopes = any(finding.fixes for finding in found)
+            hopes = any(finding.fixes for finding in found)
+            # Only our extension takes a new stored page without drawing the Explorer anew.
+            place = uuid4().hex if hopes and watched and self._panel.is_open else None
+            explorer = Explorer(
+                recorded,
+                findings=without_fixes,
+                language=language,
+                lab=lab,
+                whole=not watched,
+                again=None if place is None else partial(self._again, place),
+            )
         if hopes and not watched:
             explorer.try_fixes(behind=False)
         with _uncollected():
-            display(explorer)
+            display(explorer, **({} if place is None else {"display_id": place}))
         if watched:
             if hopes:
                 explorer.try_fixes()  # another process works while this one draws the rest
             explorer.complete()
+
+    def _again(self, place: str, data: dict[str, Any], metadata: dict[str, Any]) -> None:
+        """Show a MIME bundle in place of what was displayed under the id ``place``."""
+        self._shell.display_pub.publish(data, metadata, transient={"display_id": place}, update=True)
 
     @staticmethod
     def _say(sentence: T, reason: str, language: Language) -> None:

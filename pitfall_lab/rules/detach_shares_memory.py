@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Rule, Trap
-from pitfall_lab.rules.kit.snapshots import Aliases, Kept, copied_where_made
+from pitfall_lab.rules.kit.snapshots import Aliases, Kept, copied_where_made, relied_on
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, statement_text
 from pitfall_lab.trace import T
@@ -79,7 +79,7 @@ def _finding(story: Story, kept: Kept) -> Finding:
         related=[
             story.related("alias", step, T(en="a second way into the same memory", zh="进入同一块内存的第二条路")),
             story.related("changed", kept.changed, T(en="the memory is written here", zh="内存在这里被写入")),
-            story.related("used", kept.used, T(en="what was kept is relied on here", zh="在这里用到了所留下的东西")),
+            *relied_on(story, kept, T(en="what was kept is relied on here", zh="在这里用到了所留下的东西")),
         ],
         fixes=copied_where_made(story, kept),
         facts=[Fact("storage", kept.storage, story.by(step)), Fact("how", kept.how, story.by(kept.used))],

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Rule, Trap
-from pitfall_lab.rules.kit.snapshots import COLLECTING, Aliases, Kept, copied_where_made
+from pitfall_lab.rules.kit.snapshots import COLLECTING, Aliases, Kept, copied_where_made, relied_on
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.training import BACKWARDS
@@ -158,7 +158,7 @@ def _finding(story: Story, kept: Kept) -> Finding:
         related=[
             story.related("kept", step, T(en="the gradient is kept here", zh="梯度在这里被留下")),
             story.related("changed", kept.changed, T(en="its memory is written here", zh="它的内存在这里被写入")),
-            story.related("used", kept.used, T(en="it is relied on here", zh="在这里用到它")),
+            *relied_on(story, kept, T(en="it is relied on here", zh="在这里用到它")),
         ],
         fixes=copied_where_made(story, kept),
         facts=[

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.saving_repairs import appended
-from pitfall_lab.rules.kit.snapshots import PAIR, Aliases, Kept, copied_where_made, is_collected
+from pitfall_lab.rules.kit.snapshots import PAIR, Aliases, Kept, copied_where_made, is_collected, relied_on
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -152,9 +152,9 @@ def _finding(story: Story, kept: Kept) -> Finding:
     used, code = at_line(story, story.span(kept.used)), statement_text(story, span)
     memory = story.storage_name(kept.storage, step)
     written = T(en=f"`{memory}`", zh=f"`{memory}`") if memory else T(en="the memory", zh="内存")
-    ends = (
-        T(en="a NumPy array", zh="一个 NumPy 数组") if kept.made.name in TO_ARRAY else T(en="a tensor", zh="一个张量")
-    )
+    is_array = kept.made.name in TO_ARRAY
+    other = T(en="the array", zh="那个数组") if is_array else T(en="the tensor", zh="那个张量")
+    ends = T(en="a NumPy array", zh="一个 NumPy 数组") if is_array else T(en="a tensor", zh="一个张量")
     what = {
         "compared": T(
             en=f"{used.en} compares it with itself, and finds no difference",
@@ -168,22 +168,34 @@ def _finding(story: Story, kept: Kept) -> Finding:
         span,
         step,
         T(
-            en=f"{capital(here.en)} does not copy: {changed.en} changes {written.en} for both, and {what.en}.",
-            zh=f"{here.zh}没有复制：{changed.zh}对两边同时改变了 {written.zh}，于是{what.zh}。",
+            en=f"{capital(here.en)} does not copy: {changed.en} changes {written.en} and {other.en} made of it, and "
+            f"{what.en}.",
+            zh=f"{here.zh}没有复制：{changed.zh}改变了 {written.zh}，由它产生的{other.zh}也随之改变，于是{what.zh}。",
         ),
         T(
-            en=f"`{code}` makes {ends.en} that looks at memory which already belongs to another object. Neither torch "
-            "nor NumPy notices the other's writes; both see them.",
-            zh=f"`{code}` 产生{ends.zh}，它看着的内存已经属于另一个对象。torch 和 NumPy 都不知道对方的写"
-            "入，但都看得到结果。",
+            en=f"`{code}` makes {ends.en} on memory that already belongs to another object: no number is copied. What "
+            "is written through one of the two is read through the other, and neither torch nor NumPy says so.",
+            zh=f"`{code}` 产生{ends.zh}，用的是已经属于另一个对象的内存，没有复制任何数。经一方写入的数，经另一方就会"
+            "读到，而 torch 和 NumPy 都不会提示。",
         ),
         related=[
-            story.related("alias", step, T(en="one memory gets a second owner", zh="一块内存有了第二个主人")),
-            story.related("changed", kept.changed, T(en="it is written here", zh="在这里被写入")),
             story.related(
-                "used",
-                kept.used,
-                T(en="the other of the two is used here as if it were unchanged", zh="在这里用到了另一个"),
+                "alias",
+                step,
+                T(en=f"{other.en} made here has no memory of its own", zh=f"在这里产生的{other.zh}没有自己的内存"),
+            ),
+            story.related("changed", kept.changed, T(en="that memory is written here", zh="这块内存在这里被写入")),
+            *relied_on(
+                story,
+                kept,
+                T(
+                    en="what was kept is read here: all entries share that memory",
+                    zh="在这里读取留下的各项：它们共用这块内存",
+                )
+                if kept.how == "collected"
+                else T(
+                    en=f"{other.en} is used here as if it were unchanged", zh=f"在这里使用{other.zh}，好像它没有变过"
+                ),
             ),
         ],
         fixes=copied_where_made(story, kept),

@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.reordering import is_leaf_memory
 from pitfall_lab.rules.kit.repairs import repairs
 from pitfall_lab.rules.kit.story import Clash, Story
 from pitfall_lab.rules.kit.syntax import written_root
-from pitfall_lab.rules.kit.wording import at_line, called, capital, is_whole, statement_text
+from pitfall_lab.rules.kit.wording import at_line, called, capital, is_whole
 from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
 
 
@@ -282,25 +282,15 @@ def _earlier(case: SavedTensorOverwritten, node: str) -> T:
 def _related(case: SavedTensorOverwritten) -> tuple[Related, ...]:
     story, what = case.story, case.what
     saved = T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用")
-    lines = [
-        Related("saved", story.span(case.saved_at), case.saved_at, saved),
-        *_calls_to(story, case.saved_at, case.backward),
-    ]
-    lines = lines if case.saved_at is not None else []
+    lines = [Related("saved", story.span(case.saved_at), case.saved_at, saved)] if case.saved_at is not None else []
+    lines += _calls_to(story, case)
     places: set[Span | None] = set()
     for step in case.changed_at:
         span = story.span(step)
         if span not in places and len(places) < 4:
             places.add(span)
-            code = statement_text(story, span)
-            lines.append(
-                Related(
-                    "changed",
-                    span,
-                    step,
-                    T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`"),
-                )
-            )
+            text = T(en=f"the memory of {what.en} is written here", zh=f"{what.zh} 的内存在这里被写入")
+            lines.append(Related("changed", span, step, text))
     lines += _alias(case)
     span = story.span(case.backward) or case.failure.span
     text = T(en="backward needs the saved values here, and torch raises", zh="反向传播在这里需要保存的值，torch 报错")
@@ -331,17 +321,30 @@ def _alias(case: SavedTensorOverwritten) -> list[Related]:
     return [Related("alias", place, born, T(en=f"`{name}` looks at the same memory", zh=f"`{name}` 看着同一块内存"))]
 
 
-def _calls_to(story: Story, saved_at: int | None, backward: int | None) -> list[Related]:
-    """The calls that led to the line that saved the tensor: ``score = discriminator(fake)``
-    around ``return self.last(h)``.
+def _calls_to(story: Story, case: SavedTensorOverwritten) -> list[Related]:
+    """The calls that led to the line that saved the tensor, and to the one that wrote it: ``score =
+    discriminator(fake)`` around ``return self.last(h)``.
 
     Calls that also led to the backward (``main()``) are left out: they do not tell the two apart.
     """
-    chain = list(call_chain(story, story.line_event(saved_at)))[1:4]
-    common = list(call_chain(story, story.line_event(backward)))[1:]
-    text = T(en="the saving line was reached by this call", zh="保存的那一行由这次调用到达")
+    common = list(call_chain(story, story.line_event(case.backward)))[1:]
+    lines: dict[Span, list[T]] = {}
+    for step in (case.saved_at, case.changed):
+        there = story.span(step)
+        for statement in list(call_chain(story, story.line_event(step)))[1:4] if there is not None else ():
+            if statement not in common:
+                lines.setdefault(story.program.place(statement), []).append(at_line(story, there))
     return [
-        Related("forward", story.program.place(statement), None, text) for statement in chain if statement not in common
+        Related(
+            "forward",
+            place,
+            None,
+            T(
+                en=f"this call leads to {' and to '.join(dict.fromkeys(each.en for each in found))}",
+                zh=f"这次调用通向{'和'.join(dict.fromkeys(each.zh for each in found))}",
+            ),
+        )
+        for place, found in lines.items()
     ]
 
 

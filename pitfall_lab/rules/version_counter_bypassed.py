@@ -129,7 +129,7 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     of = (
         what
         if saved in (None, span) or not _has(story, saved, name)
-        else T(en=f"{what.en}, made on {then.en},", zh=f"{then.zh}的 {what.zh}")
+        else T(en=f"{what.en}, as {then.en} calls it,", zh=f"{then.zh}称为 {what.zh} 的张量")
     )
     written = what if named or "`" not in what.en else T(en=f"the memory of {of.en}", zh=f"{of.zh} 的内存")
     return RULE.finding(

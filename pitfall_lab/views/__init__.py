@@ -23,6 +23,7 @@ from pitfall_lab.trace.text import excerpt
 from pitfall_lab.views.folds import Fold, folds
 from pitfall_lab.views.help import Help, texts
 from pitfall_lab.views.label_history import Facts, gather
+from pitfall_lab.views.runs import Runs, runs
 from pitfall_lab.views.stories import DAMAGED, StoryScene, fixes, stories
 from pitfall_lab.views.two_languages import in_two_languages
 from pitfall_lab.views.worth import Notable, notable
@@ -87,6 +88,7 @@ class CommonScene(TypedDict, total=False):
     jumps: Jumps
     touched: dict[str, list[int]]
     folds: list[Fold]
+    runs: Runs
     changes: list[Offered]
     trying: bool
     trials: Trials
@@ -137,6 +139,7 @@ def scene(
     out["jumps"] = _jumps(trace)
     out["touched"] = _touched(facts)
     out["folds"] = folds(trace)
+    out["runs"] = runs(trace)
     return out
 
 

@@ -117,7 +117,7 @@ def _in_the_making(facts: Facts, known: dict[str, str]) -> dict[str, str]:
     out: dict[str, str] = {}
     for label, history in facts.tensors.items():
         first = next((record for _, record in history if record and "kind" in record), None)
-        if label in known or first is None or not _calls_another(*_ran(facts, history[0][0])):
+        if label in known or first is None or not calls_another(*_ran(facts, history[0][0])):
             continue
         for other in facts.of_storage(first.get("storage")):
             later = facts.tensor(other)
@@ -141,7 +141,7 @@ def _taken_apart(facts: Facts) -> dict[str, str]:
     for event in facts.trace.events:
         if event.kind == "call" and len(event.results) > 1:
             text = excerpt(facts.trace, event.span, WHOLE)
-            parts = assigned(facts.trace, event, text, own=not _calls_another(text, event.name))
+            parts = assigned(facts.trace, event, text, own=not calls_another(text, event.name))
             out |= {label: name for label, name in zip(event.results, parts, strict=False) if name}
     return out
 
@@ -157,7 +157,7 @@ def _made_by(facts: Facts, label: str, step: int) -> str:
     text = excerpt(facts.trace, event.span, WHOLE)
     if turn := re.match(r"for ([\w, ]+) in ", text):
         return turn[1]
-    if _calls_another(text, event.name):
+    if calls_another(text, event.name):
         return cut(f"{event.name} in {text}", LONGEST)
     parts = indexed(event, text) if text and len(event.results) > 1 and label in event.results else []
     return shortened(parts[event.results.index(label)] if parts else text)
@@ -170,7 +170,7 @@ def shortened(name: str) -> str:
     return cut(name.removesuffix(last), LONGEST - len(last)) + last
 
 
-def _calls_another(text: str, operation: str) -> bool:
+def calls_another(text: str, operation: str) -> bool:
     """Whether the text is a call of a function with another name than ``operation``, inside
     which torch ran the operation.
     """

@@ -18,7 +18,6 @@ from typing import Any
 
 from pitfall_lab.trace import Event, Language, Span, T, Trace
 from pitfall_lab.trace.extent import stop, stopped_at, whole
-from pitfall_lab.trace.shown_numbers import worse
 from pitfall_lab.trace.slice import behind_failures, story
 from pitfall_lab.trace.text import source_lines
 from pitfall_lab.views import code, storage
@@ -27,6 +26,8 @@ from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.plain_text import render as plain_text
 from pitfall_lab.views.spoken_names import spoken
 from pitfall_lab.views.storage import svg as storage_svg
+from pitfall_lab.views.stories import FixScene, PrintedScene
+from pitfall_lab.views.stories import fixes as changes
 from pitfall_lab.views.tabs import tabs
 from pitfall_lab.views.two_languages import in_two_languages
 
@@ -87,7 +88,7 @@ def fragment(
     parts = [
         _stopped(trace, say),
         _outcome(trace, say),
-        *(_finding(f, say) for f in described),
+        _findings(trace, described, say),
         _guarded(say, lambda: _code(trace, facts, say)),
         _guarded(say, lambda: _story(trace, facts, described, said, say)),
         _guarded(say, lambda: _pictures(facts, say)),
@@ -167,7 +168,20 @@ def _line_name(line: object, say: _Say) -> str:
     return clean(f"第 {line} 行" if say.language == "zh" else f"line {line}")
 
 
-def _finding(finding: dict[str, Any], say: _Say) -> str:
+def retold(page: str, trace: Trace, before: list[Any], after: list[Any], language: Language = "en") -> str:
+    """A page that was made of the findings ``before``, with those ``after`` in their place: the same ones, once their
+    fixes were tried. Nothing else is made again.
+    """
+    say = _Say(language)
+    old, new = (_findings(trace, [in_two_languages(each) for each in found], say) for found in (before, after))
+    return page.replace(old, new, 1) if old else page
+
+
+def _findings(trace: Trace, described: list[dict[str, Any]], say: _Say) -> str:
+    return "".join(_finding(trace, each, say) for each in described)
+
+
+def _finding(trace: Trace, finding: dict[str, Any], say: _Say) -> str:
     said, line = say.of(finding.get("message")), _line_name(finding.get("line") or "", say)
     where = f"{line} · " if finding.get("line") and not said.casefold().startswith(line) else ""
     head = f"<h2>{clean(finding.get('rule', ''))} {clean(finding.get('name', ''))}</h2><p>{where}{said}</p>"
@@ -177,30 +191,28 @@ def _finding(finding: dict[str, Any], say: _Say) -> str:
         f"{say.of(r.get('message'))}</li>"
         for r in finding.get("related", [])
     )
-    fixes = "".join(_fix(fix, say) for fix in finding.get("fixes", []))
+    fixes = "".join(_fix(fix, say) for fix in changes(trace, finding))
     advice = say.of(finding.get("advice")) if not finding.get("fixes") else ""
     todo = f"<h3>{say('What to do (not tried here)', '怎么办（此处未尝试）')}</h3><p>{advice}</p>" if advice else ""
     return head + (f"<p>{why}</p>" if why else "") + (f"<ul>{related}</ul>" if related else "") + fixes + todo
 
 
-def _printed(printed: dict[str, Any], say: _Say) -> str:
-    name, before, after = (clean(printed.get(key) or "") for key in ("name", "before", "after"))
+def _printed(printed: PrintedScene, say: _Say) -> str:
+    name, before, after = (clean(printed[key]) for key in ("name", "before", "after"))
     what = say(f"{name} at the end", f"{name} 最后的值") if name else say("it prints", "打印")
     same = say("with the same random numbers", "用同样的随机数")
-    note = worse(name, before, after)
-    added = f"<p>{say.of({'en': note.en, 'zh': note.zh})}</p>" if note is not None else ""
+    added = f"<p>{say.of(printed['note'])}</p>" if printed["note"] is not None else ""
     return f'<p>{what} ({same}):</p><pre tabindex="0">− {before}\n+ {after}</pre>{added}'
 
 
-def _fix(fix: dict[str, Any], say: _Say) -> str:
-    tried = f" ({say('applied and re-run: it works', '已应用并重新运行，有效')})" if fix.get("verified") else ""
-    edits = "".join(
-        f'<pre tabindex="0">{say("line", "行")} {clean(e.get("line"))}: '
-        f"{clean(e.get('text') or '') or say('(removed)', '(删去)')}</pre>"
-        for e in fix.get("edits", [])
-    )
-    printed = _printed(fix["printed"], say) if isinstance(fix.get("printed"), dict) else ""
-    return f"<h3>{say('Fix', '修改')}: {say.of(fix.get('title'))}{tried}</h3>{edits}{printed}"
+def _fix(fix: FixScene, say: _Say) -> str:
+    """A fix as the lines that it takes out and puts in, and what was checked of it."""
+    tried = f" ({say('applied and re-run: it works', '已应用并重新运行，有效')})" if fix["verified"] else ""
+    lines = ", ".join(clean(line) for line in dict.fromkeys(edit["line"] for edit in fix["edits"]))
+    rows = "\n".join(f"{sign} {clean(text)}" for sign, text in fix["rows"])
+    edits = f'<pre tabindex="0">{say("line", "行")} {lines}:\n{rows}</pre>' if rows else ""
+    printed = _printed(fix["printed"], say) if fix["printed"] is not None else ""
+    return f"<h3>{say('Fix', '修改')}: {say.of(fix['title'])}{tried}</h3>{edits}{printed}"
 
 
 _TAGS = {

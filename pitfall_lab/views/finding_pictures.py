@@ -358,7 +358,14 @@ class _Board:
                     for storage, (label, name) in self._on_line(beat["step"]).items()
                     if PLAIN.fullmatch(name)
                 }
-        columns = [self._moment(beat, subjects or self._touched(beat)) for beat in moments]
+        columns = [self._moment(beat, subjects or self._touched(beat), part=not subjects) for beat in moments]
+        for beat, column in zip(moments, columns, strict=True):
+            if beat["step"] is None and beat["was"] == "used":
+                found = self._found(beat, beats)
+                if subjects and found is not None:
+                    beat["step"] = column["step"] = found
+                    memory = [self._memory(storage, found, None) for storage in subjects]
+                    column["memory"] = [one for one in memory if one is not None]
         kept = [
             at
             for at in range(len(columns))
@@ -506,9 +513,30 @@ class _Board:
         labels = self.facts.of_storage(storage)
         return any((record or {}).get("names") for label in labels for _, record in self.facts.tensors.get(label, ()))
 
-    def _moment(self, beat: Beat, storages: Iterable[str]) -> PicturedBeat:
+    def _found(self, beat: Beat, beats: list[Beat]) -> int | None:
+        """The last step before a line that called nothing itself, such as ``report(path)`` after a loop.
+
+        None where it is not certain when it ran: the line has to come after those of all other beats.
+        """
+        seen = [(each["step"], each["line"]) for each in beats if each["step"] is not None]
+        line = beat["line"]
+        if line is None or not seen or any(each["source"] != beat["source"] for each in beats):
+            return None
+        if any(other is None or other >= line for _, other in seen):
+            return None
+        scope, last = self.trace.events[seen[0][0]].scope, max(step for step, _ in seen)
+        for event in self.trace.events[last + 1 :]:
+            place = event.span if event.kind != "node" and event.scope == scope else None
+            if place is not None and place.source == beat["source"] and place.line > line:
+                return event.step - 1
+        return len(self.trace.events) - 1
+
+    def _moment(self, beat: Beat, storages: Iterable[str], *, part: bool) -> PicturedBeat:
+        """A beat with these storages; with ``part``, a storage of which the line took a part shows this part."""
         step = beat["step"]
         said = self._on_line(step)
+        if part and beat["was"] == "other":
+            said |= self._taken(step)
         memory = [
             m
             for storage in storages
@@ -533,11 +561,28 @@ class _Board:
             tensor = self.facts.tensor(label, event.step)
             new = tensor.get("storage") and self.facts.storages[tensor["storage"]][0][0] == event.step
             if new and not tensor.get("names") and label not in self.given:
-                own = self.names.get(label, "")  # another line may call it by a name
-                name = self.said.get(str(tensor["storage"])) or (
-                    own if PLAIN.fullmatch(own) else cut(self.facts.code(event.step), LONGEST)
+                own = self.names.get(label, "")  # another line may call it by a name, if it has none of its own
+                name = (
+                    own
+                    if PLAIN.fullmatch(own)
+                    else self.said.get(str(tensor["storage"])) or cut(self.facts.code(event.step), LONGEST)
                 )
                 out.setdefault(str(tensor["storage"]), (label, name))
+        return out
+
+    def _taken(self, step: int | None) -> dict[str, tuple[str, str]]:
+        """For each storage of an operand of which the call of a step returned a smaller part with a name: that part."""
+        event = self._event(step)
+        out: dict[str, tuple[str, str]] = {}
+        if event is None or event.writes:
+            return out
+        sources = [self.facts.tensor(operand.label, event.step) for operand in event.operands if operand.label]
+        for label in event.results:
+            part, name = self.facts.tensor(label, event.step), self.names.get(label, "")
+            count = prod(part.get("shape") or ())
+            whole = [one for one in sources if one.get("storage") == part.get("storage") and count < prod(one["shape"])]
+            if whole and PLAIN.fullmatch(name):
+                out[str(part["storage"])] = (label, name)
         return out
 
     def _memory(self, storage: str, step: int, said: tuple[str, str] | None) -> StorageThen | None:

@@ -16,6 +16,7 @@ from pitfall_lab.views.finding_pictures import Beat, BeatRole, FindingPicture, m
 from pitfall_lab.views.graph import Drawing
 from pitfall_lab.views.graph.part import part
 from pitfall_lab.views.label_history import Facts
+from pitfall_lab.views.makers import makers
 from pitfall_lab.views.slices import Slice, around
 
 ORDER = ("other", "saved", "changed", "wrong", "raised")
@@ -93,10 +94,14 @@ class FixScene(TypedDict):
 
 
 class Drawn(TypedDict):
-    """The beats of a story, its picture, its part of the trace, and its part of the graph with a layout of its own."""
+    """The beats of a story, its picture, its part of the trace, and its part of the graph with a layout of its own.
+
+    ``makers``: the lines, each a source and a line, that made the values of the finding.
+    """
 
     beats: list[Beat]
     picture: FindingPicture | None
+    makers: list[tuple[int, int]]
     slice: Slice
     graph: Drawing | None
 
@@ -183,7 +188,11 @@ def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: 
         graph = part(facts, [*_roots(facts, beats), *chosen["nodes"]])
     except DAMAGED:
         graph = None
-    return {"beats": beats, "picture": drawn, "slice": chosen, "graph": graph}
+    try:
+        made = makers(facts, finding, drawn, beats)
+    except DAMAGED:
+        made = []
+    return {"beats": beats, "picture": drawn, "makers": made, "slice": chosen, "graph": graph}
 
 
 def _roots(facts: Facts, beats: list[Beat]) -> list[str]:

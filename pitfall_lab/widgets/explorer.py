@@ -76,6 +76,8 @@ class Explorer(DrawnWidget):
             first event.
         whole: Whether large pictures are complete from the beginning; otherwise
             :meth:`complete` brings the rest of them.
+        again: Shows a MIME bundle and its metadata in place of those that were displayed. It is called once, when the
+            fixes have been tried, if one was verified: the stored page then has it.
 
     ``step``, ``focus`` and ``language`` follow the reader, and the reader follows them:
 
@@ -105,10 +107,13 @@ class Explorer(DrawnWidget):
         step: int | None = None,
         lab: ExplorerLab | None = None,
         whole: bool = True,
+        again: Callable[[dict[str, Any], dict[str, Any]], None] | None = None,
         **traits: Any,
     ) -> None:
         self.trace = trace
-        self.findings = tuple(findings)
+        self.findings = self._found = tuple(findings)
+        self._again = again
+        self._displayed: tuple[dict[str, Any], dict[str, Any], Language] | None = None
         self._lab = lab
         # A program that cannot be run again has no changes to try: what the fixes are refused for holds for them too.
         asks = lab is not None and lab.said is None
@@ -168,6 +173,19 @@ class Explorer(DrawnWidget):
         except Exception:  # a fix that cannot be tried is not offered
             ending = "stopped" if lab.stopped else "failed"
         self._tell(ending if lab.said is None else "refused", progress)
+        self._store_fixes()
+
+    def _store_fixes(self) -> None:
+        """Put the verified fixes into the stored page, if there are any: only its findings are written anew."""
+        displayed, self._displayed, again = self._displayed, None, self._again
+        if displayed is None or again is None:
+            return
+        if any(fix.verified for finding in self.findings for fix in finding.fixes):
+            from pitfall_lab.views.document import retold
+
+            data, metadata, language = displayed
+            page = retold(data["text/html"], self.trace, [*self._found], [*self.findings], language)
+            again({**data, "text/html": page}, metadata)
 
     def _tell(self, state: str, progress: TrialProgress | None) -> None:
         """Let the page know how far the trials are, and what holds so far."""
@@ -225,7 +243,12 @@ class Explorer(DrawnWidget):
         dead one, and the same as text.
         """
         facts, self._facts = self._facts, None  # a second display is rare: nothing is kept for it
-        return with_page(super()._repr_mimebundle_(**options), _static(self.trace, self.findings, self.language, facts))
+        bundle = with_page(
+            super()._repr_mimebundle_(**options), _static(self.trace, self.findings, self.language, facts)
+        )
+        if self._again is not None and "text/html" in bundle[0]:
+            self._displayed = (*bundle, self.language)
+        return bundle
 
 
 def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:

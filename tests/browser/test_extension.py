@@ -150,13 +150,22 @@ def test_a_notebook_that_was_saved_and_is_opened_again_without_its_kernel_shows_
     lab.run_cell(0)
     lab.run_cell(1)
     lab.cell(1).locator(".jp-OutputArea .pl-message").wait_for()
+    lab.cell(1).locator("[data-tab=versions]").first.click()
     lab.cell(1).locator(".pl-trying progress").wait_for(state="detached")
+    lab.page.wait_for_timeout(1000)
+    assert lab.cell(1).locator(".pl-root").count() == 1
+    chosen = lab.cell(1).locator("[data-tab=versions]").first
+    assert chosen.get_attribute("aria-selected") == "true", "the Explorer is the one that was there"
     lab.command("docmanager:save")
     lab.server.shut_down_kernels()
     lab.open(name)
     output = lab.cell(1).locator(".jp-OutputArea")
     page = output.locator(".jp-RenderedHTML:visible")
     page.get_by_text(TOLD).first.wait_for()
+    assert "applied and re-run: it works" in page.inner_text(), (
+        "with the fix, which was verified after the cell was drawn"
+    )
+    assert "What to do" not in page.inner_text()
     assert page.locator("img, svg").count(), "with its pictures"
     assert output.locator(".pl-root").count() == 0, "nobody is there to make the widget"
     assert "Error displaying widget" not in output.inner_text()

@@ -16,12 +16,12 @@ import pytest
 from playwright.sync_api import Locator
 
 from pitfall_lab import rules
-from pitfall_lab.trace import T
+from pitfall_lab.trace import Gap, T
 from pitfall_lab.verify import trace_program
 from pitfall_lab.widgets import Explorer
 from tests.frontend.sample import TEXT, sample
 from tests.frontend.stage import THEMES, Stage, state_of
-from tests.views.test_pictures import TWICE
+from tests.views.test_pictures import TABLE, TWICE
 
 TRACE = sample()
 LAST = len(TRACE.events) - 1
@@ -905,8 +905,67 @@ def test_the_call_stack_and_the_round_of_the_loop_stand_over_the_code(stage: Sta
     root = stage.show(state_of(trace, step=second))
     crumbs = root.locator(".pl-crumbs")
     assert crumbs.locator("span:not(.pl-turn)").all_inner_texts()[-2:] == ["Outer.forward", "Inner.forward"]
-    assert crumbs.locator(".pl-turn").inner_text() == "run 2 of 3 of this line"
+    assert crumbs.locator(".pl-turn").inner_text() == "2nd of 3 times this line ran"
     assert "(2,) [0.462, 0.762]" in " ".join(root.locator("[data-line='4'] .pl-hint-value span").all_inner_texts())
+
+
+COUNTED = """import torch
+w, v = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+opt = torch.optim.Adam([w, v], lr=0.1)
+for turn in range(3):
+    loss = w.sum() * v.sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    if turn:
+        w.data.mul_(2)
+sums = [v.sum() * turn for turn in range(4)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "operation", "at", "said"),
+    [
+        (5, "mul", 1, ["round 2 of 3", "第 2 轮，共 3 轮"]),
+        (8, "addcdiv_", 3, []),  # the second parameter of the second round: the line ran once more, not four times
+        (10, "mul_", 0, ["1st of 2 times this line ran", "这一行第 1 次执行，共 2 次"]),
+        (11, "mul", 2, []),  # the line runs once, its expression four times
+    ],
+)
+def test_a_count_is_one_of_rounds_or_of_times_that_the_line_ran(
+    stage: Stage, line: int, operation: str, at: int, said: list[str]
+):
+    trace = trace_program(COUNTED)
+    calls = [e for e in trace.events if e.span and e.span.line == line and e.kind == "call" and e.name == operation]
+    shown = [
+        text
+        for language in ("en", "zh")
+        for text in stage.show(state_of(trace, step=calls[at].step, language=language))
+        .locator(".pl-turn")
+        .all_inner_texts()
+    ]
+    assert shown == said
+
+
+def test_of_a_program_that_was_seen_in_part_the_count_is_of_what_was_recorded(stage: Stage):
+    trace = trace_program(COUNTED)
+    part = replace(trace, reach=replace(trace.reach, gaps=(Gap(len(trace.events), 4),)))
+    step = next(e.step for e in trace.events if e.span and e.span.line == 5)
+    turn = stage.show(state_of(part, step=step)).locator(".pl-crumbs .pl-turn")
+    assert turn.inner_text() == "1st of 3 recorded times this line ran"
+
+
+@pytest.mark.parametrize(("rows", "part"), [(4, False), (8, False), (32, True)])
+def test_a_table_that_is_drawn_in_part_says_so(stage: Stage, rows: int, part: bool):
+    program = TABLE.replace("torch.tensor([[0.0], [1.0], [2.0], [4.0]])", f"torch.linspace(0, 1, {rows})[:, None]")
+    trace = trace_program(program.replace("torch.tensor([1.0, 3.0, 5.0, 2.0])", f"3 * torch.linspace(0, 1, {rows})"))
+    board = stage.show(state_of(trace, rules.find(trace))).locator(".pl-board")
+    drawn = min(rows, 10)
+    assert board.locator(".pl-grid .pl-own").count() == drawn
+    assert board.locator(".pl-grid .pl-more").count() == (2 * drawn + 1 if part else 0)
+    said = "first 10 of 32 rows, 10 of 32 columns"
+    assert board.locator(".pl-part").all_inner_texts() == ([said] if part else [])
+    assert (said in board.locator(".pl-grid").get_attribute("aria-label")) == part
 
 
 VIEWS = """import numpy as np

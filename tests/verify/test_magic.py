@@ -216,6 +216,48 @@ def test_a_page_that_names_its_cells_is_drawn_before_the_fixes_are_tried(shell, 
     assert sent[-1]["changes"][0]["id"] == "fix-1"
 
 
+def test_a_verified_fix_comes_into_the_stored_page_of_which_nothing_else_is_made_again(shell, monkeypatch):
+    later, ids, stored = [], [], []
+    monkeypatch.setattr(Explorer, "_behind", staticmethod(later.append))
+    monkeypatch.setattr(type(shell.display_pub), "publish", lambda self, data, *_, **more: stored.append((data, more)))
+    monkeypatch.setattr("pitfall_lab.panel.Offer.is_open", True)
+    made = []
+    monkeypatch.setattr(
+        views, "page", lambda *args, page=views.page, **more: made.append(page(*args, **more)) or made[-1]
+    )
+    monkeypatch.setattr(
+        "IPython.display.display", lambda one, **more: (one._repr_mimebundle_(), ids.append(more["display_id"]))
+    )
+    shell.run_cell(f"%%pitfall\n{FAILS}", cell_id="seven")
+    assert (len(made), stored) == (1, [])
+    while later:
+        later.pop(0)()
+    [(data, more)] = stored
+    assert len(made) == 1, "the page is written once"
+    assert (more["transient"], more["update"]) == ({"display_id": ids[0]}, True)
+    before, after = made[0], data["text/html"]
+    assert "What to do (not tried here)" in before
+    assert "applied and re-run: it works" not in before
+    assert "What to do" not in after
+    assert "applied and re-run: it works" in after
+    assert "− h.mul_(2)\n+ h = h * 2" in after
+    cut = "<h2>", "<ol"
+    assert before[: before.index(cut[0])] == after[: after.index(cut[0])]
+    assert before[before.index(cut[1]) :] == after[after.index(cut[1]) :]
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"]
+
+
+def test_without_the_extension_the_stored_page_stays_as_it_was_displayed(shell, monkeypatch):
+    later, more = [], []
+    monkeypatch.setattr(Explorer, "_behind", staticmethod(later.append))
+    monkeypatch.setattr(type(shell.display_pub), "publish", lambda *_, **__: pytest.fail("shown again"))
+    monkeypatch.setattr("IPython.display.display", lambda one, **given: (one._repr_mimebundle_(), more.append(given)))
+    shell.run_cell(f"%%pitfall\n{FAILS}", cell_id="seven")
+    while later:
+        later.pop(0)()
+    assert more == [{}]
+
+
 @pytest.mark.parametrize("on", [True, False])
 def test_the_collector_waits_while_an_explorer_is_drawn_and_is_then_as_it_was(shell, monkeypatch, on):
     seen = []

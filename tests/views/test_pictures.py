@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,9 +16,11 @@ import torch
 from pitfall_lab import rules, views
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules.kit.expected_marks import plain
+from pitfall_lab.trace import Part, Source, Trace
 from pitfall_lab.verify import trace_program
 from pitfall_lab.views.display_names import names
 from pitfall_lab.views.label_history import gather
+from pitfall_lab.views.makers import makers
 from tests.views import build
 from tests.views.twelve import FOLDER as TWELVE
 
@@ -616,3 +619,91 @@ def test_of_a_tensor_without_known_numbers_the_shape_is_shown_and_no_count():
     assert {(tuple(one["shape"]), one["cells"] is None, one["size"]) for one in memory} == {((80, 90), True, None)}
     known = story(SAVED, "PL101")["picture"]["moments"][0]["memory"][0]
     assert (known["shape"], known["size"]) == ([3], 3)
+
+
+COLUMN = """import torch
+torch.manual_seed(0)
+x = torch.randn(9, 4) @ torch.tensor([[3.0, 1.0, 0, 0], [0, 1.0, 0.5, 0], [0, 0, 0.2, 1.0], [0, 0, 0, 0.5]])
+x = x - x.mean(dim=0)
+u, s, vh = torch.linalg.svd(x, full_matrices=False)
+first = vh[:, 0]
+print((x @ first).var(), s[0])
+"""
+
+
+def test_a_part_has_a_card_of_its_own_and_what_it_was_taken_from_keeps_its_name():
+    made, taken, used = story(COLUMN, "PL842")["picture"]["moments"]
+    assert [memory["names"] for memory in made["memory"]] == [["u"], ["s"], ["vh"]]
+    assert [(one["names"], one["shape"], one["size"]) for one in taken["memory"]] == [(["first"], [4], 4)]
+    assert len(taken["memory"][0]["cells"]["shown"]) == 4
+    assert [memory["names"] for memory in used["memory"]][:2] == [["x"], ["first"]]
+
+
+COLLECTED = """import torch
+w = torch.zeros(3)
+path = []
+for step in range(4):
+    w += step
+    path.append((step, w.numpy()))
+w.mul_(2)
+print(path[0])
+print(w.sum())
+"""
+
+
+@pytest.mark.parametrize(("keep", "rule"), [("w.numpy()", "PL701"), ("w.detach()", "PL702")])
+def test_what_a_loop_collected_is_used_where_it_is_read_and_not_where_it_is_kept(keep, rule):
+    found = story(COLLECTED.replace("w.numpy()", keep), rule)
+    assert [(beat["title"]["en"], beat["line"]) for beat in found["beats"]] == [
+        ("same memory", 6),
+        ("changed", 5),
+        ("used", 8),
+    ]
+    kept, changed, used = found["picture"]["moments"]
+    assert (kept["memory"][0]["cells"], changed["memory"][0]["cells"]) == ([0.0] * 3, [1.0] * 3)
+    assert used["memory"][0]["cells"] == [12.0] * 3, "as the line found it, after the last write"
+    unread = COLLECTED.replace(keep if keep in COLLECTED else "w.numpy()", keep).replace("print(path[0])", "pass")
+    assert [beat["title"]["en"] for beat in story(unread, rule)["beats"]] == ["same memory", "changed"]
+
+
+def test_what_numpy_shares_is_said_of_both_by_name():
+    assert "line 5 changes `w` and the array made of it" in story(COLLECTED, "PL701")["message"]["en"]
+
+
+FACTOR = """import torch
+w = torch.ones(2, 2, requires_grad=True)
+buffer = torch.zeros(3, 2)
+loss = torch.zeros(())
+def fill(row):
+    buffer[row] = row + 1.0
+for row in range(2):
+    fill(row)
+    loss = loss + (buffer @ w).sum()
+loss.backward()
+"""
+
+
+def test_a_product_is_called_one_and_each_call_that_leads_to_a_line_of_the_story_is_a_maker():
+    trace = trace_program(FACTOR)
+    around = trace.events[0].scope  # this test is a function, too
+    events = tuple(replace(event, scope=event.scope[len(around) :]) for event in trace.events)
+    trace = replace(trace, events=events)
+    [found] = views.scene(trace, rules.find(trace))["stories"]
+    assert found["rule"] == "PL106"
+    assert found["message"]["en"].endswith("still needs the values that line 9 used for the product `buffer @ w`.")
+    leads = {beat["line"]: beat["text"]["en"] for beat in found["beats"] if beat["was"] == "forward"}
+    assert leads == {8: "this call leads to line 6"}
+    assert [line for _, line in found["makers"]] == [6, 10, 9, 8, 3]
+
+
+def test_a_line_that_the_sentence_names_is_a_maker_in_the_cell_that_it_names():
+    names = makers_of("In [2], line 3 changes `h`, and line 1 of other.py does not matter.")
+    assert names == [(0, 5)]
+    assert makers_of("Line 3 changes `h`, which line 2 made.", parts=False) == [(0, 3), (0, 2)]
+
+
+def makers_of(message: str, *, parts: bool = True) -> list[tuple[int, int]]:
+    """The lines that a finding's sentence names, in a program of two cells of two and four lines."""
+    cells = (Part("In [1]", 1), Part("In [2]", 3)) if parts else ()
+    facts = gather(Trace(sources=(Source("program", "a\nb\nc\nd\ne\nf\n", cells),)))
+    return makers(facts, {"message": {"en": message, "zh": ""}}, None, [])

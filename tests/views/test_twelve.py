@@ -38,5 +38,23 @@ def test_the_first_screen_names_the_tensor_and_the_lines_and_has_what_helps(stag
 def test_the_code_opens_on_the_line_with_what_is_said_about_it(stage):
     root = shown(stage, recorded("contrastive", fixes=False), 1280, 800, "light")
     places = "one => [one, one.closest('.pl-code')].map((box) => box.getBoundingClientRect().toJSON())"
-    note, code = root.locator(".pl-note").filter(has_text="its memory is written here").evaluate(places)
+    note, code = root.locator(".pl-note").filter(has_text="the memory of self.queue is written here").evaluate(places)
     assert code["top"] <= note["top"] < note["bottom"] <= code["bottom"]
+
+
+#: Lines that made the guilty value, between those that the finding marks.
+MADE = {
+    "gan": (40, 74, 78, 81),
+    "contrastive": (39, 48, 51),
+    "lstm": (29, 50, 51, 52),
+    "vae": (19, 22, 51),
+    "ppo": (71, 82, 86),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_lines_that_make_the_values_of_the_finding_are_never_folded(stage, name):
+    root = shown(stage, recorded(name, fixes=False), 1280, 800, "light")
+    assert root.locator(".pl-fold").count(), "other lines are"
+    for line in MADE[name]:
+        assert root.locator(f".pl-code [data-line='{line}']").is_visible(), line

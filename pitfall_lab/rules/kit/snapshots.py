@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pitfall_lab.rules.kit.finding import Fix
+from pitfall_lab.rules.kit.finding import Fix, Related
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.saving_repairs import appended
 from pitfall_lab.rules.kit.source import Program
@@ -290,19 +290,58 @@ def is_collected(program: Program, node: ast.AST | None) -> bool:
 
     It may be an element of a list, tuple, dictionary or comprehension that is.
     """
+    return _put(program, node) is not None
+
+
+def _put(program: Program, node: ast.AST | None) -> ast.Call | ast.Subscript | None:
+    """The call, or the target of the assignment, that puts ``node`` into a container; None if nothing does."""
     while node is not None:
         parent = program.parents.get(node)
         if isinstance(parent, ast.Call) and node in parent.args and called(parent) in WRAPPING:
             node = parent
             continue
         if isinstance(parent, ast.Call):
-            return node in parent.args and called(parent) in COLLECTING
+            return parent if node in parent.args and called(parent) in COLLECTING else None
         if isinstance(parent, ast.Assign):
-            return isinstance(parent.targets[0], ast.Subscript)
+            target = parent.targets[0]
+            return target if isinstance(target, ast.Subscript) else None
         if not isinstance(parent, ast.List | ast.Tuple | ast.Dict | ast.ListComp | ast.DictComp):
-            return False
+            return None
         node = parent
-    return False
+    return None
+
+
+def relied_on(story: Story, kept: Kept, text: T) -> list[Related]:
+    """The line that uses what was kept as if it were unchanged, in a list.
+
+    The line that collects aliases uses none of them: theirs is the first one after its loop that names the container.
+    Empty where the text shows no such line.
+    """
+    if kept.how != "collected":
+        return [story.related("used", kept.used, text)]
+    program = story.program
+    node = program.at(story.span(kept.made.step))
+    put = _put(program, node)
+    into = put.value if isinstance(put, ast.Subscript) else put.func if put is not None else None
+    into = into.value if isinstance(put, ast.Call) and isinstance(into, ast.Attribute) else into
+    loops = [each for each in program.ancestors(node) if isinstance(each, ast.For | ast.While)] if node else []
+    if into is None or not loops:
+        return []
+    last, name, function = loops[-1].end_lineno or 0, program.segment(into), program.function(into)
+    reads = [
+        each
+        for each in program.nodes
+        if isinstance(each, ast.Name | ast.Attribute)
+        and isinstance(each.ctx, ast.Load)
+        and each.lineno > last
+        and program.function(each) is function
+        and program.segment(each) == name
+    ]
+    first = min(reads, key=lambda each: (each.lineno, each.col_offset), default=None)
+    if first is None:
+        return []
+    seen = (e.step for e in story.calls() if e.step > kept.used and e.span is not None and e.span.line == first.lineno)
+    return [Related("used", program.place(first), next(seen, None), text)]
 
 
 def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:

@@ -103,6 +103,20 @@ function discarded(event: TraceEvent, line: string): boolean {
   return called !== undefined && plain(called) !== plain(op.split(".").pop() ?? "");
 }
 
+/** Whether a text is the call of this operation, or an operator: then it is computed once for each event. */
+function isCallOf(op: string, text: string): boolean {
+  const plain = (name: string): string => name.replace(/^_+|_+$/g, "").toLowerCase();
+  if (!text.trimEnd().endsWith(")")) return true;
+  const called = /^[\w.]*?(\w+)\(/.exec(text)?.[1] ?? /\.(\w+)\([^()]*\)$/.exec(text)?.[1];
+  return called !== undefined && plain(called) === plain(op.split(".").pop() ?? "");
+}
+
+/** `1st`, `2nd`, `3rd`, `11th`. */
+function ordinal(count: number): string {
+  const tail = count % 100 > 10 && count % 100 < 14 ? "th" : (["th", "st", "nd", "rd"][count % 10] ?? "th");
+  return `${count}${tail}`;
+}
+
 /** Less what a module's constructor made: what `layer = nn.Linear(3, 2)` names is no tensor, and neither its weight nor its bias. */
 function withoutModules(events: TraceEvent[], line: string): TraceEvent[] {
   if (line.includes("init.")) return events;
@@ -179,6 +193,7 @@ export class CodeView {
     if (this.#model.step !== this.#begun) return this.#resized.disconnect();
     if (!this.#box.clientHeight || this.#measured === this.#size) return;
     for (const fold of this.#folds) this.#unfold(fold);
+    this.#box.classList.remove("pl-brief");
     this.#revealed = this.#opened = false;
     this.update();
   }
@@ -232,29 +247,54 @@ export class CodeView {
     const calls = (event?.scope ?? []).filter((one) => !one.includes("<"));
     const crumbs = [name, ...calls].filter(Boolean).map((one) => h("span", {}, one));
     const turns = event && !this.#rowOfStory(event) ? this.#turnsOf(event) : [];
-    const turn =
-      event && turns.length > 1
-        ? this.#model.t(
-            `run ${turns.indexOf(event.step) + 1} of ${turns.length} ${this.#model.isPartial ? "recorded " : ""}of this line`,
-            `这一行第 ${turns.indexOf(event.step) + 1} 次执行，共${this.#model.isPartial ? "记录" : ""} ${turns.length} 次`,
-          )
-        : "";
+    const turn = event && turns.length > 1 ? this.#turn(event, turns.indexOf(event.step) + 1, turns.length) : "";
     this.#crumbs.replaceChildren(...crumbs, turn && h("span", { class: "pl-turn" }, turn));
   }
 
-  /** The steps at which the same operation ran at the same place. */
+  /** The how manyth time it is that a line runs: a round, where each round of a loop runs it once. */
+  #turn(event: TraceEvent, at: number, count: number): string {
+    const model = this.#model;
+    const line = event.span?.line ?? 0;
+    if (model.isPartial)
+      return model.t(`${ordinal(at)} of ${count} recorded times this line ran`, `这一行记录到 ${count} 次执行，这是第 ${at} 次`);
+    if (model.scene.runs?.rounds?.[event.span?.source ?? 0]?.includes(line))
+      return model.t(`round ${at} of ${count}`, `第 ${at} 轮，共 ${count} 轮`);
+    return model.t(`${ordinal(at)} of ${count} times this line ran`, `这一行第 ${at} 次执行，共 ${count} 次`);
+  }
+
+  /**
+   * The steps at which the same expression was computed, one for each time; none where that cannot be told: a line of a library that calls
+   * one operation for each parameter runs once, and a comprehension computes its expression several times.
+   */
   #turnsOf(event: TraceEvent): number[] {
-    const key = ({ span, op, kind }: TraceEvent): string =>
-      span && kind === "call" ? `${span.source}:${span.line}:${span.utf16.join()}:${op}` : "";
-    if (!this.#turns) {
-      this.#turns = new Map();
-      for (const one of this.#model.trace.events) {
-        const steps = this.#turns.get(key(one));
-        if (steps) steps.push(one.step);
-        else this.#turns.set(key(one), [one.step]);
-      }
-    }
-    return key(event) ? (this.#turns.get(key(event)) ?? []) : [];
+    const { events, sources } = this.#model.trace;
+    const { span } = event;
+    if (!span || event.kind !== "call" || this.#model.scene.runs?.inner?.[span.source]?.includes(span.line)) return [];
+    const place = ends(span);
+    this.#turns ??= new Map();
+    const key = `${span.source}:${place}:${event.op}`;
+    const known = this.#turns.get(key);
+    if (known) return known;
+    const here = events.filter((one) => one.kind === "call" && one.span?.source === span.source && ends(one.span) === place);
+    const line = (sources[span.source]?.text ?? "").split(/\r\n|\r|\n/)[span.line - 1] ?? "";
+    const text = span.end_line === span.line ? line.slice(...span.utf16) : line.slice(span.utf16[0]);
+    const steps = here.filter(({ op }) => op === event.op).map(({ step }) => step);
+    const found = isCallOf(event.op, text) || this.#isOncePerRun(here, steps) ? steps : [];
+    this.#turns.set(key, found);
+    return found;
+  }
+
+  /** Whether of the events that one expression made, those at `steps` come from different times that it was computed: other lines ran between. */
+  #isOncePerRun(here: TraceEvent[], steps: number[]): boolean {
+    const { events } = this.#model.trace;
+    const [first] = here;
+    if (!first) return false;
+    const deep = first.scope.length;
+    const own = new Set(here.map(({ step }) => step));
+    // What runs inside of the expression's own call has it on its stack.
+    const other = (one: TraceEvent): boolean =>
+      one.kind === "call" && one.parent === null && one.scope.length <= deep && !own.has(one.step);
+    return steps.every((step, at) => at === 0 || events.slice((steps[at - 1] ?? 0) + 1, step).some(other));
   }
 
   /** Beside each line what it made last, as it is now: its shape, and its numbers when they are few. */
@@ -318,6 +358,7 @@ export class CodeView {
     }
     const around = functions(shown);
     this.#folds = [];
+    this.#box.classList.remove("pl-brief");
     this.#revealed = false;
     this.#lines = shown.map((text, index) => ({
       ...this.#line(text, index + 1, coloured[index] ?? [], spans[index] ?? []),
@@ -408,7 +449,8 @@ export class CodeView {
       }
       const text = say(beat.text, this.#model.language);
       if (!text) continue; // the headline names the line, and it is marked
-      const note = h("div", { class: `pl-note pl-n-${role}` }, mark(role), h("span", {}, ...prose(text)));
+      const leads = beat.was === "forward" ? " pl-n-leads" : "";
+      const note = h("div", { class: `pl-note pl-n-${role}${leads}` }, mark(role), h("span", {}, ...prose(text)));
       note.style.setProperty("--pl-in", String(/^\s*/.exec(this.#textOf(place))?.[0].length ?? 0));
       place.row.append(note);
     }
@@ -490,7 +532,8 @@ export class CodeView {
       const edited = this.#edited().flatMap((at) => (this.#lines[at]?.row.offsetHeight ? (this.#lines[at]?.row ?? []) : []));
       const far = ({ offsetTop }: HTMLElement): number => Math.abs(offsetTop - row.offsetTop);
       const nearest = (a: HTMLElement, b: HTMLElement): number => far(a) - far(b);
-      for (const one of [...noted.sort(nearest), ...edited.sort(nearest)]) {
+      const makers = this.#makers().flatMap((at) => this.#lines[at]?.row ?? []);
+      for (const one of [...noted.sort(nearest), ...makers.sort(nearest), ...edited.sort(nearest)]) {
         const [first, last] = [
           Math.min(from, one.offsetTop - box.offsetTop),
           Math.max(to, one.offsetTop - box.offsetTop + one.offsetHeight),
@@ -517,38 +560,54 @@ export class CodeView {
   }
 
   /**
-   * Where the lines of the diagnosis do not fit into the view together, those between them fold into one row, but for the neighbours of
-   * each, the head of its function and the lines that the repairs change where there is room for them. A fold stays closed while the reader
-   * steps through its lines: it shows the current one.
+   * Where the lines of the diagnosis do not fit into the view together, those between them fold into one row. The lines that make the values
+   * of the finding stay open like its own; then, as long as there is room, the lines that the repairs change, callers, the heads of
+   * functions and the neighbours of each. A fold stays closed while the reader steps through its lines: it shows the current one.
    */
   #fold(now: HTMLElement): void {
     const box = this.#box;
-    const edited = this.#edited();
-    const kept = this.#lines.flatMap(({ row }, at) => (row === now || row.querySelector(".pl-note") ? [at] : []));
-    const [first, last] = [this.#lines[kept[0] ?? 0]?.row, this.#lines[kept.at(-1) ?? 0]?.row];
-    if (kept.length < 2 || !first || !last || last.offsetTop + last.offsetHeight - first.offsetTop <= box.clientHeight) return;
-    const heads = kept.flatMap((at) => {
+    const noted = this.#lines.flatMap(({ row }, at) => (row.querySelector(".pl-note") ? [at] : []));
+    const own = this.#lines.findIndex(({ row }) => row === now);
+    const makers = this.#makers();
+    const all = [own, ...noted, ...makers].filter((at) => at >= 0).sort((a, b) => a - b);
+    const [begin, end] = [all[0] ?? 0, all.at(-1) ?? 0];
+    const [first, last] = [this.#lines[begin]?.row, this.#lines[end]?.row];
+    if (begin === end || !first || !last || last.offsetTop + last.offsetHeight - first.offsetTop <= box.clientHeight) return;
+    const heads = all.flatMap((at) => {
       const within = this.#lines[at]?.within;
       const head = within ? this.#lines.findIndex((line) => line.within === within) : 0;
       return head > 0 ? [head - 1] : [];
     });
-    const height = (lines: number[]): number => lines.reduce((all, at) => all + (this.#lines[at]?.row.offsetHeight ?? 0), 0);
     // Callers are the small print of a failure: they go before one of its own lines does.
-    const firm = kept.filter((at) => this.#lines[at]?.row === now || this.#lines[at]?.row.querySelector(".pl-note:not(.pl-n-other)"));
-    const least = firm.length > 1 ? firm : kept;
-    const choices = [
-      [...kept.flatMap((at) => [at - 1, at, at + 1]), ...heads, ...edited],
-      [...kept, ...heads, ...edited],
-    ];
-    choices.push([...kept, ...edited], kept, least);
-    const shown = choices.map((lines) => new Set(lines.filter((at) => at >= (kept[0] ?? 0) && at <= (kept.at(-1) ?? 0))));
-    const near = shown.find((lines) => height([...lines]) + FOLD * kept.length <= box.clientHeight) ?? new Set(least);
-    let from = (kept[0] ?? 0) + 1;
-    for (let at = from; at <= (kept.at(-1) ?? 0); at += 1) {
-      if (!near.has(at)) continue;
+    const firm = noted.filter((at) => this.#lines[at]?.row.querySelector(".pl-note:not(.pl-n-other)"));
+    const shown = new Set([own, ...(firm.length > 1 ? firm : noted), ...makers]);
+    if (this.#height(shown, begin, end) > box.clientHeight) box.classList.add("pl-brief");
+    for (const at of [...this.#edited(), ...noted, ...heads, ...all.flatMap((at) => [at + 1, at - 1])])
+      if (at > begin && at < end && !shown.has(at) && this.#height(new Set([...shown, at]), begin, end) <= box.clientHeight) shown.add(at);
+    let from = begin + 1;
+    for (let at = from; at <= end; at += 1) {
+      if (!shown.has(at) && at < end) continue;
       if (at - from > 1) this.#close(from, at - 1);
       from = at + 1;
     }
+  }
+
+  /** How high the lines from `begin` to `end` are, with all folded that are not in `shown`; a single line is never folded. */
+  #height(shown: ReadonlySet<number>, begin: number, end: number): number {
+    const high = (at: number): number => this.#lines[at]?.row.offsetHeight ?? 0;
+    let [sum, from] = [0, begin];
+    for (let at = begin; at <= end; at += 1) {
+      if (!shown.has(at) && at !== begin && at < end) continue;
+      sum += high(at) + (at - from > 1 ? FOLD : at - from === 1 ? high(from) : 0);
+      from = at + 1;
+    }
+    return sum;
+  }
+
+  /** Where the lines are that make the values of the finding. */
+  #makers(): number[] {
+    const made = this.#model.story?.makers ?? [];
+    return made.flatMap(([source, line]) => (source === this.#source && this.#lines[line - 1] ? [line - 1] : []));
   }
 
   /** Where the lines are that the offered repairs change. */

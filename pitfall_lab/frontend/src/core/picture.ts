@@ -106,7 +106,7 @@ function unchanging(moments: readonly Moment[]): Set<string> {
   for (const { storage, size, cells } of moments.flatMap(({ memory }) => memory))
     if ((size ?? 0) > WHOLE) seen.set(storage, (seen.get(storage) ?? new Set()).add(JSON.stringify(cells)));
   const always = (one: string): boolean =>
-    moments.length > 2 && moments.every(({ memory }) => memory.some(({ storage }) => storage === one));
+    moments.length > 2 && moments.every(({ memory }) => memory.some(({ storage, size }) => storage === one && (size ?? 0) > WHOLE));
   return new Set([...seen].filter(([storage, all]) => all.size === 1 && always(storage)).map(([storage]) => storage));
 }
 
@@ -356,29 +356,49 @@ function together(one: Side, other: Side): number[] {
   return Array.from({ length: rank }, (_, at) => Math.max(size(one, at), size(other, at)));
 }
 
-/** The table itself: with its differences where they are known, else as a pattern of as many cells as can be seen. */
+/** Of a table whose numbers are not shown, so many rows and columns are drawn. */
+const PATTERN = 10;
+
+/**
+ * The table itself: with its differences where they are known, else as a pattern of as many cells as can be seen. Where these are not all,
+ * a row and a column of dots go on, and a sentence says how many are drawn.
+ */
 function grid({ column: one, row: other, count, cells }: TablePicture, model: ExplorerModel): HTMLElement {
-  const shown = cells ? count : Math.min(count, 10);
+  const shown = cells ? count : Math.min(count, PATTERN);
+  const part = shown < count;
   const left = known(one.cells, 7);
   const top = known(other.cells, 7);
+  const dots = (sign: string): HTMLElement => h("td", { class: "pl-end pl-more" }, sign);
   const rows = Array.from({ length: shown }, (_, r) =>
     h(
       "tr",
       {},
       cells && h("th", { scope: "row" }, left[r] ? brief(left[r][1]) : ""),
       ...Array.from({ length: shown }, (_, c) => h("td", { class: r === c ? "pl-own" : "" }, cells ? brief(cells[r]?.[c] ?? 0) : "")),
+      part && dots("…"),
     ),
   );
+  if (part) rows.push(h("tr", {}, ...Array.from({ length: shown }, () => dots("⋮")), dots("⋱")));
   const head = cells
     ? [h("tr", {}, h("td", {}, "−"), ...top.slice(0, shown).map((cell) => h("th", { scope: "col" }, cell ? brief(cell[1]) : "…")))]
     : [];
   const caption = h("caption", {}, h("code", {}, other.name), " → ", ` · ${count} × ${count}`);
-  const label = model.t(`${one.name} against ${other.name}: ${count} by ${count}`, `${one.name} 对 ${other.name}：${count} × ${count}`);
+  const drawn = model.t(
+    `first ${shown} of ${count} rows, ${shown} of ${count} columns`,
+    `${count} 行中的前 ${shown} 行，${count} 列中的前 ${shown} 列`,
+  );
+  const named = model.t(`${one.name} against ${other.name}: ${count} by ${count}`, `${one.name} 对 ${other.name}：${count} × ${count}`);
+  const label = part ? model.t(`${named}; ${drawn}`, `${named}；${drawn}`) : named;
   return h(
     "div",
     { class: "pl-grid-box" },
     h("span", { class: "pl-upright" }, h("code", {}, one.name), " ↓"),
-    h("table", { class: cells ? "pl-grid" : "pl-grid pl-dots", label: label }, caption, ...head, ...rows),
+    h(
+      "div",
+      {},
+      h("table", { class: cells ? "pl-grid" : "pl-grid pl-dots", label: label }, caption, ...head, ...rows),
+      part && h("small", { class: "pl-part pl-nothing" }, drawn),
+    ),
   );
 }
 

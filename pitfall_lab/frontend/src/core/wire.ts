@@ -55,6 +55,7 @@ export interface State {
 export interface StoryScene {
   beats: Beat[];
   picture: FindingPicture | null;
+  makers: [number, number][];
   slice: Slice;
   graph: Drawing | null;
   severity: "error" | "warning" | "info";
@@ -82,6 +83,7 @@ export interface CommonScene {
   jumps?: Jumps;
   touched?: Record<string, number[]>;
   folds?: Fold[];
+  runs?: Runs;
   changes?: Offered[];
   trying?: boolean;
   trials?: Trials;
@@ -493,6 +495,12 @@ export interface Fold {
   first: number;
   length: number;
   times: number;
+}
+
+/** For each source, the numbers of lines. */
+export interface Runs {
+  rounds: number[][];
+  inner: number[][];
 }
 
 /** A change of the program that can be tried: the `id` by which the browser requests it, and its title. */

@@ -27,6 +27,10 @@ export function showStored(tracker: INotebookTracker | null): void {
 
 class LiveOrStored extends Panel implements IRenderMime.IRenderer {
   private page: IRenderMime.IRenderer | null = null;
+  /** The live widget, and the model that it is of. */
+  private live: IRenderMime.IRenderer | null = null;
+  private shown = "";
+  private turn = 0;
 
   constructor(private readonly rendermime: IRenderMimeRegistry) {
     super();
@@ -34,21 +38,28 @@ class LiveOrStored extends Panel implements IRenderMime.IRenderer {
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    // A new page beside the same widget is only stored: the reader's Explorer stays as it is.
+    const of = JSON.stringify(model.data[LIVE] ?? null);
+    if (this.live && !this.live.isDisposed && !this.live.isHidden && of === this.shown) return;
+    this.live = null;
     while (this.widgets.length) (this.widgets[0] as Widget).dispose();
     this.page = null;
     if (!(LIVE in model.data) || !this.rendermime.getFactory(LIVE)) return this.stored(model);
+    this.shown = of;
+    const mine = (this.turn += 1);
     for (const patience of PATIENCE) {
       const live = this.rendermime.createRenderer(LIVE);
-      const rendered = await this.live(live, model, patience);
-      if (this.isDisposed) return;
+      this.live = live;
+      const rendered = await this.draw(live, model, patience);
+      if (this.isDisposed || mine !== this.turn) return;
       if (live.isHidden && !this.page) await this.stored(model);
-      if (rendered) return;
+      if (rendered || mine !== this.turn) return;
       live.dispose();
     }
   }
 
   /** Shows the widget as soon as it is there; returns whether its renderer has done what it can in time. */
-  private async live(live: IRenderMime.IRenderer, model: IRenderMime.IMimeModel, patience: number): Promise<boolean> {
+  private async draw(live: IRenderMime.IRenderer, model: IRenderMime.IMimeModel, patience: number): Promise<boolean> {
     live.hide();
     this.insertWidget(0, live);
     const settle = (): void => {

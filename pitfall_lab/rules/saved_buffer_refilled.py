@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pitfall_lab.rules.kit.finding import Finding, Rule, Trap
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.wording import capital, line_of, statement_text
+from pitfall_lab.rules.kit.wording import capital, line_of, snippet, statement_text
 from pitfall_lab.trace import T
 
 ROLES = {
@@ -19,6 +19,7 @@ ROLES = {
     "mask": T(en="as a mask", zh="作为掩码"),
     "target": T(en="as the target", zh="作为目标"),
 }
+PRODUCTS = {"matmul", "mm", "bmm", "mv", "dot", "inner", "outer", "mul", "multiply", "einsum", "linear", "addmm"}
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
@@ -30,7 +31,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
         return None
     here, then, later = (line_of(story, general, role) for role in ("changed", "saved", "backward"))
     what, code = general.fact("called"), statement_text(story, general.span)
-    role = ROLES.get(str(general.fact("saved")).rstrip("0123456789"), T(en="in its computation", zh="在计算中"))
+    role = ROLES.get(str(general.fact("saved")).rstrip("0123456789")) or _role(story, general)
     return RULE.instead(
         general,
         T(
@@ -48,9 +49,19 @@ def refine(story: Story, general: Finding) -> Finding | None:
     )
 
 
+def _role(story: Story, general: Finding) -> T:
+    """What the line that saved the buffer used it for, if that is no role of :data:`ROLES`: a product has a name."""
+    step = next((each.step for each in general.related if each.role == "saved"), None)
+    event = story.event(step)
+    if event is None or event.name.strip("_").removeprefix("r") not in PRODUCTS:
+        return T(en="in its computation", zh="在计算中")
+    code = snippet(story, story.span(step))
+    return T(en=f"for the product `{code}`", zh=f"为求乘积 `{code}` ")
+
+
 RULE = Rule(
     code="PL106",
-    name="saved-index-or-target-reused",
+    name="saved-buffer-refilled",
     severity="error",
     title=T(en="A buffer was filled again before backward had used it", zh="缓冲区在反向传播用过之前又被重新填写"),
     what=T(

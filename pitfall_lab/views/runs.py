@@ -1,0 +1,106 @@
+"""How often lines run: which lines are one round of a loop each time, and which run parts of themselves several times.
+
+The browser counts how often the call of a step was seen; this says what the count is one of.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TypedDict
+
+from pitfall_lab.trace import Trace
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+INNER = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+
+
+class Runs(TypedDict):
+    """For each source, the numbers of lines.
+
+    ``rounds``: the line runs once in each round of a loop that is itself entered once. ``inner``: the line has an
+    expression that it computes several times each time it runs, such as a comprehension.
+    """
+
+    rounds: list[list[int]]
+    inner: list[list[int]]
+
+
+def runs(trace: Trace) -> Runs:
+    """The lines of each source that are one round of a loop, and those that compute parts of themselves several times.
+
+    Both are empty for a source that is no Python.
+    """
+    out: Runs = {"rounds": [], "inner": []}
+    for number, source in enumerate(trace.sources):
+        try:
+            text = _Text(ast.parse(source.text))
+        except (SyntaxError, ValueError, RecursionError):
+            text = _Text(ast.Module([], []))
+        failure = trace.outcome.failure
+        here = failure is not None and failure.span is not None and failure.span.source == number
+        out["rounds"].append(text.rounds(failure.span.line if here and failure and failure.span else None))
+        out["inner"].append(text.inner())
+    return out
+
+
+class _Text:
+    """A program as a tree with the parents of its nodes."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+
+    def inner(self) -> list[int]:
+        """The lines of comprehensions and lambdas."""
+        found = (node for node in ast.walk(self.tree) if isinstance(node, INNER))
+        return sorted({line for node in found for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)})
+
+    def rounds(self, raised: int | None) -> list[int]:
+        """The lines that run once in each round of a loop.
+
+        Where the program raised in the loop, the last round did not come to the lines behind the line ``raised``.
+        """
+        out: set[int] = set()
+        for loop in (node for node in ast.walk(self.tree) if isinstance(node, LOOPS)):
+            if self._is_entered_once(loop):
+                inside = raised is not None and loop.lineno <= raised <= (loop.end_lineno or loop.lineno)
+                lines = _certain(loop.body)
+                out.update(line for line in lines if not inside or raised is None or line <= raised)
+        return sorted(out)
+
+    def _is_entered_once(self, node: ast.AST, known: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether a part of the program runs once: outside of all loops, in functions with one call that runs once."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            if isinstance(parent, (*LOOPS, *INNER)):
+                return False
+            if isinstance(parent, FUNCTIONS):
+                call = self._only_call(parent.name) if not isinstance(parent, ast.Lambda) else None
+                return call is not None and parent not in known and self._is_entered_once(call, known | {parent})
+            parent = self.parents.get(parent)
+        return True
+
+    def _only_call(self, name: str) -> ast.Call | None:
+        """The call of the function ``name``, if nothing else in the program names it."""
+        named = [
+            node
+            for node in ast.walk(self.tree)
+            if (isinstance(node, ast.Name) and node.id == name)
+            or (isinstance(node, ast.Attribute) and node.attr == name)
+        ]
+        parent = self.parents.get(named[0]) if len(named) == 1 else None
+        return parent if isinstance(parent, ast.Call) and parent.func is named[0] else None
+
+
+def _certain(body: list[ast.stmt]) -> Iterator[int]:
+    """The lines of the simple statements that every round comes to: none behind a ``break`` or ``continue``."""
+    for statement in body:
+        if isinstance(statement, (ast.With, ast.AsyncWith)):
+            yield from range(statement.lineno, statement.body[0].lineno)
+            yield from _certain(statement.body)
+        elif not hasattr(statement, "body"):
+            yield from range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+        if any(isinstance(node, (ast.Break, ast.Continue, ast.Return)) for node in ast.walk(statement)):
+            return
