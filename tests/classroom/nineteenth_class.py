@@ -186,23 +186,24 @@ def files() -> Iterator[Case]:
     yield Case(shown, "a name of signs that are joined to one", "graded", status=solved,
         write=named(f"{long}.ipynb".encode()))  # fmt: skip
 
-    def of(name: str, what: str, content: Any, *, counts: bool = False, verdict: str = "") -> Case:
-        raw = content if isinstance(content, bytes) else json.dumps(content).encode()
-        status = solved if counts else missing
-        write = as_file_of(f"{name}.ipynb", raw)
-        return Case(name, what, verdict or ("graded" if counts else "empty"), status=status, write=write)
+    def of(name: str, what: str, content: dict[str, Any], *, counts: bool = False) -> Case:
+        status = {**(missing if len(content["cells"]) == 1 else {}), **(solved if counts else {})}
+        write = as_file_of(f"{name}.ipynb", json.dumps(content).encode())
+        return Case(name, what, "graded" if counts else "empty", status=status, write=write)
 
     yield of("both-formats", "a notebook that has the cells of an old one, too", {
         **whole, "worksheets": [{"cells": [code(f"%%exercise {TARGET}\nx")]}]
     }, counts=True)  # fmt: skip
-    yield of("wide-metadata", "a notebook with ten megabytes of metadata", {
-        **whole, "metadata": {str(n): "x" * 100 for n in range(80_000)}
+    yield of("long-ids", "a notebook whose cells have ids of a million letters", {
+        **whole, "cells": [{**each, "id": "x" * 1_000_000} for each in whole["cells"]]
     }, counts=True)  # fmt: skip
     status: dict[str, str | tuple[str, ...]] = {**missing, TARGET: "error"}  # all of it is the magic's line, as there
     separated = json.dumps(book([code(f"%%exercise {TARGET}\u2028{answer}")])).encode()
     yield Case("line-separator", "an answer behind a sign that ends lines elsewhere", "graded", status=status,
         write=as_file_of("line-separator.ipynb", separated))  # fmt: skip
-    yield of("utf-32", "a notebook of four bytes a sign", text.encode("utf-32"), counts=True)
+    yield of("torn-magic", "an answer whose first line is in three pieces", book([
+        code(["%%exer", f"cise {TARGET[:2]}", f"{TARGET[2:]}\n", answer])
+    ]), counts=True)  # fmt: skip
     yield of("no-line-ends", "an answer whose lines are not ended", book([
         code([f"%%exercise {TARGET}", *answer.splitlines()])
     ]))  # fmt: skip
