@@ -322,7 +322,8 @@ def _warm() -> Originals:
     """Import everything that a run needs, use it once, and note every function as it is now."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pitfall_lab.lessons.turns  # it may trace, since it was there before the cell
+        import pitfall_lab.lessons.tensors_alive
+        import pitfall_lab.lessons.turns  # these may list objects and trace, since they were there before the cell
         import pitfall_lab.verify.large_results  # noqa: F401 - so that forks find it, verify and torch imported
 
         sys.modules["torch"].set_num_threads(1)

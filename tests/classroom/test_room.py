@@ -197,6 +197,12 @@ def test_a_cell_gets_no_frame(room: Room) -> None:
     assert {"sys.settrace", "sys.setprofile", "sys._getframe", "gc.get_objects"} <= set(report["tampered"])
 
 
+def test_an_exercise_may_ask_what_is_alive(room: Room) -> None:
+    exercise = exercises()["11.2"]
+    assert judged(exercise, exercise.right[0], room, LIMITS).status == "solved"
+    assert judged(exercise, f"import gc\ngc.get_objects()\n{exercise.right[0]}", room, LIMITS).status == "tampered"
+
+
 @pytest.mark.parametrize(
     "cell",
     [
