@@ -43,10 +43,10 @@ from typing import Any, TextIO
 import numpy as np
 
 from pitfall_lab.check.worker import adopt_orphans, end_group, end_orphans, prctl, redirect
-from pitfall_lab.classroom import kernel
+from pitfall_lab.classroom import kernel, vocabulary
 from pitfall_lab.classroom.fence import LARGEST, Fence, FenceError, limit, list_path
 from pitfall_lab.classroom.folders import emptied, is_overfull, removed, unlinked
-from pitfall_lab.lessons.attempt import Look, Request, Steps, driven, observe, observing
+from pitfall_lab.lessons.attempt import Look, Request, Steps, Where, driven, observe, observing
 
 Job = dict[str, Any]
 Space = tuple[str, Mapping[str, Any], list[str], list[Any], frozenset[str] | None]
@@ -129,6 +129,10 @@ _SET = ("torch.Storage",)
 setting at the end of a run.
 """
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+_CHANGING = {"__main__", "gc", "sys", "warnings"}
+"""Modules whose functions change in any run: streams have hooks, warnings are kept, and the collector's ``set_debug``
+is refused.
+"""
 _OBSERVER = ("pitfall_lab.lessons.", "contextlib.", "traceback.", "logging")
 _CLASSES_OF = (
     "torch.nn.modules.",
@@ -136,6 +140,12 @@ _CLASSES_OF = (
     "torch.utils.data.dataset",
     "torch.utils.data.dataloader",
     "torch.utils.data.sampler",
+    "torch.utils._contextlib",
+    "torch.autograd.",
+    "torch.amp.",
+    "torch.nn.utils.",
+    "torch.nn.parameter",
+    "torch.distributions.",
 )
 """Modules of torch's of whose classes the methods are compared: an exercise's own program uses them."""
 _NEAR = (
@@ -149,6 +159,18 @@ _NEAR = (
     "traceback",
     "linecache",
     "sys.modules",
+    "torch.Module",
+    "torch.Parameter",
+    "torch.Optimizer",
+    "torch.linalg",
+    "torch.autograd",
+    "itertools",
+    "operator",
+    "types",
+    "random",
+    "re",
+    "io",
+    "math",
 )
 """What expressions and the observer itself use, which is compared whenever code of the learner's has
 run; everything is at the end.
@@ -300,7 +322,8 @@ def _warm() -> Originals:
     """Import everything that a run needs, use it once, and note every function as it is now."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pitfall_lab.lessons.turns  # it may trace, since it was there before the cell
+        import pitfall_lab.lessons.tensors_alive
+        import pitfall_lab.lessons.turns  # these may list objects and trace, since they were there before the cell
         import pitfall_lab.verify.large_results  # noqa: F401 - so that forks find it, verify and torch imported
 
         sys.modules["torch"].set_num_threads(1)
@@ -521,9 +544,9 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
             report = report[writes(mouth, report) :]
         ends(0)
 
-    def look(bare: bool | None) -> None:
-        gone = replaced(bare is True)
-        if bare is None:
+    def look(where: Where) -> None:
+        gone = replaced(where)
+        if where == "watching":
             ours[:] = [*gone, *kept]
         elif gone := [name for name in gone if name not in ours]:  # it may be what writes the report
             finish(f'{{"tampered": [{", ".join([quoted(name) for name in [*reached, *gone][:20]])}], "failed": ""}}')
@@ -539,7 +562,7 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     reserve.close()
     still()  # no callback of the cell's comes between looking and writing
     ours.clear()
-    look(False)
+    look("all")
     finish(dumps({"tampered": reached[:20], "skipped": kernel.skipped, **found[0]}))
 
 
@@ -551,7 +574,7 @@ def _seen(requests: list[Request], look: Look, keep: Callable[[dict[str, Any]], 
         observations = []
         for request in requests:
             seen = yield from observing(request, look)
-            look(False)  # leaving what surrounds a run may have called the cell
+            look("all")  # leaving what surrounds a run may have called the cell
             observations.append(seen.to_json())
         keep({"observations": observations})
     except BaseException as problem:
@@ -593,9 +616,10 @@ class Originals:
         frames = _own_copy("pitfall_lab.classroom.frames")
         self.frames, self.keep_frames = frames.known(), frames.keep_frames
         self._spaces: list[Space] = []
+        public = {*_WATCHED, *vocabulary.PUBLIC, *_used_by_ours()} - _CHANGING
         for name, module in sorted(sys.modules.items()):
             used = name.startswith("pitfall_lab") or name in _USED
-            if isinstance(module, types.ModuleType) and (name in _WATCHED or used):
+            if isinstance(module, types.ModuleType) and (name in public or used):
                 self._note(name, vars(module))
                 if used:
                     for inner, value in list(vars(module).items()):
@@ -621,17 +645,19 @@ class Originals:
         kept = {key: value for key, value in list(space.items()) if name in _WHOLE or _acts(value)}
         self._spaces.append((name, space, [*kept], [*kept.values()], frozenset(space) if closed else None))
 
-    def _watch(self) -> Callable[[bool], list[str]]:
+    def _watch(self) -> Callable[[Where], list[str]]:
         """Return a copy of :func:`_replaced` as it is now, so that a later change of that function has no effect on it.
 
-        Called with True after a run that was not traced, it compares only what the expressions and the
-        observer use; else everything.
+        What it is called with says how much it compares: after each expression there is time for little.
         """
         near = [space for space in self._spaces if space[0] in _NEAR or space[0].startswith(_OBSERVER)]
+        used = [space for space in self._spaces if space in near or not space[0].startswith("pitfall_lab")]
         tools = {"__builtins__": {}, "every": all, "each": map, "same": operator.is_, "Missing": KeyError}
         copied = types.FunctionType(_replaced.__code__, tools)
-        all_of, few_of = ((_at_once(spaces), _changed_functions(spaces)) for spaces in (self._spaces, near))
-        return lambda bare: copied(*(few_of if bare else all_of))
+        spaces: dict[Where, list[Space]] = {"near": near, "program": used, "all": self._spaces}
+        prepared = {where: (_at_once(each), _changed_functions(each)) for where, each in spaces.items()}
+        prepared["watching"] = prepared["all"]
+        return lambda where: copied(*prepared[where])
 
 
 def _at_once(spaces: list[Space]) -> list[tuple[Space, Callable[[Any], Any], list[Any]]]:
@@ -711,6 +737,13 @@ def _own_copy(name: str) -> Any:
     vars(module)["__builtins__"] = {**vars(builtins)}
     spec.loader.exec_module(module)
     return module
+
+
+def _used_by_ours() -> set[str]:
+    """The names of the modules that this package's own use."""
+    ours = [module for name, module in [*sys.modules.items()] if name.startswith("pitfall_lab")]
+    held = (value for module in ours for value in [*vars(module).values()])
+    return {value.__name__ for value in held if isinstance(value, types.ModuleType)}
 
 
 def _acts(value: Any) -> bool:

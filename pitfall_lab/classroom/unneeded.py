@@ -13,6 +13,7 @@ reading ends early, that is named too.
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import importlib.util
 import io
@@ -135,7 +136,7 @@ def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
     """The words, in their order; ``around``: names that the program has of its own around these tokens."""
     before, end = (tokenize.NEWLINE, ""), 0
     theirs, made = _theirs(tokens), _made(tokens) | {*around}
-    set_here, dicts = _made(tokens, in_texts=False), _dicts(tokens)
+    set_here, classes = _made(tokens, in_texts=False), _Classes(tokens)
     targets, aliases = _targets(tokens), _aliases(tokens)
     libraries = {**{name: whole for name, whole in aliases.values() if whole == "type"}, **_LIBRARIES}
     for n, (kind, text) in enumerate(tokens):
@@ -153,7 +154,8 @@ def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
                 if n in aliases:
                     _call(aliases[n][0], libraries[text] + aliases[n][1].removeprefix(text), libraries)
             else:
-                yield from _named(text, behind, dicts, is_target=n in targets)
+                yield from _named(text, behind, is_target=n in targets)
+                yield from classes.told(tokens[n : n + LONGEST_IMPORT], libraries)
                 yield from _read_by_text(text, behind, set_here, libraries)
         elif kind == tokenize.STRING:
             yield from _in_text(text, theirs, made)
@@ -164,10 +166,13 @@ def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
 
 
 def _theirs(tokens: list[Token]) -> set[str]:
-    """The names that a cell itself gives to functions, classes and attributes."""
+    """The names that a cell itself gives to functions, classes and attributes, but for those that torch's own objects
+    have for what they keep for themselves.
+    """
     found = {b[1] for a, b in itertools.pairwise(tokens) if a[1] in ("def", "class")}
     found |= {c[1] for a, c in zip(tokens, tokens[2:], strict=False) if a[1] == "self"}
-    return {name for name in found if not name.startswith("__")} - _NEVER_THEIRS
+    theirs = {name for name in found if not name.startswith("__")} - _NEVER_THEIRS
+    return theirs - vocabulary.private() if any(name[:1] == "_" for name in theirs) else theirs
 
 
 def _made(tokens: list[Token], *, in_texts: bool = True) -> set[str]:
@@ -190,7 +195,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 def _is_known(name: str, made: set[str]) -> bool:
     """Whether an attribute is one that an answer may need, or the cell's own."""
     known = name in _OWN or name in vocabulary.words() or name in _MODULES or name in _PARTS
-    return known or (name in made and name not in vocabulary.LEFT_OUT and name not in vocabulary.inside())
+    return known or (name in made and not vocabulary.is_left_out(name) and name not in vocabulary.inside())
 
 
 def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str], libraries: dict[str, str]) -> bool:
@@ -234,9 +239,9 @@ def _call(name: str, whole: str, libraries: dict[str, str]) -> None:
         libraries[name] = whole
 
 
-def _named(text: str, behind: list[Token], dicts: set[str], *, is_target: bool = False) -> Iterator[str]:
+def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterator[str]:
     """Yield ``text`` if it is a word that is reported wherever it is used: a call such as ``exec``, or
-    a name such as ``__code__``. ``dicts``: what the cell calls dicts.
+    a name such as ``__code__``.
 
     An ``import`` comes here only if it does not begin a statement. A class derived from Tensor
     or Parameter is reported too.
@@ -260,8 +265,6 @@ def _named(text: str, behind: list[Token], dicts: set[str], *, is_target: bool =
         yield "class … (type)"
     elif text == "class" and "**" in {word for _, word in _until(behind[:40], ":")}:
         yield "class … (**)"
-    elif text == "class" and _arguments(behind[1:]) > 1 and dicts & {word for _, word in _until(behind[:40], ":")}:
-        yield "class … (dict)"
 
 
 def _is_torchs_field(name: str, behind: list[Token]) -> bool:
@@ -520,22 +523,96 @@ def _is_of_class(tokens: list[Token]) -> bool:
     return is_class or last in _CLASSES or words[:2] == ["type", "("]
 
 
-def _dicts(tokens: list[Token]) -> set[str]:
-    """The names under which a cell has dicts: those of libraries, and what it derives from them or calls so."""
-    found = {*_DICTS}
-    for n, (_, word) in enumerate(tokens[:-2]):
-        after = tokens[n + 1][1]
-        if word == "class":
-            found |= {after} if found & {base for _, base in _until(tokens[n + 2 : n + 40], ":")} else set()
-        elif after in ("=", ":="):
-            found |= {word} if found & {part for _, part in _until(tokens[n + 2 : n + 10], ";")} else set()
-        elif after == "as" and word in found:
-            found.add(tokens[n + 2][1])
+class _Classes:
+    """The classes of a cell, and which of them may be dicts.
+
+    What makes an object of another class a dict, too, makes it what NumPy takes for the place of an array. Names are
+    bound in more ways than a reader of words can follow, so a class with several bases is told unless each of them is
+    seen to be none: one of a library's or Python's own, or a class of the cell's.
+    """
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._bound = _bound(tokens)
+        self._known: set[str] = set()
+
+    def told(self, tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
+        """Yield what is reported if a class begins here, several bases of which are not all seen to be no dicts."""
+        if tokens[0][1] != "class" or len(tokens) < 2:
+            return
+        bases = [base for base in _bases(tokens[2:]) if len(base) < 2 or base[1] != "="]
+        known = all(self._is_known(base, libraries) for base in bases)
+        (self._known.add if known else self._known.discard)(tokens[1][1])
+        if not known and (len(bases) > 1 or bases[0][0] == "*"):
+            yield "class … (dict)"
+
+    def _is_known(self, base: list[str], libraries: dict[str, str]) -> bool:
+        """Whether these words are a class that is none of dicts; in brackets, ``Generic[T]`` may have something."""
+        at = base.index("[") if "[" in base else len(base)
+        words = base[:at] if base[at - 1 : at] in (["Generic"], ["Protocol"]) else base
+        whole = "".join(words)
+        if not whole.replace(".", "").isidentifier() or words[0] in self._bound:
+            return False
+        if words[0] in libraries:
+            return not _is_dict("".join([libraries[words[0]], *words[1:]]))
+        return whole in self._known or (whole in vars(builtins) and not _is_dict(f"builtins.{whole}"))
+
+
+def _bases(tokens: list[Token]) -> list[list[str]]:
+    """The words of each argument in the brackets that begin here; none if there are none."""
+    found: list[list[str]] = []
+    depth = 0
+    for _, word in tokens if tokens[:1] and tokens[0][1] == "(" else ():
+        closes = word in (")", "]", "}")
+        depth += (word in ("(", "[", "{")) - closes
+        if depth == 0:
+            break
+        if (depth == 1 and word == ",") or not found:
+            found.append([])
+        if not (depth == 1 and word in ("(", ",")):
+            found[-1].append(word)
+    return [words for words in found if words]
+
+
+def _is_dict(name: str) -> bool:
+    """Whether a library has a dict, or what is called like one, under this name; so is what it has not.
+
+    >>> _is_dict("collections.OrderedDict"), _is_dict("typing.Dict"), _is_dict("enum.Enum")
+    (True, True, False)
+    """
+    first, *path = name.split(".")
+    found: object = sys.modules.get(first)
+    for word in path:
+        found = vars(found).get(word, None) if isinstance(found, ModuleType | type) else None
+    meant = getattr(found, "__origin__", found)
+    if found is None or meant is None:  # a module that this process has not loaded
+        return name.rpartition(".")[2] in _DICTS
+    return isinstance(meant, type) and issubclass(meant, dict)
+
+
+def _bound(tokens: list[Token]) -> set[str]:
+    """The names that a cell binds otherwise than by a plain class or an import: as variables, parameters, functions."""
+    found: set[str] = set()
+    decorated = False
+    for begin, end in _statements(tokens):
+        words = [word for _, word in tokens[begin:end]]
+        if words[:1] == ["class"] and decorated:
+            found.update(words[1:2])
+        decorated = words[:1] == ["@"] and not _DECORATORS & {*words}
+        until = _last_assigning(tokens, begin, end) - begin
+        taken, heads = words[:1] == ["case"], "def" in words[:2]
+        for n, word in enumerate(words if words[:1] not in (["import"], ["from"]) else ()):
+            before, after = words[n - 1] if n else "", tokens[begin + n + 1][1] if begin + n + 1 < len(tokens) else ""
+            taken = word in ("for", "as", "lambda") or (taken and word not in ("in", ":"))
+            binds = n < until or taken or after == ":=" or (heads and before in ("def", "(", ",", "*", "**"))
+            if binds and word.isidentifier() and before != "." and (after not in (".", "(", "[") or before == "def"):
+                found.add(word)
     return found
 
 
+_DECORATORS = frozenset({"dataclass", "total_ordering", "unique", "final", "runtime_checkable"})
+"""What leaves a class that class."""
 _DICTS = frozenset({"dict", "OrderedDict", "defaultdict", "Counter", "Dict", "DefaultDict"})
-"""What makes an object of another class a dict, too, which is what NumPy takes for the place of an array."""
+"""What a dict may be called in a module that is not loaded."""
 _CLASSES = frozenset(
     {"bool", "bytes", "complex", "dict", "float", "int", "list", "object", "set", "str", "tuple", "type"}
 )

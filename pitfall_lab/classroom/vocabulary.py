@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -24,7 +25,7 @@ def _split(names: str) -> tuple[str, ...]:
     return tuple(names.split())
 
 
-_PUBLIC = _split(
+PUBLIC = _split(
     "torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.nn.utils.rnn torch.optim torch.optim.lr_scheduler "
     "torch.linalg torch.fft torch.special torch.func torch.autograd torch.autograd.functional torch.autograd.graph "
     "torch.autograd.forward_ad torch.utils.data torch.utils.checkpoint torch.amp torch.testing torch.distributions "
@@ -74,18 +75,31 @@ LEFT_OUT = frozenset(
         "showwarning "
         "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor ctc_loss "
         "segment_reduce sparse_compressed_tensor nested_tensor_from_jagged add_module register_module "
+        "coalesce crow_indices col_indices ccol_indices row_indices spdiags obj multiprocessing_context "
         "formatwarning register get_file_path parse_schema tb_frame __wrapped__ set_module"
     )
 )
 """Public names among them that no answer needs: what reads and writes files, shares memory, takes any state, or uses
-memory without checking that it is a tensor's (as with a sparse tensor whose indices were not checked).
+memory without checking that it is a tensor's (as with a sparse tensor whose indices were not checked, or were changed
+later: so what makes one is left out, too), and what hands out a module as a value.
 """
+_OF_SPARSE = ("to_sparse", "sparse_")
+"""How the names of what makes sparse tensors begin."""
 
 
 @cache
 def words() -> frozenset[str]:
     """All of them: some three thousand."""
-    return frozenset(_all()) - LEFT_OUT
+    return frozenset(name for name in _all() if not is_left_out(name))
+
+
+def is_left_out(name: str) -> bool:
+    """Whether no answer needs this name, though a library documents it.
+
+    >>> is_left_out("to_sparse_csr"), is_left_out("load"), is_left_out("relu")
+    (True, True, False)
+    """
+    return name in LEFT_OUT or name.startswith(_OF_SPARSE)
 
 
 @cache
@@ -100,11 +114,24 @@ def inside() -> frozenset[str]:
 
 @cache
 def private() -> frozenset[str]:
-    """What torch's own objects keep for themselves: a field of such a name in a class derived from theirs is theirs."""
+    """What torch's own objects keep for themselves, and modules inside those that a cell may have as values.
+
+    A field of such a name is theirs, whatever else a cell calls so.
+    """
     torch = importlib.import_module("torch")
-    layer = torch.nn.Module()
-    kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
-    return frozenset(name for names in (vars(layer), *map(dir, kinds)) for name in names if name[:1] == "_")
+    layer, weight = torch.nn.Module(), torch.nn.Parameter(torch.ones(1))
+    step = torch.optim.SGD([weight])
+    kept = [layer, step, torch.optim.lr_scheduler.StepLR(step, 1), torch.utils.data.DataLoader([1])]
+    kept.append(torch.nn.RNN(1, 1, device="meta"))  # there no random numbers are drawn
+    kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, torch.autograd.Function)
+    found = {name for names in (*map(vars, kept), *map(dir, kinds)) for name in names}
+    for module in [module for name, module in [*sys.modules.items()] if name.startswith(_AS_VALUES)]:
+        found |= {name for name, value in vars(module).items() if isinstance(value, types.ModuleType)}
+    return frozenset(name for name in found if name[:1] == "_" and name[:2] != "__")
+
+
+_AS_VALUES = ("torch.nn.functional", "torch.optim")
+"""Modules that are not named where a cell passes them on, and those inside them."""
 
 
 def _all() -> Iterator[str]:
@@ -120,7 +147,7 @@ def _all() -> Iterator[str]:
     for kind in vars(torch.return_types).values():
         yield from _of_class(kind)
     yield from (name for name, value in vars(np).items() if _is_numpys(value) and not name.startswith("_"))
-    for name in _PUBLIC:
+    for name in PUBLIC:
         module = importlib.import_module(name)
         for inner in _of_module(module):
             yield inner

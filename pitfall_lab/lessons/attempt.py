@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ PRINTED = 20_000
 """Characters of output that are kept."""
 MOST_PRINTED = 1 << 22
 """Characters that a cell may print; more of them end it."""
+_WORD = re.compile(r"[^\W\d]\w*")
 _LACKS = re.compile(r"'([\w.]+)' object has no attribute '(\w+)'")
 
 UNMODELLED = "Unmodelled"
@@ -223,21 +224,21 @@ def _nothing() -> None:
     """Do nothing: the check that is called between the steps of an observation if the cell is trusted."""
 
 
-Look = Callable[[bool | None], object]
-"""Called as soon as code of the learner's has run, before anything of ours is used again.
+Where = Literal["near", "program", "all", "watching"]
+"""What is compared: what expressions and the observer itself use, that and all that a program uses, or everything.
 
-True: nothing is being watched.
-
-None: none has run, and what is replaced now is what the watching of a run replaces.
+``"watching"``: none of the learner's code has run, and what is replaced now is what the watching of a run replaces.
 """
+Look = Callable[[Where], object]
+"""Called as soon as code of the learner's has run, before anything of ours is used again."""
 
 
-def _looked(look: Look, bare: bool, do: Callable[..., Any], *words: Any) -> Steps[Any]:
+def _looked(look: Look, where: Where, do: Callable[..., Any], *words: Any) -> Steps[Any]:
     """One step, which may run the learner's code, and after it a check of what that code has changed."""
     try:
         return (yield do, words)
     finally:
-        look(bare)
+        look(where)
 
 
 def observing(request: Request, look: Look = lambda _: None) -> Steps[Observation]:
@@ -273,10 +274,10 @@ _BUILTINS = types.MappingProxyType({name: value for name, value in vars(builtins
 
 def _believed(request: Request, look: Look) -> Steps[Observation]:
     """Run a request in the world of a misconception."""
-    look(False)  # at what the cells of earlier requests have left
+    look("all")  # at what the cells of earlier requests have left
     program = f"{SETUP}\n{request.setup}\n{request.cell}\n{request.inputs}\n{request.drive}\n"
     world = worlds.TORCH if request.believing == AS_TORCH else MISCONCEPTIONS[request.believing](worlds.TORCH)
-    ran = yield from _looked(look, True, worlds.run, program, world)
+    ran = yield from _looked(look, "near", worlds.run, program, world)
     if ran is None:
         unknown = Problem(UNMODELLED, "the shadow engine has no model of something in it")
         return Observation(unknown, in_cell=True, values=dict.fromkeys(request.expressions, unknown))
@@ -300,7 +301,7 @@ def _evaluated(expression: str, names: dict[str, Any], error: Problem | None, lo
     The problem is the error that ended the program before, if one did.
     """
     try:
-        return plain((yield from _looked(look, True, eval, expression, names)))
+        return plain((yield from _looked(look, "near", eval, expression, names)))
     except KeyboardInterrupt:
         raise
     except BaseException as caught:  # an expression about something that the cell did not make
@@ -318,7 +319,7 @@ def _valued(expression: str, names: dict[str, Any]) -> Any:
 
 def _message(error: BaseException, look: Look) -> Steps[str]:
     try:
-        return str.__str__((yield from _looked(look, True, _text, error)))
+        return str.__str__((yield from _looked(look, "near", _text, error)))
     except (Exception, _Carried):  # an exception class of the learner's whose own __str__ fails
         return ""
 
@@ -365,26 +366,27 @@ class _Stage:
         prepare(
             self.request.setup + text
         )  # what torch imports when an optimizer first steps takes ten times as long while watched
-        self.look(False)  # at what the cells of earlier requests have left
+        self.look("all")  # at what the cells of earlier requests have left
         session = Session(NAME, "exercise", text)
         self.aside = session.aside
         with session:
-            self.look(None)
+            self.look("watching")
             failed = yield from self._programs()
         _leave(modes)
         yield from self._settle(failed)
-        self.trace = yield from _looked(self.look, True, session.finish, failed)
+        self.trace = yield from _looked(self.look, "near", session.finish, failed)
 
     def _programs(self) -> Steps[BaseException | None]:
         """Run cell, inputs and drive; return the exception that ended them, None if they ran to their end."""
-        said, look, bare, modes = _Said(), self.look, not self.request.watched, _modes()
+        said, look, modes = _Said(), self.look, _modes()
+        where: Where = "all" if self.request.watched else "program"
         hooks = _hooks()
         self.in_cell = True
         try:
             with contextlib.redirect_stdout(said):
                 _seed(self.request.seed)
                 yield from _looked(
-                    look, bare, exec, compile(self.request.cell, NAME, "exec", dont_inherit=True), self.names
+                    look, where, exec, compile(self.request.cell, NAME, "exec", dont_inherit=True), self.names
                 )
             self.in_cell = False
             with contextlib.redirect_stdout(_Said()):
@@ -394,14 +396,14 @@ class _Stage:
                 own = {name: value for name, value in self.names.items() if name not in _BUILTINS}
                 self.made = {**own, **self.ours, "__builtins__": __builtins__}
                 self.driven = {**self.made}
-                yield from _looked(look, True, exec, self._part("inputs"), self.driven)
+                yield from _looked(look, "near", exec, self._part("inputs"), self.driven)
                 with self.aside():
                     # a cell that shows what it does may have names like those of the inputs
                     self.before = {
                         n: _Before(value) for n, value in self.driven.items() if value is not self.made.get(n, self)
                     }
                 try:
-                    yield from _looked(look, bare, exec, self._part("drive"), self.driven)
+                    yield from _looked(look, where, exec, self._part("drive"), self.driven)
                 finally:
                     self._refuse_own_methods()
                     self._refuse_modes(modes, hooks)
@@ -467,7 +469,9 @@ class _Stage:
         try:
             self.after = self.after or self._asked()
             names = {**self.after, **_BUILTINS, **self.ours, **helpers}
-            return plain((yield from _looked(self.look, True, _valued, expression, names)))
+            calls = any(callable(self.after.get(word)) for word in _WORD.findall(expression))
+            where: Where = "program" if calls else "near"  # what it calls may be the cell's, or may call that
+            return plain((yield from _looked(self.look, where, _valued, expression, names)))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an expression about something that the cell did not make

@@ -85,6 +85,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
         fifth_class,
         fourteenth_class,
         fourth_class,
+        nineteenth_class,
         ninth_class,
         second_class,
         seventeenth_class,
@@ -188,6 +189,11 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("forge", eighteenth_class.forging()),
             *_of("disturb", eighteenth_class.disturbing()),
             *_of("notebook", eighteenth_class.files()),
+        ],
+        19: lambda: [
+            *_of("forge", nineteenth_class.forging()),
+            *_of("disturb", nineteenth_class.disturbing()),
+            *_of("notebook", nineteenth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]

@@ -80,15 +80,19 @@ def forging() -> Iterator[Case]:
         "    def __init__(self):\n"
         "        super().__init__(1, 1)\n"
         "astuple(A())\n")),
+        ("help-imports", "has Python's help import a module that a text names", "help('this')\n"),
+    ):  # fmt: skip
+        yield Case(name, what, "look", {TARGET: source + correct}, {TARGET: "solved"})
+    # These were named alone until the functions of torch.fft were compared, too.
+    for name, what, source in (
         ("target-past-slice", "replaces a function of torch's behind a part of a list", (
         "x = [1, 2]\nx[0:1], torch.fft.fft = [], print\n")),
         ("target-on-one-line", "replaces it in the line of a condition", "if True: torch.fft.fft = print\n"),
         ("target-in-loop", "replaces it in the line of a loop that looks whether it is", (
         "while torch.fft.fft is not print: torch.fft.fft = print\n")),
         ("target-in-class", "replaces it in the line of a class", "class A: torch.fft.fft = print\n"),
-        ("help-imports", "has Python's help import a module that a text names", "help('this')\n"),
     ):  # fmt: skip
-        yield Case(name, what, "look", {TARGET: source + correct}, {TARGET: "solved"})
+        yield _cell(name, what, "tampered", source + correct, "tampered")
     blank = "\N{HANGUL JUNGSEONG FILLER}"
     said = f"{blank}12.3:{blank}1{blank}point".replace(".", blank).replace(":", blank)
     yield Case(

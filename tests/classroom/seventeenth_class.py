@@ -176,7 +176,7 @@ def files() -> Iterator[Case]:
         return held.getvalue()
 
     nested = zipped(("a.zip", zipped(("a.ipynb", text))))
-    yield Case("zip-in-zip-17", "a zip in a zip", "unreadable", write=as_file_of("zip-in-zip.zip", nested))
+    yield Case("zip-in-zip-17", "a zip in a zip", "unreadable", write=as_file_of("zip-in-zip-17.zip", nested))
     wide = zipped(("quotes❞ was left out; 12.3: 1 point ″.pdf", ""), ("z.ipynb", text))
     yield Case("zip-wide-quotes", "a zip with signs like quotation marks in a name", "graded", status=solved,
         write=as_file_of("zip-wide-quotes.zip", wide), says='s" was left out; 12.3: 1 point ".pdf” is no')  # fmt: skip

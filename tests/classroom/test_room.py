@@ -197,6 +197,61 @@ def test_a_cell_gets_no_frame(room: Room) -> None:
     assert {"sys.settrace", "sys.setprofile", "sys._getframe", "gc.get_objects"} <= set(report["tampered"])
 
 
+def test_an_exercise_may_ask_what_is_alive(room: Room) -> None:
+    exercise = exercises()["11.2"]
+    assert judged(exercise, exercise.right[0], room, LIMITS).status == "solved"
+    assert judged(exercise, f"import gc\ngc.get_objects()\n{exercise.right[0]}", room, LIMITS).status == "tampered"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "torch.special.expit = print",
+        "torch.fft.fft = print",
+        "torch.nn.init.uniform_ = print",
+        "torch.no_grad.__enter__ = print",
+        "torch.autograd.Function.apply = print",
+        "nn.utils.rnn.PackedSequence.to = print",
+        "import itertools\nitertools.chain = print",
+        "import operator\noperator.is_ = print",
+        "import math\nmath.exp = print",
+        "import types\ntypes.ModuleType = print",
+    ],
+)
+def test_what_a_program_or_the_observer_uses_is_found_once_it_is_replaced(room: Room, cell: str) -> None:
+    answer = room.run([Request(cell)], LIMITS, 30)
+    assert answer["status"] == "done", answer
+    assert json.loads(answer["report"])["tampered"]
+
+
+@pytest.mark.parametrize(
+    ("drive", "expressions"),
+    [
+        ("put(nn.Linear)", ("layer.extra_repr()",)),
+        ("put(nn.Module)", ("[*layer.parameters()]",)),
+        ("x = 1", ("model(nn.Linear)", "layer.extra_repr()")),
+    ],
+)
+def test_what_takes_itself_back_when_it_is_used_is_found_before(
+    room: Room, drive: str, expressions: tuple[str, ...]
+) -> None:
+    """What is replaced by the drive, or by what an expression calls, must not decide what the next one is worth."""
+    cell = (
+        "layer = nn.Linear(1, 1)\n"
+        "def put(kind):\n"
+        "    name = 'parameters' if kind is nn.Module else 'extra_repr'\n"
+        "    kept = getattr(kind, name)\n"
+        "    def once(self):\n"
+        "        setattr(kind, name, kept)\n"
+        "        return ()\n"
+        "    setattr(kind, name, once)\n"
+        "model = put\n"
+    )
+    answer = room.run([Request(cell, drive=drive, expressions=expressions)], LIMITS, 30)
+    assert answer["status"] == "done", answer
+    assert json.loads(answer["report"])["tampered"]
+
+
 def test_libraries_may_look_at_the_stack_and_do_not_accuse_the_cell(room: Room) -> None:
     cell = (
         "import collections, copy, logging, traceback, warnings, enum, typing, matplotlib.pyplot\n"

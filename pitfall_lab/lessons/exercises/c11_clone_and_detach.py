@@ -59,7 +59,7 @@ def step(weight):
 '''
 
 _WATCHED = """\
-import gc
+from pitfall_lab.lessons.tensors_alive import tensors_alive
 
 kept = []
 
@@ -85,9 +85,7 @@ def leads_to(node, leaf):
 
 
 def watched(weight):
-    tensors = [t for t in gc.get_objects() if type(t) is torch.Tensor]
-    kept.append(sum(leads_to(graph_of(t), weight) for t in tensors))
-    del tensors
+    kept.append(sum(leads_to(graph_of(t), weight) for t in tensors_alive()))
     step(weight)
 
 
