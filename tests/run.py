@@ -60,7 +60,7 @@ def main(words: list[str]) -> int:
     front = Beside("front end", [python, "tests/frontend/checks.py"])
     beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), types, front]
     workers = str((os.cpu_count() or 2) + 1)
-    os.environ["PITFALL_WHOLE"] = "1"  # of the slow tests a third each day: tests/slow.py
+    os.environ["PITFALL_WHOLE"] = "1"  # of the slow tests a fifth each day: tests/slow.py
     codes.append(
         step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"], nice=5)
     )

@@ -1,4 +1,4 @@
-"""The slow tests, of which the whole run takes a third each day: ``python -m tests.slow LOG`` reads what pytest printed
+"""The slow tests, of which the whole run takes a fifth each day: ``python -m tests.slow LOG`` reads what pytest printed
 with ``--durations=0 --durations-min=0.5`` and writes the list again.
 
 The list is ``slow.txt``: seconds and name of each test that takes half a second or more on a busy machine, four fifths
@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.turns import EVERYTHING, TURN
 
 LIST = Path(__file__).with_name("slow.txt")
-DAYS = 3
+DAYS = 5
 """So many days, and each slow test has run."""
 WHOLE = "PITFALL_WHOLE"
 """Set while all tests are run, so that the slow ones take turns."""

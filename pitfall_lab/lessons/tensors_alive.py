@@ -1,7 +1,7 @@
-"""The tensors of this process, for exercises that ask what a function keeps alive.
+"""The tensors that a function has made and that are alive, for exercises that ask what it keeps.
 
 A cell that is graded may not have all objects listed, and neither may the program that uses it, which is compiled in
-the cell's own process. This function is there before the cell, and hands out tensors alone.
+the cell's own process. This class is there before the cell, and hands out tensors alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,29 @@ import sys
 from typing import Any
 
 
-def tensors_alive() -> list[Any]:
-    """Return all tensors that the collector knows: not parameters, and none of any other class derived from Tensor."""
-    kind = sys.modules["torch"].Tensor
-    return [each for each in gc.get_objects() if type(each) is kind]
+class TensorsAlive:
+    """Lists tensors that were made inside of a ``with`` block and that the collector knows.
+
+    What was there before is frozen for as long, so that the collector does not list it: a notebook has a million
+    objects, and what other code keeps alive is not the function's.
+    """
+
+    def __enter__(self) -> TensorsAlive:
+        gc.freeze()
+        self._probe: list[Any] = []
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.unfreeze()
+
+    def now(self) -> list[Any]:
+        """Return them: not parameters, and none of any other class derived from Tensor.
+
+        Raises:
+            RuntimeError: Something was frozen since the last time, so that tensors may be hidden.
+        """
+        kind, objects = sys.modules["torch"].Tensor, gc.get_objects()
+        if not any(each is self._probe for each in objects):
+            raise RuntimeError("objects have been frozen: what is alive cannot be seen")
+        self._probe = []
+        return [each for each in objects if type(each) is kind]

@@ -485,6 +485,17 @@ def descend(parameters, rate):
     ),
     "11.2": (
         """\
+import gc
+def follow(weight, step, steps, decay):
+    held, average = [weight * 1], weight.detach().clone()
+    for _ in range(steps):
+        gc.freeze()
+        step(weight)
+        average = average * decay + weight.detach() * (1 - decay)
+        held.append(weight * 1)
+    return average
+""",
+        """\
 def follow(weight, step, steps, decay):
     average = weight.clone()
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""The committed notebooks as they run, half of them each day: right from top to bottom on a fresh kernel.
+"""The committed notebooks as they run, a quarter of them each day: right from top to bottom on a fresh kernel.
 
 tests/conftest.py hands them out one by one.
 """
@@ -19,10 +19,10 @@ from tests.notebooks.books import ANNOUNCED, NAMES, code, read, run, said, shown
 from tests.turns import todays
 
 COLD = ("00-start-here.ipynb", "09-autograd-in-training.ipynb")
-"""Notebooks whose kernels, like a reader's, import everything themselves, one each day; the second one makes an optimizer."""
+"""Notebooks whose kernels, like a reader's, import everything themselves; the second one makes an optimizer."""
 
 
-@pytest.fixture(scope="module", params=todays(NAMES, of=2))
+@pytest.fixture(scope="module", params=todays(NAMES, of=4))
 def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One notebook after execution, once per module."""
     python = sys.executable if request.param in COLD else request.getfixturevalue("warm_python")

@@ -17,10 +17,10 @@ from tests.rules.build import examined
 from tests.turns import todays
 
 EACH = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
-THIRD = todays(RULES, of=3)
-TODAYS = pytest.mark.parametrize("rule", THIRD, ids=lambda r: r.code)
+SOME = todays(RULES, of=5)
+TODAYS = pytest.mark.parametrize("rule", SOME, ids=lambda r: r.code)
 TRAPS = pytest.mark.parametrize(
-    ("rule", "trap"), [(r, t) for r in THIRD for t in r.traps], ids=lambda x: getattr(x, "code", None) or x.new
+    ("rule", "trap"), [(r, t) for r in SOME for t in r.traps], ids=lambda x: getattr(x, "code", None) or x.new
 )
 # What the first sentence a beginner reads may not say before the page has explained it.
 JARGON = (

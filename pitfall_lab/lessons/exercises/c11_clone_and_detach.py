@@ -59,7 +59,7 @@ def step(weight):
 '''
 
 _WATCHED = """\
-from pitfall_lab.lessons.tensors_alive import tensors_alive
+from pitfall_lab.lessons.tensors_alive import TensorsAlive
 
 kept = []
 
@@ -67,7 +67,7 @@ kept = []
 def graph_of(tensor):
     try:
         return tensor.grad_fn
-    except RuntimeError:  # a view that torch no longer has a node for: it is of other code
+    except RuntimeError:  # a view that torch no longer has a node for
         return None
 
 
@@ -85,14 +85,15 @@ def leads_to(node, leaf):
 
 
 def watched(weight):
-    kept.append(sum(leads_to(graph_of(t), weight) for t in tensors_alive()))
+    kept.append(sum(leads_to(graph_of(t), weight) for t in alive.now()))
     step(weight)
 
 
-average = follow(weight, watched, steps, decay)
+with TensorsAlive() as alive:
+    average = follow(weight, watched, steps, decay)
 """
-"""Notes at the beginning of each step how many tensors have a graph that leads to the weight: what other
-code has alive in the same process is not the function's.
+"""Notes at the beginning of each step how many of the tensors that ``follow`` has made have a graph that leads to the
+weight.
 """
 
 _FOLLOW = "def follow(weight, step, steps, decay):\n"
