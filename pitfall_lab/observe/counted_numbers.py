@@ -1,7 +1,7 @@
 """Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors.
 
-Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, columns of a table
-that have become one number, and entries of sparse tensors that are stored in parts.
+Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, the targets that a loss
+leaves out, columns of a table that have become one number, and entries of sparse tensors that are stored in parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pitfall_lab.observe import private
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
 
-Kind = Literal["empty", "weights", "blank", "parts"]
+Kind = Literal["empty", "weights", "kept", "blank", "parts"]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
 CLASSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
@@ -42,6 +42,10 @@ ROWS = 8
 """The rows of the smallest of them."""
 FOUND = 60
 TWICE = 2
+WHOLE = 20
+"""So many losses at one place are looked at until one leaves a target out."""
+KEPT = 40
+"""The losses at one place whose targets are counted."""
 
 
 class CountedNumbers(NamedTuple):
@@ -86,6 +90,7 @@ class Counts:
     _blank: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
     _parts: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
     _weighted: dict[tuple[Span | None, tuple[float, ...]], _Weighted] = field(default_factory=dict)
+    _kept: dict[Span | None, dict[int, CountedNumbers]] = field(default_factory=dict)
 
     def looks(self, name: str, span: Span | None) -> bool:
         """Whether the next call of this function at this place is to be shown."""
@@ -125,8 +130,10 @@ class Counts:
 
     def _weigh(self, call: Call, step: int) -> None:
         counted = _in_binary_loss(call) if call.name == LOGITS else _in_classes(call)
+        keeps = call.name in CLASSES and self._keep(call, step)
         if counted is None:
-            self._looks[call.span, call.name] = LOOKS  # no weights
+            if not keeps:
+                self._looks[call.span, call.name] = LOOKS  # no weights, and all targets count
             return
         weights, counts, of = counted
         if (call.span, weights) not in self._weighted and len(self._weighted) >= FOUND:
@@ -134,6 +141,15 @@ class Counts:
         met = self._weighted.setdefault((call.span, weights), _Weighted(step, [0] * len(weights)))
         met.counts = [a + b for a, b in zip(met.counts, counts, strict=True)]
         met.of += of
+
+    def _keep(self, call: Call, step: int) -> bool:
+        """Count the targets that a loss does not leave out; return whether to look at further losses at this place."""
+        kept = _kept_targets(call)
+        if kept is None or (call.span not in self._kept and len(self._kept) >= FOUND):
+            return False
+        known = self._kept.setdefault(call.span, {})
+        known.setdefault(step, kept)
+        return len(known) < (KEPT if any(each.number < each.of for each in known.values()) else WHOLE)
 
     def finished(self) -> list[tuple[int, CountedNumbers]]:
         """What was found, in the order of the steps."""
@@ -146,7 +162,13 @@ class Counts:
             for each in self._searched.values()
             if each.step is not None and each.is_mixed
         ]
-        return sorted([*searched, *weighted, *self._blank.values(), *self._parts.values()])
+        kept = [
+            (step, each)
+            for known in self._kept.values()
+            if any(one.number < one.of for one in known.values())
+            for step, each in known.items()
+        ]
+        return sorted([*searched, *weighted, *kept[: FOUND * 2], *self._blank.values(), *self._parts.values()])
 
 
 def _empty_rows(call: Call) -> tuple[int, int] | None:
@@ -254,6 +276,16 @@ def _in_classes(call: Call) -> tuple[tuple[float, ...], list[int], int] | None:
     inside = target[(target >= 0) & (target < weights.numel())]
     counts = torch.bincount(inside, minlength=weights.numel()).tolist()
     return tuple(weights.detach().double().tolist()), counts, inside.numel()
+
+
+def _kept_targets(call: Call) -> CountedNumbers | None:
+    """How many targets of a loss of classes are not ``ignore_index``, and how many there are; None for shares of
+    classes, and for large or no targets.
+    """
+    target, ignored = _given(call, "target", 1), call.kwargs.get("ignore_index", -100)
+    if target is None or target.dtype != torch.int64 or type(ignored) is not int or not 0 < target.numel() <= MOST:
+        return None
+    return CountedNumbers("kept", int((target != ignored).sum()), target.numel())
 
 
 def _in_binary_loss(call: Call) -> tuple[tuple[float, ...], list[int], int] | None:
