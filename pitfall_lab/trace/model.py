@@ -570,11 +570,13 @@ class Counted:
     of a sparse tensor, of whose ``of`` entries ``count`` are stored several times; ``numbers`` are the place of one,
     and how often. ``blank``: in the table that it returned or wrote, ``count`` of ``of`` columns have one number, since
     the statistics in the variables ``names`` are NaN for them; ``numbers`` are the missing entries of such a column in
-    a table of the program's, and the rows of that.
+    a table of the program's, and the rows of that. ``renumbered``: it compares ``of`` class numbers with others, and
+    ``count`` are equal, although each number given second nearly always meets one and the same of the first;
+    ``numbers`` are these pairs one after the other.
     """
 
     step: int
-    kind: Literal["empty", "weights", "kept", "blank", "parts"]
+    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered"]
     count: int
     of: int
     numbers: tuple[float, ...] = ()
