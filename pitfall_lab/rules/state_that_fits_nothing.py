@@ -149,6 +149,10 @@ def _fixes(story: Story, call: ast.Call, prefixes: tuple[str, ...], *, strict: b
         changes = [(state, bare), *((k.value, "True") for k in words)]
         title = T(en=f"Take the prefix `{prefix}` off the names", zh=f"去掉名字的前缀 `{prefix}`")
         candidates.append(Fix(title, program.replace(*changes), meaning="later"))
+    if strict and prefixes:  # a part of the module that was saved: its names begin with that of the part
+        part = f'{{name.partition(".")[2]: value for name, value in {text}.items()}}'
+        title = T(en="Take the name of the part off the names", zh="去掉名字开头的部件名")
+        candidates.append(Fix(title, program.replace((state, part)), meaning="later"))
     return unique(program.text, candidates)
 
 
