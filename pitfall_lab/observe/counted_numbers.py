@@ -1,7 +1,8 @@
 """Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors.
 
-Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, columns of a table
-that have become one number, and entries of sparse tensors that are stored in parts.
+Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, the targets that a loss
+leaves out, columns of a table that have become one number, class numbers that are compared, and entries of sparse
+tensors that are stored in parts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
 from pitfall_lab.trace.operation_facts import spellings
 
-Kind = Literal["empty", "weights", "blank", "parts"]
+Kind = Literal["empty", "weights", "kept", "blank", "parts", "renumbered"]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
 CLASSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
@@ -29,7 +30,8 @@ FILLING = frozenset({"torch.nan_to_num", "torch.where", *(f"torch.Tensor.{name}"
 TAKING = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
 """Functions that make a tensor of a table from elsewhere, such as a NumPy array."""
 STORED = "torch.Tensor._values"
-COUNTED = SEARCHES | CLASSES | FILLING | TAKING | {LOGITS, STORED}
+EQUALS = frozenset({"torch.Tensor.eq", "torch.Tensor.__eq__", "torch.eq"})
+COUNTED = EQUALS | SEARCHES | CLASSES | FILLING | TAKING | {LOGITS, STORED}
 MOST = 1 << 22
 """The number of elements of the largest tensor that is looked at."""
 LARGEST = 1000
@@ -44,6 +46,14 @@ ROWS = 8
 """The rows of the smallest of them."""
 FOUND = 60
 TWICE = 2
+WHOLE = 20
+"""So many losses at one place are looked at until one leaves a target out."""
+PAIRS, OTHERS = 20, 3
+"""So many pairs of class numbers, of so many classes, have to be there to see that they are numbered otherwise."""
+PURE = 0.9
+"""The least share of one number among those that meet a class."""
+KEPT = 40
+"""The losses at one place whose targets are counted."""
 
 
 class CountedNumbers(NamedTuple):
@@ -88,6 +98,8 @@ class Counts:
     _blank: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
     _parts: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
     _weighted: dict[tuple[Span | None, tuple[float, ...]], _Weighted] = field(default_factory=dict)
+    _kept: dict[Span | None, dict[int, CountedNumbers]] = field(default_factory=dict)
+    _equals: dict[Span | None, list[tuple[int, Any]]] = field(default_factory=dict)
 
     def looks(self, name: str, span: Span | None) -> bool:
         """Whether the next call of this function at this place is to be shown."""
@@ -107,7 +119,13 @@ class Counts:
             return
         if call.dispatching or not call.args or not all(type(x) in PLAIN for x in call.args[:1]):
             return
-        if call.name == STORED:
+        if call.name in EQUALS:
+            table = _paired_classes(call)
+            if table is None:
+                self._looks[call.span, call.name] = LOOKS  # no class numbers
+            elif call.span in self._equals or len(self._equals) < FOUND:
+                self._equals.setdefault(call.span, []).append((step, table))
+        elif call.name == STORED:
             parts = _parts(call.args[0])
             if parts is not None and len(self._parts) < FOUND:
                 self._parts.setdefault(call.span, (step, parts))
@@ -127,8 +145,10 @@ class Counts:
 
     def _weigh(self, call: Call, step: int) -> None:
         counted = _in_binary_loss(call) if call.name == LOGITS else _in_classes(call)
+        keeps = call.name in CLASSES and self._keep(call, step)
         if counted is None:
-            self._looks[call.span, call.name] = LOOKS  # no weights
+            if not keeps:
+                self._looks[call.span, call.name] = LOOKS  # no weights, and all targets count
             return
         weights, counts, of = counted
         if (call.span, weights) not in self._weighted and len(self._weighted) >= FOUND:
@@ -136,6 +156,15 @@ class Counts:
         met = self._weighted.setdefault((call.span, weights), _Weighted(step, [0] * len(weights)))
         met.counts = [a + b for a, b in zip(met.counts, counts, strict=True)]
         met.of += of
+
+    def _keep(self, call: Call, step: int) -> bool:
+        """Count the targets that a loss does not leave out; return whether to look at further losses at this place."""
+        kept = _kept_targets(call)
+        if kept is None or (call.span not in self._kept and len(self._kept) >= FOUND):
+            return False
+        known = self._kept.setdefault(call.span, {})
+        known.setdefault(step, kept)
+        return len(known) < (KEPT if any(each.number < each.of for each in known.values()) else WHOLE)
 
     def finished(self) -> list[tuple[int, CountedNumbers]]:
         """What was found, in the order of the steps."""
@@ -148,7 +177,17 @@ class Counts:
             for each in self._searched.values()
             if each.step is not None and each.is_mixed
         ]
-        return sorted([*searched, *weighted, *self._blank.values(), *self._parts.values()])
+        kept = [
+            (step, each)
+            for known in self._kept.values()
+            if any(one.number < one.of for one in known.values())
+            for step, each in known.items()
+        ]
+        equals = [_renumbered(tables) for tables in self._equals.values()]
+        numbered = [each for each in equals if each is not None]
+        return sorted(
+            [*searched, *weighted, *kept[: FOUND * 2], *self._blank.values(), *self._parts.values(), *numbered]
+        )
 
 
 def _empty_rows(call: Call) -> tuple[int, int] | None:
@@ -256,6 +295,53 @@ def _in_classes(call: Call) -> tuple[tuple[float, ...], list[int], int] | None:
     inside = target[(target >= 0) & (target < weights.numel())]
     counts = torch.bincount(inside, minlength=weights.numel()).tolist()
     return tuple(weights.detach().double().tolist()), counts, inside.numel()
+
+
+def _kept_targets(call: Call) -> CountedNumbers | None:
+    """How many targets of a loss of classes are not ``ignore_index``, and how many there are; None for shares of
+    classes, and for large or no targets.
+    """
+    target, ignored = _given(call, "target", 1), call.kwargs.get("ignore_index", -100)
+    if target is None or target.dtype != torch.int64 or type(ignored) is not int or not 0 < target.numel() <= MOST:
+        return None
+    return CountedNumbers("kept", int((target != ignored).sum()), target.numel())
+
+
+def _paired_classes(call: Call) -> Any:
+    """How often which class number meets which, as a table of those given first and second; None if other things are
+    compared.
+    """
+    other = _given(call, "other", 1)
+    one = call.args[0]
+    if other is None or one.dtype != torch.int64 or other.dtype != torch.int64 or one.shape != other.shape:
+        return None
+    if not _is_held(one) or one.dim() != 1 or not 0 < one.numel() <= MOST:
+        return None
+    count = int(max(one.max(), other.max())) + 1
+    if int(min(one.min(), other.min())) < 0 or not OTHERS <= count <= LARGEST:
+        return None
+    return torch.bincount(one * count + other, minlength=count * count).reshape(count, count).numpy()
+
+
+def _renumbered(tables: list[tuple[int, Any]]) -> tuple[int, CountedNumbers] | None:
+    """Where the two numbers that meet are nearly always the same pairs, but not equal: in the last comparison in which
+    they are, or else in all together.
+
+    ``numbers`` are pairs of a number given second and that which it meets. None if they are equal, or mixed.
+    """
+    size = max(len(table) for _, table in tables)
+    everything = sum(np.pad(table, (0, size - len(table))) for _, table in tables)
+    for step, table in (*reversed(tables), (tables[-1][0], everything)):
+        total, agreed = int(table.sum()), int(np.trace(table))
+        met = np.flatnonzero(table.sum(0))
+        most = table[:, met].argmax(0)
+        pure = table[most, met] >= PURE * table[:, met].sum(0)
+        if total < PAIRS or 2 * agreed > total or len(met) < OTHERS or not pure.all() or len(set(most)) < len(met):
+            continue
+        if int((most != met).sum()) > 1:
+            pairs = (float(each) for pair in zip(met, most, strict=True) for each in pair)
+            return step, CountedNumbers("renumbered", agreed, total, tuple(pairs))
+    return None
 
 
 def _in_binary_loss(call: Call) -> tuple[tuple[float, ...], list[int], int] | None:

@@ -87,7 +87,7 @@ def _stretched(story: Story, grad: Event, outputs: str) -> ColumnsSummedByGrad |
     """
     shape = story.shape(outputs, grad.step)
     columns, slopes = (
-        _computed(story, outputs, shape),
+        [*_computed(story, outputs, shape), *_joined(story, outputs, shape)],
         _computed(story, grad.results[0], story.shape(grad.results[0], grad.step)),
     )
     for slope in slopes:
@@ -120,6 +120,24 @@ def _computed(story: Story, label: str, shape: tuple[int, ...] | None) -> list[s
             found += [
                 each for each in use.results if fits and story.shape(each, use.step) == shape and each not in found
             ]
+    return found
+
+
+def _joined(story: Story, outputs: str, shape: tuple[int, ...] | None) -> list[str]:
+    """What was joined to ``shape`` again from single columns of the outputs, or from what was computed from these."""
+    parts, found = [outputs], []
+    for here in parts:
+        for use in story.uses(here) if len(parts) < LIMIT else ():
+            if use.kind != "call" or use.error is not None:
+                continue
+            joins = use.name in ("cat", "stack", "hstack", "column_stack")
+            shapes = [(each, story.shape(each, use.step) or ()) for each in use.results]
+            if joins:
+                found += [each for each, own in shapes if own == shape and each not in found]
+            else:
+                parts += [
+                    each for each, own in shapes if shape and own in ((*shape[:1], 1), shape[:1]) and each not in parts
+                ]
     return found
 
 

@@ -165,6 +165,17 @@ def _fixes(story: Story, found: FrozenStatisticsMove) -> tuple[Fix, ...]:
                 for edit in program.insert_after(s, f"{name}.eval()")
             ]
             fixes.append(Fix(title, tuple(edits), meaning="later"))
+            if any(
+                found.weight in update.holds for update in story.trace.optimizer_steps
+            ):  # trained before it was frozen
+                new = f"{name}.train(next({name}.parameters()).requires_grad)"
+                said = T(
+                    en=f"Training mode only while its weights are trained: `{new}`",
+                    zh=f"只在训练其权重时才进入训练模式：`{new}`",
+                )
+                ordered = sorted(statements, key=lambda s: -s.lineno)
+                added = tuple(edit for s in ordered for edit in program.insert_after(s, new))
+                fixes.append(Fix(said, added, meaning="later"))
         step = next(
             (
                 e.step

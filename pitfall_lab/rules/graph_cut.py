@@ -215,6 +215,7 @@ def _unreached(story: Story, found: Unreached) -> Finding:
         ],
         fixes=(
             *(replace(fix, meaning="term") if shares else fix for fix in reconnections(story, [cut])),
+            *_before_the_estimate(story, found),
             *_cut_elsewhere(story, found),
         ),
         facts=[
@@ -276,6 +277,39 @@ def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
     kept = program.segment(_bare(node))
     edits = program.replace((node, kept), *[(n, f"{n.id}.detach()") for n in reads])
     return unique(program.text, [Fix(title, edits, meaning="connect")])
+
+
+def _before_the_estimate(story: Story, found: Unreached) -> tuple[Fix, ...]:
+    """Fixes for ``q = z + (q - z).detach()``, after which a loss is to move what ``q`` was: it keeps that under a name
+    of its own, and gives it to the loss.
+
+    Empty if the line gives no name that it reads a new value, or if no later loss compares the value with one that has
+    no graph.
+    """
+    program, cut = story.program, found.cut
+    statement = program.statement_at(story.span(cut.event.step))
+    result = cut.event.results[0] if cut.event.results else None
+    joined = next((use for use in story.uses(result) if use.name in ("add", "__add__", "__radd__")), None)
+    if cut.kind != "detach" or joined is None or not joined.results or not isinstance(statement, ast.Assign):
+        return ()
+    target = statement.targets[0]
+    name = target.id if isinstance(target, ast.Name) else ""
+    if name not in {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)}:
+        return ()
+    fixes = []
+    for use in story.uses(joined.results[0]):
+        others = [o.label for o in use.operands if o.label not in (None, joined.results[0])]
+        place = written_as(story, use, joined.results[0])
+        plain = others and not any((story.tensor(each, use.step) or {}).get("requires_grad") for each in others)
+        if not plain or not isinstance(place, ast.Name) or place.id != name:
+            continue
+        title = T(en=f"Give the loss what `{name}` was before", zh=f"把 `{name}` 原来的值交给损失")
+        edits = (
+            *program.replace((place, f"{name}_before")),
+            *program.insert_before(statement, f"{name}_before = {name}"),
+        )
+        fixes.append(Fix(title, edits, meaning="later"))
+    return unique(program.text, fixes)
 
 
 def _going_on(story: Story, use: Event, function: ast.AST | None) -> Iterator[ast.stmt]:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import is_entry, is_name, is_true, operand
+from pitfall_lab.rules.kit.syntax import flat_targets, is_entry, is_name, is_true, operand
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.schedules import call_of
 from pitfall_lab.trace import Loading, T
@@ -149,7 +150,28 @@ def _fixes(story: Story, call: ast.Call, prefixes: tuple[str, ...], *, strict: b
         changes = [(state, bare), *((k.value, "True") for k in words)]
         title = T(en=f"Take the prefix `{prefix}` off the names", zh=f"去掉名字的前缀 `{prefix}`")
         candidates.append(Fix(title, program.replace(*changes), meaning="later"))
+    if strict and prefixes:
+        for part in _parts(program, call):
+            own = f'{text}.items() if name.startswith("{part}.")'
+            new = f'{{name.removeprefix("{part}."): value for name, value in {own}}}'
+            title = T(en=f"Take the names of the part `{part}`", zh=f"取部件 `{part}` 的名字")
+            candidates.append(
+                Fix(title, program.replace((state, new), *((k.value, "True") for k in words)), meaning="later")
+            )
     return unique(program.text, candidates)
+
+
+def _parts(program: Program, call: ast.Call) -> list[str]:
+    """The attributes that modules of the program set, at most ``SHOWN``; those named like the loaded module first."""
+    names = dict.fromkeys(
+        target.attr
+        for node in program.nodes
+        if isinstance(node, ast.Assign)
+        for target in flat_targets(node.targets[0])
+        if isinstance(target, ast.Attribute) and is_name(target.value) and program.segment(target.value) == "self"
+    )
+    own = program.segment(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return sorted(names, key=lambda each: each not in own)[:SHOWN]
 
 
 RULE = Rule(

@@ -47,12 +47,20 @@ def find(story: Story) -> Iterator[Finding]:
     found: dict[object, list[TargetWithoutInfluence]] = {}
     before = 0
     for backward in story.backwards() if len(story.trace.optimizer_steps) >= ROUNDS else ():
+        if backward.name == "grad" and not _is_of_weights(story, backward):
+            continue  # the slope of a result along its input: no addend matters to that
         for added in _added(story, backward):
             if before and not _matters(story, added, before):
                 found.setdefault(story.span(added.event.step), []).append(added)
         before = backward.step
     for rounds in found.values():
         yield _finding(story, rounds[0])
+
+
+def _is_of_weights(story: Story, grad: Event) -> bool:
+    """Whether ``autograd.grad`` gives the gradient of something that an optimizer holds."""
+    held = {label for update in story.trace.optimizer_steps for label in update.holds}
+    return any(operand.label in held for operand in grad.operands)
 
 
 def _added(story: Story, backward: Event) -> Iterator[TargetWithoutInfluence]:

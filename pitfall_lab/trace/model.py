@@ -565,15 +565,18 @@ class Counted:
 
     ``empty``: it searches the largest number in each of ``of`` rows of zeros and ones, and ``count`` of them have no
     one. ``weights``: losses with equal weights of ``count`` classes met ``of`` examples; ``numbers`` are the weights,
-    followed by the numbers of examples of each class. ``parts``: it returned the stored numbers of a sparse tensor, of
-    whose ``of`` entries ``count`` are stored several times; ``numbers`` are the place of one, and how often.
-    ``blank``: in the table that it returned or wrote, ``count`` of ``of`` columns have one number, since the
-    statistics in the variables ``names`` are NaN for them; ``numbers`` are the missing entries of such a column in a
-    table of the program's, and the rows of that.
+    followed by the numbers of examples of each class. ``kept``: it is a loss that leaves out all but ``count`` of its
+    ``of`` targets; there for the losses of a place where some leave any out. ``parts``: it returned the stored numbers
+    of a sparse tensor, of whose ``of`` entries ``count`` are stored several times; ``numbers`` are the place of one,
+    and how often. ``blank``: in the table that it returned or wrote, ``count`` of ``of`` columns have one number, since
+    the statistics in the variables ``names`` are NaN for them; ``numbers`` are the missing entries of such a column in
+    a table of the program's, and the rows of that. ``renumbered``: it compares ``of`` class numbers with others, and
+    ``count`` are equal, although each number given second nearly always meets one and the same of the first;
+    ``numbers`` are these pairs one after the other.
     """
 
     step: int
-    kind: Literal["empty", "weights", "blank", "parts"]
+    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered"]
     count: int
     of: int
     numbers: tuple[float, ...] = ()
