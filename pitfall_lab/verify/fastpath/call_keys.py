@@ -99,6 +99,8 @@ class CallKeys:
             if window is not None:
                 self.plain = [index]
                 return (*key, window) if self._gather(args[:1], key, operands, frame) else None
+            if type(args[1]) is list:  # which rows it picks is noted on the full path
+                return None
         plain: list[Any] | None = [] if self._follows_values or (not self.grad and func in _SAME_FORM) else None
         if not self._gather(args, key, operands, frame, plain) or (
             kwargs and not self._gather_named(kwargs, key, operands, frame, plain)
