@@ -778,13 +778,13 @@ def backward_sums_elements(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think * is the product of matrices.", zh="我以为 * 是矩阵乘积。"),
+    belief=T(en="I think * is the matrix product.", zh="我以为 * 是矩阵乘积。"),
     tempting=T(
         en="In algebra, two matrices beside each other are multiplied as matrices.",
         zh="在代数里，两个矩阵写在一起就是矩阵相乘。",
     ),
     fact=T(
-        en="* multiplies element by element, and so do + and /; the product of matrices is @.",
+        en="* multiplies element by element, and so do + and /; the matrix product is @.",
         zh="* 逐元素相乘，+ 和 / 也是如此；矩阵乘积是 @。",
     ),
     check="m = torch.tensor([[1., 1.], [0., 1.]])\n"

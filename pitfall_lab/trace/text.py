@@ -14,6 +14,7 @@ from typing import Any
 
 from pitfall_lab.trace.event_log import Trace
 from pitfall_lab.trace.model import Event, Failure, Span
+from pitfall_lab.trace.part_names import written as written_part
 from pitfall_lab.trace.replay import State, advance, empty_state
 from pitfall_lab.trace.words import T
 
@@ -280,7 +281,9 @@ def _call(event: Event, look: _Around, trace: Trace) -> T:
     if not event.results:
         return _quiet(look, code)
     if event.op == "torch.Tensor.grad.__get__":
-        name = look.name(event.results[0])
+        name, of = look.name(event.results[0]), event.operands[0].label if event.operands else None
+        if of and not look.tensor(event.results[0]).get("name"):  # else it would be said that `w.grad` is w.grad
+            return T(en=f"{code} reads the gradient of {look.name(of)}.", zh=f"{code} 读取 {look.name(of)} 的梯度。")
         return T(en=f"{code} is {name}.", zh=f"{code} 是 {name}。")
     texts = [_turned(label, look, code) or _result(label, event, look, code) for label in event.results]
     graph = _recorded(event, look)
@@ -331,12 +334,12 @@ def _result(label: str, event: Event, look: _Around, code: str) -> T:
         # A custom Function's tensor was made by an operation within it; with its node it becomes the result.
         if tensor.get("grad_fn") != before.get("grad_fn") and label not in [o.label for o in event.operands]:
             return T(en=f"{code} makes {name}, {what.en}.", zh=f"{code} 产生 {name}：{what.zh}。")
-        return T(en=f"{code} returns {name} itself.", zh=f"{code} 返回 {name} 本身。")
+        return _itself(code, name, before, tensor)
     if storage is None:
         return T(en=f"{code} makes {name}, {what.en}.", zh=f"{code} 产生 {name}：{what.zh}。")
     met = look.met()
     if label in met:
-        return T(en=f"{code} returns {name} itself.", zh=f"{code} 返回 {name} 本身。")
+        return _itself(code, name, met[label], tensor)
     if "size" in (look.before.get("storages", {}).get(storage) or {}) or any(
         record.get("storage") == storage for record in met.values()
     ):
@@ -348,6 +351,20 @@ def _result(label: str, event: Event, look: _Around, code: str) -> T:
     return T(
         en=f"{code} makes {name}, {what.en}, in new storage {storage}{count_en}.{leaf_en}",
         zh=f"{code} 产生 {name}：{what.zh}，放在新的存储 {storage} 中{count_zh}。{leaf_zh}",
+    )
+
+
+def _itself(code: str, name: str, before: dict[str, Any], tensor: dict[str, Any]) -> T:
+    """The sentence for a call that returns a tensor that was there, with the name that it had before: the name that
+    the line gives it does not exist until then.
+    """
+    had = before.get("name")
+    if not had or had == tensor.get("name"):
+        return T(en=f"{code} returns {name} itself.", zh=f"{code} 返回 {name} 本身。")
+    was = written_part(str(had).removeprefix("self."))
+    return T(
+        en=f"{code} returns `{was}` itself; {name} is another name of it.",
+        zh=f"{code} 返回 `{was}` 本身；{name} 是它的另一个名字。",
     )
 
 
@@ -384,8 +401,12 @@ def _sharing(label: str, look: _Around, code: str) -> T:
     name, storage, counter, what = look.name(label), tensor["storage"], tensor.get("counter"), _form(tensor)
     place_en = f"stride {shape_text(tensor.get('stride'))}, offset {tensor.get('offset', 0)}"
     place_zh = f"步长 {shape_text(tensor.get('stride'))}，偏移 {tensor.get('offset', 0)}"
-    en = f"{code} makes {name}, {what.en}, over the existing storage {storage} ({place_en}): nothing is copied."
-    zh = f"{code} 产生 {name}：{what.zh}，读的是已有的存储 {storage}（{place_zh}），没有复制。"
+    over_en, over_zh = f"the existing storage {storage}", f"已有的存储 {storage}"
+    had = {other: one for other, one in look.before.get("tensors", {}).items() if (one or {}).get("storage") == storage}
+    if had and not any(one.get("name") for one in had.values()):  # else the memory would be called after what it makes
+        over_en, over_zh = f"storage {storage} of {next(iter(had))}", f"存储 {storage}（{next(iter(had))}）"
+    en = f"{code} makes {name}, {what.en}, over {over_en} ({place_en}): nothing is copied."
+    zh = f"{code} 产生 {name}：{what.zh}，读的是{over_zh}（{place_zh}），没有复制。"
     if counter is None:
         return T(
             en=f"{en} It has no version counter, so torch cannot see writes through it.",

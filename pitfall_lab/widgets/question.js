@@ -196,6 +196,7 @@ function worlds(parent, prediction, content) {
 function weigh(answer, reason, prediction, content) {
   const { words } = content;
   if (!reason || reason.right || !reason.instead) return;
+  if (prediction?.denied && !reason.said && !reason.refutations.length) add(answer, "p", words.denied);
   add(answer, "p", `${words.instead} ${reason.instead}`);
   // What is answered to another misreading than the one behind the answer would speak of what nobody has thought.
   if (reason.said && (reason.own || !prediction?.without?.said)) add(answer, "p", reason.said);
@@ -205,10 +206,12 @@ function weigh(answer, reason, prediction, content) {
 // Whether nothing known explains the answer beside the reason: of who gives the right one it is not said that a line was overlooked.
 const unexplained = (prediction, rightly) => rightly && (!prediction || (prediction.against && prediction.without && !prediction.without.said));
 
-// Of several beliefs that predict an answer, the one that the reason tells: nothing is left to be told apart.
+// Of the beliefs that predict an answer, those that the wrong reason beside it leaves: who gives a reason that is false in the world
+// of a belief does not hold it. With one left nothing is to be told apart; with none, nothing known gives this answer for this reason.
 function narrowed(prediction, picked) {
-  const fits = prediction && !prediction.both && prediction.refutations.length > 1 ? picked?.fits ?? [] : [];
-  const told = fits.length ? prediction.refutations.filter((one) => fits.includes(one.belief)) : [];
+  if (!picked || picked.right || !prediction?.refutations.length || prediction.both) return prediction;
+  const told = prediction.refutations.filter((one) => picked.fits.includes(one.belief));
+  if (!told.length) return { ...prediction, refutations: [], separating: null, rows: null, until: null, denied: true };
   return told.length === 1 ? { ...prediction, refutations: told, separating: null } : prediction;
 }
 
@@ -278,14 +281,14 @@ function render({ model, el }) {
     if (why) why.lock(words.decides, words.yours);
     commit.disabled = true;
     skip.disabled = true;
-    const prediction = content.predictions.find((one) => same(one.marks, marks));
-    add(answer, "p", verdict(content, marks, reason, prediction), { style: "font-weight:600" });
     const picked = content.reasons[reason];
+    const prediction = narrowed(content.predictions.find((one) => same(one.marks, marks)), picked);
+    add(answer, "p", verdict(content, marks, reason, prediction), { style: "font-weight:600" });
     const rightly = Boolean(picked?.right) && marks.length > 0 && !same(marks, rightOf(content));
     future.reveal(unexplained(prediction, rightly) ? null : prediction, answer);
     legend?.remove();
     if (content.message) add(answer, "pre", content.message, { tabindex: "0" });
-    diagnose(answer, narrowed(prediction, picked), content, rightly);
+    diagnose(answer, prediction, content, rightly);
     weigh(answer, picked, prediction, content);
     if (!kept) record({ marks, choice: many ? -1 : marks[0], reason, committed: true });
   }

@@ -68,6 +68,10 @@ _WORDS: dict[str, T] = {
         en="No known mistake gives this answer. The fact marked above decides: run the program, see its line.",
         zh="已知的错误都不会得出这个答案。上面标出的事实起决定作用：运行程序，看看它所说的那一行。",
     ),
+    "denied": T(
+        en="No known mistake gives this result for this reason.",
+        zh="已知的错误都不会由这个理由得出这个结果。",
+    ),
     "hidden": T(en="what comes of this line; predict first", zh="这一行的结果；请先预测"),
     "legend": T(
         en="Each hatched box hides what its line gives, until you commit to an answer or skip.",
@@ -133,19 +137,27 @@ class QuestionWidget(anywidget.AnyWidget):
     def entry(self) -> progress.Entry:
         """Return the answer as the progress has it: what was chosen (and why), and the beliefs that it fits.
 
-        One point for the right answer, one for the right reason with it. A wrong answer that fits no belief is kept in
-        words, for the author of the question.
+        One point for the right answer, one for the right reason with it. A belief in whose world the wrong reason that
+        was picked is false is not held. A wrong answer that fits no belief is kept in words, for the author of the
+        question.
         """
         question, marks = self.question, frozenset(self.marks)
         right = marks == {n for n, choice in enumerate(question.choices) if choice.right}
         why = 0 <= self.reason < len(question.reasons) and question.reasons[self.reason].right
-        beliefs = next((p.beliefs for p in question.predictions if p.marks == marks), ())
+        beliefs = next((self._held(p) for p in question.predictions if p.marks == marks), ())
         note = "skipped" if self.skipped else ""
         if not right and not beliefs and not note:
             note = "; ".join(question.choices[n].text.en for n in sorted(marks) if 0 <= n < len(question.choices))
         held, total = right + (right and why), 1 + bool(question.reasons)
         keys = tuple(m.key for m in beliefs)
         return progress.Entry(progress.chapter_here(), f"q-{question.key}", "question", held, total, keys, note=note)
+
+    def _held(self, found: Prediction) -> tuple[Misconception, ...]:
+        """Return the beliefs that predict an answer, without those that the wrong reason beside it denies."""
+        picked = self.question.reasons[self.reason] if 0 <= self.reason < len(self.question.reasons) else None
+        if picked is None or picked.right or found.both:
+            return found.beliefs
+        return tuple(m for m in found.beliefs if picked.holds(Mistake(self.question.program, (m,))))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Return the widget, and for pages without a kernel HTML with the answer folded away, and plain text."""
@@ -196,10 +208,10 @@ def content(question: Question, language: Language) -> dict[str, Any]:
 def _reason(reason: Reason, question: Question, language: Language) -> dict[str, Any]:
     """Return a reason to pick as plain data; a wrong one with what holds in its place, and why it is believed.
 
-    ``fits``: of the beliefs that predict one answer, those in whose worlds it holds.
+    ``fits``: of the beliefs that predict an answer on their own, those in whose worlds it holds.
     """
-    several = {m for one in question.predictions if len(one.beliefs) > 1 and not one.both for m in one.beliefs}
-    fits = [] if reason.right else [m for m in several if reason.holds(Mistake(question.program, (m,)))]
+    held = {m for one in question.predictions if not one.both for m in one.beliefs}
+    fits = [] if reason.right else [m for m in held if reason.holds(Mistake(question.program, (m,)))]
     return {
         "fits": sorted(m.belief.say(language) for m in fits),
         "text": reason.text.say(language),

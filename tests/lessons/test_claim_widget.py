@@ -197,3 +197,14 @@ def test_claims_without_an_id_or_with_an_unknown_one_are_refused_in_one_sentence
         pitfall_lab.claims()
     with pytest.raises(KeyError, match="s1-2-h"):
         pitfall_lab.claims("s1-2-h", "s1-2-hh")
+
+
+@pytest.mark.parametrize(
+    ("key", "decision"),
+    [("s1-2-g", "depends"), ("s2-2.2.2-d", "wrong"), ("s4-2-h", "wrong"), ("s0-1.1-b", "wrong")],
+)
+def test_what_the_chapter_has_just_shown_is_borne_out(key: str, decision: str) -> None:
+    """The article's own sentence refused who had read the cell above it, or could not be known from the course."""
+    found = ledger()[key]
+    assert found.asked
+    assert decision in widget.FITTING[found.judged]

@@ -911,6 +911,39 @@ def test_the_first_hint_is_about_what_failed(key: str, source: str, first: str) 
     assert every == [f"Hint {n} of 3: {hint.en}" for n, hint in enumerate(exercises()[key].hints, 1)], "as before"
 
 
+@pytest.mark.parametrize(
+    ("key", "source", "reply"),
+    [
+        ("1.1", exercises()["1.1"].given, "no answer yet"),
+        (
+            "1.4",
+            """def train(x, y, w, rate, steps):
+    w = w.clone()
+    for _ in range(steps):
+        w = w - rate * torch.autograd.grad(((x * w - y) ** 2).mean(), w)[0]
+    return w
+""",
+            "the returned w was computed from another tensor: a backward fills no `.grad` of it",
+        ),
+        ("5.3", "def move(t):\n    t.swap_(1)\n", "line 2 raises AttributeError"),
+        (
+            "9.3",
+            """def counterexample():
+    p = nn.Parameter(torch.ones(3))
+    before, p.grad = p.detach().clone(), torch.zeros(3)
+    torch.optim.LBFGS([p]).step(lambda: torch.zeros(()))
+    return p, before
+""",
+            "the step of this optimizer cannot be repeated without a function (a closure): take another optimizer",
+        ),
+    ],
+)
+def test_the_reply_names_what_is_the_matter(key: str, source: str, reply: str) -> None:
+    said = [mark.reason.en for mark in grade(exercises()[key], source).marks if mark.reason]
+    assert any(one.startswith(reply) for one in said), said
+    assert not any("argument 'input'" in one for one in said), "that is the checker's own error"
+
+
 def test_an_integer_in_place_of_a_tuple_of_one_is_a_question_of_form() -> None:
     given = exercises()["1.1"].right[0].replace("((4,), (1,), 4)", "(4, 1, 4)")
     assert "(write (4,), not 4: it is a tuple)" in str(grade(exercises()["1.1"], given))

@@ -476,6 +476,28 @@ def test_answers_are_kept_and_one_that_fits_no_belief_is_kept_in_words(
     assert not unknown.beliefs
 
 
+def test_a_belief_that_the_picked_reason_denies_is_not_kept_as_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "import torch\nw = torch.tensor([1.0, 2.0])\nbest = w.detach()\nw -= 1"
+    offered = [
+        (3, "best and w share memory", "best 与 w 共享内存", "shares(best, w)"),
+        (3, "best has memory of its own", "best 有自己的内存", "not shares(best, w)"),
+        (3, "best is a number", "best 是一个数", "best.dim() == 0"),
+    ]
+    kept = {}
+    for n, (_, text_of, *_) in enumerate(offered):
+        shown = question(program, "best", offered, ["detach_copies"])
+        posed = shown.question
+        [belief] = [p for p in posed.predictions if p.beliefs]
+        shown.marks = sorted(belief.marks)
+        shown.reason = next(k for k, r in enumerate(posed.reasons) if text_of in r.text.en)
+        kept[n] = shown.entry()
+    assert [kept[n].beliefs for n in range(3)] == [("detach_copies",), ("detach_copies",), ()]
+    assert (kept[1].note, kept[2].note) == ("", "best is [1, 2]")
+
+
 # ---------------------------------------------------------------- the widget
 
 HOSTILE = "import torch\nname = '</script><img src=x onerror=alert(1)> `中文` 🔥'\nt = torch.zeros(2)\n"

@@ -16,6 +16,7 @@ import pitfall_lab.widgets.question_widget as widget
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.question import pose
 from tests.frontend.stage import MOUNT, Stage, browser
+from tests.lessons.unread import asked as course
 
 MODULE = Path(widget.__file__).with_name("question.js").read_text(encoding="utf-8")
 PROGRAM = """
@@ -269,7 +270,7 @@ def test_an_answer_that_fits_several_beliefs_gets_the_program_that_separates_the
 ) -> None:
     root = show(GRID, ask="grid", kind="version")
     root.locator("fieldset").nth(0).locator("label", has_text="is 0").click()
-    root.locator("fieldset").nth(1).locator("input").first.check()
+    root.locator("fieldset").nth(1).locator("label", has_text="grid and row share memory").click()
     took = page.evaluate(
         """() => { const start = performance.now(); document.querySelector(".pl-question form").requestSubmit();
         const height = document.querySelector("[aria-live=polite]").getBoundingClientRect().height;
@@ -350,6 +351,60 @@ def test_of_two_beliefs_the_one_that_the_reason_tells_is_answered(page: Page, sh
         assert ("Which is yours?" in said) is several
         assert MISCONCEPTIONS["detach_copies"].fact.en in said
         assert (MISCONCEPTIONS["augmented_assignment_rebinds"].fact.en in said) is several
+
+
+@pytest.mark.parametrize(
+    ("cell", "picked", "replies"),
+    [
+        (
+            "09 training-none-predict",
+            ("w is [0.5]", "w.grad is None, so step moves w by its weight decay alone"),
+            ("None is not a zero", "zero_grad_leaves_zeros"),
+        ),
+        (
+            "03 tools-underscore-predict",
+            ("([1, 1], [3, 3])", "because append has copied total"),
+            ("append() copies nothing", "augmented_assignment_rebinds"),
+        ),
+        (
+            "02 core-integers-predict",
+            ("[1.5, 2]", "makes float32 of the memory of counts"),
+            ("A write in place never changes the type", "augmented_assignment_rebinds"),
+        ),
+        (
+            "08 control-detach-predict",
+            ("line 6 raises", "no longer leads back to x"),
+            ("detach() takes nothing away from h", "detach_copies"),
+        ),
+    ],
+)
+def test_a_belief_is_not_shown_beside_a_reason_that_is_false_in_its_world(
+    page: Page, show: Callable[..., Locator], cell: str, picked: tuple[str, str], replies: tuple[str, str]
+) -> None:
+    [one] = [one for one in course() if one.name == cell]
+    root = show(*one.arguments, **one.named)
+    answer(page, root, *picked)
+    shown = root.locator("[aria-live=polite]").inner_text()
+    own, denied = replies
+    assert own in shown
+    assert MISCONCEPTIONS[denied].belief.en not in shown
+    assert root.locator(".pl-worlds").count() == 0
+    assert root.locator(".pl-ghost").count() == 0, "nothing is called the learner's prediction that they denied"
+
+
+def test_where_the_reason_denies_the_belief_and_nothing_is_known_of_it_that_is_said(
+    page: Page, show: Callable[..., Locator]
+) -> None:
+    program = "import torch\nw = torch.tensor([1.0, 2.0])\nbest = w.detach()\nw -= 1"
+    offered = [
+        (3, "best and w share memory", "best 与 w 共享内存", "shares(best, w)"),
+        (3, "best is a number", "best 是一个数", "best.dim() == 0"),
+    ]
+    root = show(program, ask="best", beliefs=["detach_copies"], because=offered)
+    answer(page, root, "best is [1, 2]", "best is a number")
+    shown = root.locator("[aria-live=polite]").inner_text()
+    assert "No known mistake gives this result for this reason." in shown
+    assert MISCONCEPTIONS["detach_copies"].belief.en not in shown
 
 
 def test_the_lessons_own_sentence_follows_a_right_reason_on_its_own(page: Page, show: Callable[..., Locator]) -> None:

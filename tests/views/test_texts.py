@@ -44,6 +44,38 @@ def test_what_a_node_saved_twice_breaks_once_and_what_has_no_name_is_said_to_hav
     assert "没有名字的张量（版本 0）" in said(record(loss), "zh")[-1]
 
 
+def named(program: str, language: str = "en") -> list[str]:
+    """The sentences of a program, with its own names for things."""
+    trace = record(program)
+    facts = gather(trace)
+    return [spoken_names.spoken(text.say(language), facts, event.step) for event, text in sentences(trace)]
+
+
+def test_a_call_that_returns_its_operand_calls_it_by_the_name_that_it_had():
+    program = "import torch\nx = torch.ones(2)\ny = x.to(torch.float32)\nz = torch.ones(2).to(torch.float32)\n"
+    lines = named(program)
+    assert lines[1] == "`x.to(torch.float32)` returns `x` itself; y is another name of it."
+    assert lines[3].startswith("`torch.ones(2).to(torch.float32)` returns z itself.")
+    assert named(program, "zh")[1] == "`x.to(torch.float32)` 返回 `x` 本身；y 是它的另一个名字。"
+    again = named("import torch\nx = torch.ones(2)\nx = x.to(torch.float32)\n")
+    assert again[1] == "`x.to(torch.float32)` returns x itself."
+
+
+def test_the_memory_that_a_line_finds_is_not_called_after_what_the_line_makes():
+    program = "import torch\nweek = torch.arange(6.0).view(2, 3)\nday = week[1]\n"
+    _, made, part = named(program)
+    assert "makes week, shape (2, 3), float32, over the memory of torch.arange(6.0) (stride" in made
+    assert "makes day, shape (3,), float32, over the memory of week (stride" in part
+    assert "week：形状 (2, 3)，float32，读的是torch.arange(6.0) 的内存（步长" in named(program, "zh")[1]
+
+
+def test_a_gradient_that_is_read_is_not_said_to_be_itself():
+    program = "import torch\nw = torch.ones(1, requires_grad=True)\n(w * 2).backward()\nw.grad * 3\n"
+    for language, line in (("en", "`w.grad` reads the gradient of w."), ("zh", "`w.grad` 读取 w 的梯度。")):
+        assert line in named(program, language)
+    assert "`w.grad` is slope." in named(program.replace("w.grad * 3", "slope = w.grad"))
+
+
 def test_the_writing_step_says_what_moved_and_what_it_will_break():
     assert said(build.overwritten())[2] == (
         "`h.mul_(10)` writes into storage S2 in place: counter C2 goes from 0 to 1. "

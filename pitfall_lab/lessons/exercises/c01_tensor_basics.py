@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pitfall_lab.lessons.exercise import (
+    UNANSWERED,
     Attempt,
     Exercise,
     Property,
     as_solved,
     equal,
+    every,
     gradient_as_solved,
     in_place,
     no_optimizer,
@@ -36,6 +38,8 @@ def _note(expression: str) -> Property:
 
     def check(attempt: Attempt) -> bool | T:
         verdicts = [one(attempt) for one in checks]
+        if all(verdict is UNANSWERED for verdict in verdicts):
+            return UNANSWERED
         wrong = [part for part, verdict in zip(_PARTS, verdicts, strict=True) if verdict is not True]
         if not wrong:
             return True
@@ -260,13 +264,14 @@ TRAIN = Exercise(
             "Complete `train(x, y, w, rate, steps)`. `x` and `y` are float tensors of one length, `w` is a tensor "
             "with one element that requires grad: gradient descent on `w` for the loss *mean of* `(x * w - y) ** "
             "2`, `steps` times, with learning rate `rate`. Use `backward` (or `torch.autograd.grad`), once in "
-            "each step, and no optimizer. Return `w` with its final values; it must still require grad, so that "
-            "it can be trained on."
+            "each step, and no optimizer. Return the same `w`, or a new tensor made with `requires_grad_()`, with the "
+            "final values, so that a later backward fills its `.grad`."
         ),
         zh=(
             "补全 `train(x, y, w, rate, steps)`。`x` 和 `y` 是等长的浮点张量，`w` 是一个元素、需要梯度的张量：对 `w` "
             "做梯度下降，损失是 `(x * w - y) ** 2` 的均值，共 `steps` 步，学习率为 `rate`。每一步使用一次 "
-            "`backward`（或 `torch.autograd.grad`），不用优化器。返回最终的 `w`；它必须仍需要梯度，以便继续训练。"
+            "`backward`（或 `torch.autograd.grad`），不用优化器。返回同一个 `w`，或用 `requires_grad_()` 新建的张量，"
+            "其中是最终的数值，使以后的 backward 能填充它的 `.grad`。"
         ),
     ),
     given="""\
@@ -296,8 +301,18 @@ def train(x, y, w, rate, steps):
         Property(T(en="no optimizer takes a step", zh="没有使用优化器"), no_optimizer()),
         Property(
             T(en="`w` can be trained on: its next gradient is right", zh="`w` 还能继续训练：它的下一个梯度正确"),
-            gradient_as_solved(
-                "w", drive="w = train(x, y, w, 0.1, 2)\nw.grad = None\n((x * w - y) ** 2).mean().backward()"
+            every(
+                true(
+                    "w.is_leaf or not w.requires_grad",
+                    T(
+                        en="the returned w was computed from another tensor: a backward fills no `.grad` of it",
+                        zh="返回的 w 由另一个张量算出：backward 不会填充它的 `.grad`",
+                    ),
+                    drive="w = train(x, y, w, 0.1, 2)",
+                ),
+                gradient_as_solved(
+                    "w", drive="w = train(x, y, w, 0.1, 2)\nw.grad = None\n((x * w - y) ** 2).mean().backward()"
+                ),
             ),
         ),
     ),
@@ -362,6 +377,15 @@ def train(x, y, w, rate, steps):
         ((x * w - y) ** 2).sum().backward()
         with torch.no_grad():
             w -= rate * w.grad
+    return w
+""",
+        # the result is no leaf: what trains it on fills no .grad
+        """\
+def train(x, y, w, rate, steps):
+    w = w.clone()
+    for _ in range(steps):
+        (g,) = torch.autograd.grad(((x * w - y) ** 2).mean(), w)
+        w = w - rate * g
     return w
 """,
         # a result of six numbers

@@ -13,6 +13,7 @@ from pitfall_lab.lessons.exercise import (
     every,
     in_place,
     not_shared,
+    runs,
     true,
     unchanged,
 )
@@ -232,9 +233,12 @@ EXERCISES = (
             ),
             Property(
                 T(en="`t` is on other memory", zh="`t` 在另一块内存上"),
-                true(
-                    "memory(t) != before['t'].memory",
-                    T(en="t still uses the memory that it used before", zh="t 仍在原来的内存上"),
+                every(
+                    runs(),
+                    true(
+                        "memory(t) != before['t'].memory",
+                        T(en="t still uses the memory that it used before", zh="t 仍在原来的内存上"),
+                    ),
                 ),
             ),
             Property(
@@ -258,6 +262,7 @@ EXERCISES = (
             "def move(t):\n    t.data = torch.ones(3)\n",
             "def move(t):\n    t.data = t.data.double()\n",
             "def move(t):\n    t += 0\n",
+            "def move(t):\n    t.swap_(1)\n",
             "def move(t):\n    return t.clone()\n",
         ),
     ),

@@ -401,7 +401,7 @@ EXERCISES = (
         title=T(en="A bad slope", zh="粗糙的斜率"),
         task=T(
             en=(
-                "`slope(function, x)` is to return the derivative of `function` at the 0-dim tensor `x` as a Python "
+                "`slope(function, x)` should return the derivative of `function` at the 0-dim tensor `x` as a Python "
                 "number, *from values of the function alone*: it is there to check autograd. Its results are bad. "
                 "Repair it. An error up to 1e-8 is allowed, for any `x` of float32 or float64 between 0.5 and 1.5."
             ),

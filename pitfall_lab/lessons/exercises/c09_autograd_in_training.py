@@ -371,13 +371,23 @@ finally:
             ),
             Property(
                 T(en="nothing but that step of an optimizer moved it", zh="只有优化器的那一步移动了它"),
-                true(
-                    "torch.equal(seen['start'], start) and torch.equal(seen['end'], p.detach()) and "
-                    "torch.equal(seen['again'], seen['end'])",
-                    T(
-                        en="the second tensor is not the value just before the last step, or the first not "
-                        "the value just after it",
-                        zh="第二个张量不是最后一步之前的值，或第一个不是之后的值",
+                every(
+                    true(
+                        "seen.get('again', 0) is not None",
+                        T(
+                            en="the step of this optimizer cannot be repeated without a function (a closure): take "
+                            "another optimizer",
+                            zh="没有函数（closure）就无法重复这个优化器的一步：请换一个优化器",
+                        ),
+                    ),
+                    true(
+                        "torch.equal(seen['start'], start) and torch.equal(seen['end'], p.detach()) and "
+                        "torch.equal(seen['again'], seen['end'])",
+                        T(
+                            en="the second tensor is not the value just before the last step, or the first not "
+                            "the value just after it",
+                            zh="第二个张量不是最后一步之前的值，或第一个不是之后的值",
+                        ),
                     ),
                 ),
             ),
