@@ -143,16 +143,21 @@ def test_the_script_is_loaded_once_for_all_pictures_of_a_page_and_none_of_them_c
 
 
 TOLD = "Line 4 overwrites"
+STORED_FIX = """() => {
+  const { outputs } = window.jupyterapp.shell.currentWidget.content.widgets[1].model;
+  return [...Array(outputs.length).keys()].some((at) => outputs.get(at).data["text/html"]?.includes("applied and re-run"));
+}"""
 
 
 def test_a_notebook_that_was_saved_and_is_opened_again_without_its_kernel_shows_the_stored_page(lab):
     lab.open(name := lab.server.write("days_later.ipynb", "%load_ext pitfall_lab", f"%%pitfall\n{SOURCE}"))
+    alive(lab)
     lab.run_cell(0)
     lab.run_cell(1)
     lab.cell(1).locator(".jp-OutputArea .pl-message").wait_for()
     lab.cell(1).locator("[data-tab=versions]").first.click()
     lab.cell(1).locator(".pl-trying progress").wait_for(state="detached")
-    lab.page.wait_for_timeout(1000)
+    lab.page.wait_for_function(STORED_FIX)
     assert lab.cell(1).locator(".pl-root").count() == 1
     chosen = lab.cell(1).locator("[data-tab=versions]").first
     assert chosen.get_attribute("aria-selected") == "true", "the Explorer is the one that was there"
