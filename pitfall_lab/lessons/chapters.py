@@ -151,7 +151,10 @@ CHAPTERS: tuple[Chapter, ...] = (
         "10-inplace-operations.ipynb",
         T(en="In-place operations", zh="就地操作"),
         ("graph", "storage", "versions", "memory"),
-        (Section("A1 1", "In-place operations", "s1-1-"),),
+        (
+            Section("A1 1", "In-place operations", "s1-1-"),
+            Section("A0 2.2.2", "In-place against out-of-place operations", "s0-2.2.2-"),
+        ),
     ),
     Chapter(
         11,
@@ -184,7 +187,6 @@ CHAPTERS: tuple[Chapter, ...] = (
             Section("A0 2.1.2", "Memory leaks", "s0-2.1.2-"),
             Section("A0 2.2", "Implicit behaviour in computations", ""),
             Section("A0 2.2.1", "Broadcasting rules", "s0-2.2.1-"),
-            Section("A0 2.2.2", "In-place against out-of-place operations", "s0-2.2.2-"),
             Section("A0 2.3", "Tensor operations and the GPU", ""),
             Section("A0 2.3.1", "CUDA memory management", "s0-2.3.1-"),
             Section("A0 2 table", "Summary table of pitfalls and remedies", "s0-2.tbl-"),

@@ -286,7 +286,14 @@ EXERCISES = (
             ),
             Property(
                 T(en="the teacher's output still has its own way back", zh="教师的输出仍有自己的回传路径"),
-                as_solved("b.grad", drive="loss = consistency(student, teacher)\n(loss + teacher.sum()).backward()"),
+                true(
+                    "b.grad is not None and torch.allclose(b.grad, torch.full((n,), 3.0))",
+                    T(
+                        en="beside the loss, the teacher's output does not bring the gradient that it brings alone",
+                        zh="与损失一起时，教师的输出带来的梯度和它单独带来的不同",
+                    ),
+                    drive="loss = consistency(student, teacher)\n(loss + teacher.sum()).backward()",
+                ),
             ),
             Property(T(en="the teacher's output is unchanged", zh="教师的输出没有改变"), unchanged("teacher")),
         ),

@@ -9,6 +9,7 @@ from pitfall_lab.lessons.exercise import (
     Property,
     as_solved,
     equal,
+    every,
     finds_nothing,
     gradient_as_solved,
     runs,
@@ -146,9 +147,15 @@ x = torch.randn(4, width)
             ),
             Property(
                 T(en="each of them gets a gradient", zh="每个参数都得到梯度"),
-                true(
-                    "all(p.grad is not None for p in nn.Module.parameters(model))",
-                    T(en="a `.grad` is None", zh="有一个 `.grad` 是 None"),
+                every(
+                    true(
+                        "len(list(nn.Module.parameters(model))) > 0",
+                        T(en="the model has no parameter", zh="模型没有参数"),
+                    ),
+                    true(
+                        "all(p.grad is not None for p in nn.Module.parameters(model))",
+                        T(en="a `.grad` is None", zh="有一个 `.grad` 是 None"),
+                    ),
                 ),
             ),
             Property(
@@ -315,9 +322,15 @@ class Switch(nn.Module):
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(
                 T(en="the weight has a gradient, and it is zero", zh="权重有梯度，而且为零"),
-                true(
-                    "all(gradient(model, w, x) == 'zero' for w in weights for x in several)",
-                    T(en="the gradient is None, or has a number other than zero", zh="梯度是 None，或含有不为零的数"),
+                every(
+                    true(
+                        "not any(gradient(model, w, x) == 'none' for w in weights for x in several)",
+                        T(en="the gradient is None: the graph is cut", zh="梯度是 None：计算图被切断了"),
+                    ),
+                    true(
+                        "all(gradient(model, w, x) == 'zero' for w in weights for x in several)",
+                        T(en="the gradient has a number other than zero", zh="梯度含有不为零的数"),
+                    ),
                 ),
             ),
             Property(

@@ -130,7 +130,7 @@ def experiment(name: str, *, live: bool | None = None, file: Path | str | None =
             f"{name} needs a CUDA device: there is none here, and its recording was made with another program text."
         )
     if found is None:
-        raise NotRecorded(f"{name} needs a CUDA device: there is none here, and no recording is shipped yet.")
+        raise NotRecorded(f"{name} needs a CUDA device: there is none here, and this version comes with no recording.")
     return Recording(
         name, source(name), found["printed"], found["result"], kept["device"], kept["torch"], kept["date"], live=False
     )
