@@ -101,7 +101,9 @@ class Doubts:
         return any(x <= y or y <= x for x, y in numbers)
 
     def _elsewhere(self, fact: ProgramFact) -> bool:
-        """Whether another tensor of the program has this value."""
+        """Whether after that line some tensor of the program really has what the false fact says (these elements, this
+        shape or this dtype), so that a reader may take the one tensor for the other.
+        """
         state = self._true.get(fact.line, {})
         return any(about[0] == fact.about[0] and value == fact.value for about, value in state.items())
 

@@ -34,8 +34,11 @@ def groups(optimizer: torch.optim.Optimizer, frame: FrameType) -> list[dict[str,
 
 
 def replaced(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[tuple[str, float, float, float | None]]:
-    """The options that differ: the name, the number before and after, and the rate from which a scheduler started in
-    the new group (None but for ``lr``). Each option once, in the first group where it differs.
+    """The options of parameter groups that a loaded state changes: the name, the number before and after, and for
+    ``lr`` the loaded group's ``initial_lr`` (the rate from which a scheduler started, else None).
+
+    For ``lr`` the number before is the old group's ``initial_lr`` if it has one. Each option once, in the first group
+    where it differs.
     """
     told = set()
     for one, other in zip(old, new, strict=False):

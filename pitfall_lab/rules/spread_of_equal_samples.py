@@ -155,9 +155,10 @@ def _are_equal(story: Story, event: Event) -> bool:
 
 
 def _typical(story: Story, label: str | None, step: int) -> float:
-    """The largest known mean or median, without its sign, of a tensor whose own values the trace does not have.
+    """The largest absolute value among the means and medians that the program computed of this tensor.
 
-    0 if it has them, or knows neither: it has no values of large tensors.
+    They stand for the size of its values where the trace has none (it records no values of large tensors). 0 if the
+    trace has its values, or no such result is known.
     """
     if label is None or _numbers(story, label, step):
         return 0.0

@@ -42,7 +42,9 @@ class WeaklyHeld:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels found so far, in the order of the tensors."""
+        """The trace's labels of those tensors that an observed call has used so far, in the order in which the tensors
+        were added.
+        """
         return tuple(self._labels[place] for place in sorted(self._labels))
 
 

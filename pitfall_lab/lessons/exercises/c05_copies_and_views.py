@@ -38,7 +38,7 @@ def _cleared(*tensors: str) -> Check:
 
 
 def _in_proportion(**run: Any) -> Check:
-    """Check that the result is the shifted photo times one number that is not 0."""
+    """Check that the result is ``photo - photo.min()`` times one number that is not 0, whichever."""
     return true(
         "result.shape == before['photo'].value.shape and torch.allclose(result * (before['photo'].value - "
         "before['photo'].value.min()).max(), result.flatten()[before['photo'].value.argmax()] * "

@@ -104,8 +104,10 @@ def _said(
 
 
 def _sets(run: Cell, attribute: str, names: set[str], runs: list[Cell]) -> Iterator[_Set]:
-    """The statements that set the attribute of a data set through one of the names, in the cell and in the functions
-    that it calls.
+    """The statements that set this attribute on the data set behind a part of a split
+    (``train.dataset.transform = …``), in the cell and in the functions that it calls.
+
+    ``names`` are the variables that hold the parts.
     """
     functions, alias = definitions(runs), dict[str, str]()
     loops = [each for each in ast.walk(run.tree) if isinstance(each, (ast.For, ast.AsyncFor))]
@@ -200,7 +202,9 @@ def _sets_again(run: Cell, attribute: str, runs: list[Cell]) -> bool:
 
 
 def _used(run: Cell, names: set[str], runs: list[Cell], after: int = 0) -> bool:
-    """Whether a cell reads one of the names after this line, not only to make a loader of it or to take its length."""
+    """Whether a cell that succeeded reads one of these variables (parts of a split) after this line for more than a
+    loader of it or its length.
+    """
     body = [each for each in code_of(run).body if each.lineno > after]
     if not body or not run.succeeded:
         return False
