@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Any
+from typing import Any, Self
 
 
 class TensorsAlive:
@@ -18,7 +18,7 @@ class TensorsAlive:
     objects, and what other code keeps alive is not the function's.
     """
 
-    def __enter__(self) -> TensorsAlive:
+    def __enter__(self) -> Self:
         gc.freeze()
         self._probe: list[Any] = []
         return self
