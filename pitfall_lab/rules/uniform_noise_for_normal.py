@@ -208,8 +208,8 @@ RULE = Rule(
     why=T(
         en="One letter apart: `rand` is uniform, `randn` is normal. Nothing is raised, and a network learns something "
         "from either. With uniform noise every sample `mean + deviation * noise` is above `mean`, by half a deviation "
-        "on average and never by a whole one; a diffusion model that was trained with it has never seen the normal noise "
-        "that sampling starts from.",
+        "on average and never by a whole one; a diffusion model that was trained with it has never seen the normal "
+        "noise that sampling starts from.",
         zh="只差一个字母：`rand` 是均匀分布，`randn` 是正态分布。不会报错，网络从两者都能学到些什么。用均匀噪声时，每"
         "个样本都高于均值，平均高出半个标准差，且从不超过一个标准差；用它训练的网络从未见过采样时作为起点的噪声。",
     ),

@@ -39,7 +39,7 @@ class DrawnWidget(anywidget.AnyWidget):
 
 def is_page_connected() -> bool:
     """Whether a page that has the extension is connected to this kernel, as far as the kernel knows."""
-    kernel = getattr(get_ipython(), "kernel", None)  # type: ignore[no-untyped-call]
+    kernel = getattr(get_ipython(), "kernel", None)
     comms = getattr(getattr(kernel, "comm_manager", None), "comms", None) or {}
     return any(getattr(comm, "target_name", None) == PANEL for comm in list(comms.values()))
 

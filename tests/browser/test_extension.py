@@ -145,7 +145,8 @@ def test_the_script_is_loaded_once_for_all_pictures_of_a_page_and_none_of_them_c
 TOLD = "Line 4 overwrites"
 STORED_FIX = """() => {
   const { outputs } = window.jupyterapp.shell.currentWidget.content.widgets[1].model;
-  return [...Array(outputs.length).keys()].some((at) => outputs.get(at).data["text/html"]?.includes("applied and re-run"));
+  const pages = [...Array(outputs.length).keys()].map((at) => outputs.get(at).data["text/html"] ?? "");
+  return pages.some((page) => page.includes("applied and re-run"));
 }"""
 
 
