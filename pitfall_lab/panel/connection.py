@@ -463,6 +463,7 @@ class LivePanel:
         from pitfall_lab.panel.warnings.old_default import old_defaults
         from pitfall_lab.panel.warnings.old_snapshot import old_snapshot
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
+        from pitfall_lab.panel.warnings.parted import parted
         from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.reseeded import reseeded
         from pitfall_lab.panel.warnings.rewritten import rewritten
@@ -487,6 +488,7 @@ class LivePanel:
         said += [old_snapshot(each, self._ran) for each in look.snapshots]
         said += stale_caches(look.stale_caches, self._caches, self._ran)
         said += [cut_parameter(each, self._ran) for each in look.cut_parameters]
+        said += [parted(each, self._ran) for each in look.parted]
         said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
         said += shared_settings(look.settings, self._ran)
         said += [reseeded(self._ran, self._draws, self._is_seeded)]

@@ -33,6 +33,7 @@ from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
 from pitfall_lab.observe.live.old_snapshots import OldSnapshot, Snapshots
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
+from pitfall_lab.observe.live.parted_weights import Parted, PartedWeights
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
@@ -91,6 +92,7 @@ class LookResult:
     settings: list[SharedSetting] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
     cut_parameters: list[CutParameter] = field(default_factory=list)
+    parted: list[Parted] = field(default_factory=list)
     stale_caches: list[StaleCache] = field(default_factory=list)
     held_functions: list[HeldFunction] = field(default_factory=list)
     old_defaults: list[OldDefault] = field(default_factory=list)
@@ -160,6 +162,7 @@ class Live:
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._sums, self._shapes = GradientSums(), Shapes()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
+        self._parted = PartedWeights()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -251,6 +254,7 @@ class Live:
             others = Budget(max(left, seconds * OTHERS))
             self._optimizers(look, found, namespace, others)
             look.growing += self._rounds.compare(roots, self._cells, others)
+            look.parted = self._parted.compare(found, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
