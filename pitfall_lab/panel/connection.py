@@ -454,6 +454,7 @@ class LivePanel:
         """The warnings about data, models, seeds, settings, and hooks."""
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
         from pitfall_lab.panel.warnings.cut_parameter import cut_parameter
+        from pitfall_lab.panel.warnings.cutting_hook import cutting_hook
         from pitfall_lab.panel.warnings.evaluating import evaluating
         from pitfall_lab.panel.warnings.held_function import held_functions
         from pitfall_lab.panel.warnings.hooked_twice import hooked_twice
@@ -495,6 +496,7 @@ class LivePanel:
         said += [left_switched(each, self._ran) for each in look.switched]
         twice = [(each.path, hooked_twice(each, self._ran)) for each in look.twice]
         said += [each for _, each in twice]
+        said += [cutting_hook(each, self._ran) for each in look.cutting]
         said += held_functions(look.held_functions, self._ran, [path for path, each in twice if each is not None])
         said += old_defaults(look.old_defaults, self._ran)
         return said

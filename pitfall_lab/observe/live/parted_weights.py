@@ -132,8 +132,8 @@ def _is_any_tied(found: Found, budget: Budget) -> bool:
 
 def _places(module: Any, budget: Budget) -> Iterator[tuple[Path, Any]]:
     """The parameters inside a module with the path from it, those of each module inside once."""
-    kinds, work, seen = Kinds(), [((), module)], {id(module)}
-    path: Path
+    kinds, seen = Kinds(), {id(module)}
+    work: list[tuple[Path, Any]] = [((), module)]
     for path, each in work:  # the list grows during the iteration
         if not budget.goes_on():
             return
@@ -151,7 +151,7 @@ def _at(module: Any, place: Path) -> Any:
     """The parameter at this place; ``None`` if there is none that can be read."""
     for step in place[:-1]:
         module = tables(module)[2].get(step) if Kinds().of(module) == "module" else None
-    found = tables(module)[0].get(place[-1]) if Kinds().of(module) == "module" else None
+    found: Any = tables(module)[0].get(place[-1]) if Kinds().of(module) == "module" else None
     return found if is_own(found) and not is_opaque(found) else None
 
 

@@ -13,6 +13,7 @@ from pitfall_lab.observe.live.broken import Broken, Root, broken, sampled
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.cut_parameters import CutParameter, CutParameters
+from pitfall_lab.observe.live.cutting_hooks import CuttingHook, CuttingHooks
 from pitfall_lab.observe.live.equal_weights import Equal, SeenWeights
 from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.global_states import Kind, Setting, States, Switched, kinds
@@ -93,6 +94,7 @@ class LookResult:
     schedulers: list[Stale] = field(default_factory=list)
     cut_parameters: list[CutParameter] = field(default_factory=list)
     parted: list[Parted] = field(default_factory=list)
+    cutting: list[CuttingHook] = field(default_factory=list)
     stale_caches: list[StaleCache] = field(default_factory=list)
     held_functions: list[HeldFunction] = field(default_factory=list)
     old_defaults: list[OldDefault] = field(default_factory=list)
@@ -162,7 +164,7 @@ class Live:
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._sums, self._shapes = GradientSums(), Shapes()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
-        self._parted = PartedWeights()
+        self._parted, self._cutting = PartedWeights(), CuttingHooks()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -257,6 +259,7 @@ class Live:
             look.parted = self._parted.compare(found, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
+            look.cutting = self._cutting.compare(found, self._cells.now, others)
             look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
             look.held_functions = self._functions.compare(found, namespace, self._cells.now, others)
             look.old_defaults = self._defaults.compare(namespace, self._cells.now, others)
