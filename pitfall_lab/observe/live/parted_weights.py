@@ -66,8 +66,8 @@ class PartedWeights:
             return [each for each, _, _ in self._found.values()]
         modules = {each.path: each for each in found.modules}
         parted = [one for tie in self._ties.values() for one in _parted(tie, modules, now)]
-        self._found = {path: each for path, each in self._found.items() if _is_still(each[1], each[2], modules)}
-        self._found |= {each[0].path: each for each in parted}
+        still = {path: each for path, each in self._found.items() if _is_still(each[1], each[2], modules)}
+        self._found = {each[0].path: each for each in parted} | still
         ties = {(tie.root, tie.places[0]): tie for tie in _ties(found, now, budget)}
         if not budget.spent:
             known = ((at, self._ties.get(at)) for at in ties)
