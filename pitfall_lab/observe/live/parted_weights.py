@@ -24,7 +24,7 @@ MOST = 64
 _DTYPES = {"float32": "f4", "float64": "f8", "float16": "f2"}
 
 
-class Parted(NamedTuple):
+class PartedWeight(NamedTuple):
     """``replaced`` and ``kept`` were one parameter, until cell ``cell`` put another one in the place ``replaced``.
 
     ``path`` leads to ``replaced``, ``since`` is the cell after which the tie was first seen. ``words``: the attributes
@@ -57,10 +57,10 @@ class PartedWeights:
     def __init__(self) -> None:
         self._ties: dict[tuple[Path, Path], _Tie] = {}
         #: Each with the ids of the module and of the two parameters.
-        self._found: dict[Path, tuple[Parted, tuple[Path, Path, Path], tuple[int, int, int]]] = {}
+        self._found: dict[Path, tuple[PartedWeight, tuple[Path, Path, Path], tuple[int, int, int]]] = {}
         self._cell = 0
 
-    def compare(self, found: Found, now: int, budget: Budget) -> list[Parted]:
+    def compare(self, found: Found, now: int, budget: Budget) -> list[PartedWeight]:
         """The ties that were parted and have not been tied again."""
         if now == self._cell:
             return [each for each, _, _ in self._found.values()]
@@ -82,7 +82,7 @@ class PartedWeights:
 
 def _parted(
     tie: _Tie, modules: dict[Path, Thing], now: int
-) -> Iterator[tuple[Parted, tuple[Path, Path, Path], tuple[int, int, int]]]:
+) -> Iterator[tuple[PartedWeight, tuple[Path, Path, Path], tuple[int, int, int]]]:
     thing = modules.get(tie.root)
     if thing is None or id(thing.value) != tie.module:
         return
@@ -95,7 +95,7 @@ def _parted(
     if tuple(new.shape) != tuple(kept[1].shape) or _are_equal(new, kept[1]):
         return
     words = frozenset(place) - frozenset(kept[0]), frozenset(kept[0]) - frozenset(place)
-    one = Parted(
+    one = PartedWeight(
         _text(thing, place), _text(thing, kept[0]), (*tie.root, *place), tie.since, now, words, int(new.numel())
     )
     yield one, (tie.root, place, kept[0]), (tie.module, id(new), tie.parameter)

@@ -34,8 +34,8 @@ from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
 from pitfall_lab.observe.live.old_snapshots import OldSnapshot, Snapshots
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
-from pitfall_lab.observe.live.overwritten import Overwritten, OverwrittenNumbers
-from pitfall_lab.observe.live.parted_weights import Parted, PartedWeights
+from pitfall_lab.observe.live.overwritten_numbers import Overwritten, OverwrittenNumbers
+from pitfall_lab.observe.live.parted_weights import PartedWeight, PartedWeights
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
@@ -94,7 +94,7 @@ class LookResult:
     settings: list[SharedSetting] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
     cut_parameters: list[CutParameter] = field(default_factory=list)
-    parted: list[Parted] = field(default_factory=list)
+    parted: list[PartedWeight] = field(default_factory=list)
     cutting: list[CuttingHook] = field(default_factory=list)
     overwritten: list[Overwritten] = field(default_factory=list)
     stale_caches: list[StaleCache] = field(default_factory=list)

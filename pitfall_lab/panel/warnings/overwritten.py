@@ -11,7 +11,7 @@ from pitfall_lab.panel.warnings.shared_write import taken
 from pitfall_lab.trace import T
 
 if TYPE_CHECKING:
-    from pitfall_lab.observe.live.overwritten import Overwritten
+    from pitfall_lab.observe.live.overwritten_numbers import Overwritten
 
 ROUNDING = 1e-6
 

@@ -10,10 +10,10 @@ from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 
 if TYPE_CHECKING:
-    from pitfall_lab.observe.live.parted_weights import Parted
+    from pitfall_lab.observe.live.parted_weights import PartedWeight
 
 
-def parted(found: Parted, ran: Ran) -> dict[str, Any] | None:
+def parted(found: PartedWeight, ran: Ran) -> dict[str, Any] | None:
     """The warning; ``None`` if the cell names both places: then it has parted them knowingly."""
     here = ran.get(found.cell)
     if here is not None and all(_names(here) & words for words in found.words):

@@ -36,7 +36,7 @@ class Overwritten(NamedTuple):
     now: float | None
 
 
-class _Kept(NamedTuple):
+class _NumberAndSource(NamedTuple):
     """A number and its source after a cell: samples of the values, and the id of the source."""
 
     cell: int
@@ -49,7 +49,7 @@ class OverwrittenNumbers:
     """Remembers samples of the numbers that cells compute from data that they change."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str, str], _Kept] = {}
+        self._kept: dict[tuple[str, str, str], _NumberAndSource] = {}
         #: Each with the sample that the number has now.
         self._found: dict[str, tuple[Overwritten, np.ndarray]] = {}
         self._cell = 0
@@ -69,12 +69,12 @@ class OverwrittenNumbers:
             for name, each in self._found.items()
             if (is_ := _sample(namespace.get(name))) is not None and np.array_equal(is_, each[1], equal_nan=True)
         }
-        kept: dict[tuple[str, str, str], _Kept] = {}
+        kept: dict[tuple[str, str, str], _NumberAndSource] = {}
         for key in dict.fromkeys(asked[:MOST]):
             number, source = (_sample(namespace.get(name)) for name in key[:2])
             if number is None or source is None or len(source) < 2:
                 continue
-            kept[key] = _Kept(now, number, source, id(namespace.get(key[1])))
+            kept[key] = _NumberAndSource(now, number, source, id(namespace.get(key[1])))
             was = self._kept.get(key)
             if was is None or differs(was.source, source) or not differs(was.number, number):
                 continue
