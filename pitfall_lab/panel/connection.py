@@ -13,12 +13,14 @@ import json
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel import protocol
 from pitfall_lab.panel.cells_run import Cell, Ran, is_whole
 from pitfall_lab.panel.failures import Failures
+from pitfall_lab.panel.kept_numbers import kept_numbers
 from pitfall_lab.panel.protocol import (
     BadMessage,
     Past,
@@ -61,6 +63,7 @@ SECONDS, PART, LONGEST = 0.02, 0.01, 0.2
 is more, but at most LONGEST.
 """
 ASKED_SECONDS, EVERY_SECONDS = 0.5, 1.5
+_FIXED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, int, float, str, bool, type(None))
 _RUNNING = T("A cell is running: this can be looked at when it has ended.", "有单元格正在运行：结束之后才能查看。")
 _GONE = T("This is no longer there.", "它已经不存在了。")
 _NOT_KEPT = T("The rows after that cell have not been kept.", "那个单元格之后的状态没有保留。")
@@ -361,9 +364,11 @@ class LivePanel:
         from pitfall_lab.panel.warnings.stale_cache import asked
 
         self._caches = asked(self._ran)
+        lost = [each[:3] for each in kept_numbers(cell.tree, cell.carried) if all(map(self._is_fixed, each.names))]
         live.ended(
             cell.count, cell.bound, torch_is_new=not self._had_torch, carried=cell.carried, written=cell.written,
             writes=repeated(cell.writes, self._is_data, self._is_of), assigned=cell.assigned, caches=list(self._caches),
+            kept_numbers=lost,
         )  # fmt: skip
         stale = any(watch.stale for watch in self._comms.values())
         if not visible and not stale:
@@ -454,6 +459,7 @@ class LivePanel:
         """The warnings about data, models, seeds, settings, and hooks."""
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
         from pitfall_lab.panel.warnings.cut_parameter import cut_parameter
+        from pitfall_lab.panel.warnings.cutting_hook import cutting_hook
         from pitfall_lab.panel.warnings.evaluating import evaluating
         from pitfall_lab.panel.warnings.held_function import held_functions
         from pitfall_lab.panel.warnings.hooked_twice import hooked_twice
@@ -463,6 +469,8 @@ class LivePanel:
         from pitfall_lab.panel.warnings.old_default import old_defaults
         from pitfall_lab.panel.warnings.old_snapshot import old_snapshot
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
+        from pitfall_lab.panel.warnings.overwritten import overwritten
+        from pitfall_lab.panel.warnings.parted import parted
         from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.reseeded import reseeded
         from pitfall_lab.panel.warnings.rewritten import rewritten
@@ -482,17 +490,20 @@ class LivePanel:
         gone = (split_replaced(each, self._ran) for each in look.split_gone)
         said += [next((each for each in gone if each is not None), None)]
         said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
+        said += overwritten(look.overwritten, self._ran)
         said += [stale_scheduler(each, self._ran) for each in look.schedulers]
         said += [begun_again(each, self._ran) for each in look.begun_again]
         said += [old_snapshot(each, self._ran) for each in look.snapshots]
         said += stale_caches(look.stale_caches, self._caches, self._ran)
         said += [cut_parameter(each, self._ran) for each in look.cut_parameters]
+        said += [parted(each, self._ran) for each in look.parted]
         said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
         said += shared_settings(look.settings, self._ran)
         said += [reseeded(self._ran, self._draws, self._is_seeded)]
         said += [left_switched(each, self._ran) for each in look.switched]
         twice = [(each.path, hooked_twice(each, self._ran)) for each in look.twice]
         said += [each for _, each in twice]
+        said += [cutting_hook(each, self._ran) for each in look.cutting]
         said += held_functions(look.held_functions, self._ran, [path for path, each in twice if each is not None])
         said += old_defaults(look.old_defaults, self._ran)
         return said
@@ -506,6 +517,12 @@ class LivePanel:
         from pitfall_lab.observe.live.repeated_seeds import is_seeded
 
         return is_seeded(self._shell.user_ns, library, seed)
+
+    def _is_fixed(self, name: str) -> bool:
+        """Whether a name is a library, a function of a library, or a plain number or text."""
+        value = self._shell.user_ns.get(name)
+        own = type(value) is types.FunctionType and value.__module__ == "__main__"
+        return not own and any(type(value) is each for each in _FIXED)
 
     def _is_data(self, name: str) -> bool:
         return self._kind(name) in ("tensor", "array")

@@ -144,3 +144,42 @@ def test_it_is_named_where_the_data_is_used_again(notebook, name):
 def test_memory_that_is_shared_on_purpose_is_right(notebook, cells):
     for text in (START, *cells):
         assert notebook.run(text) == []
+
+
+MARK = "def mark(row, value=9.0):\n    row[:2] = value\n    return row"
+SHEET = "sheet = np.stack([mark(each) for each in points]).reshape(6, 40)"
+RIGHT = {
+    "a copy is given": ["sheet = np.stack([mark(each.copy()) for each in points])", "net = fit()"],
+    "nothing trains on it": [SHEET, "print(X.mean())"],
+    "made again": [SHEET, START, "net = fit()"],
+    "written directly": ["points[:, 0] = 0\nfirst = points[:3].copy()", "net = fit()"],
+    "a function that returns what it found": [
+        "def centre(a):\n    mean = a.mean(0)\n    a -= mean\n    return mean",
+        "mean = centre(points)",
+        "net = fit()",
+    ],
+    "a function that copies first": [
+        "def clean(a):\n    a = a.copy()\n    a[:2] = 0\n    return a",
+        "cleaned = clean(points)",
+        "net = fit()",
+    ],
+}
+
+
+@pytest.mark.parametrize("made", [SHEET, f"pairs = zip(points, labels)\n{SHEET}", "low = mark(points).min(0)"])
+def test_what_changes_data_while_it_makes_something_else_of_it(notebook, made):
+    for text in (START, MARK, made):
+        assert notebook.run(text) == []
+    [warning] = notebook.run("net = fit()")
+    assert (warning["kind"], warning["row"]) == ("shared-write", "X")
+    assert "of `points` with `mark`, which changes in place what it is given" in warning["sentence"]["en"]
+    assert "`X` of In [2] has the memory of `points`, so In [5] trained on" in warning["sentence"]["en"]
+    assert [(each["count"], each["role"]) for each in warning["cells"]] == [(4, "changed"), (2, "made"), (5, "stale")]
+    assert [each["kind"] for each in notebook.run("print('later')")] == ["shared-write"]
+    assert notebook.run(START) == []
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_data_that_is_changed_knowingly_is_right(notebook, name):
+    for text in (START, MARK, *RIGHT[name]):
+        assert notebook.run(text) == []

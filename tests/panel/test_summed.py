@@ -21,6 +21,7 @@ for _ in range(2):
     (net(X) - Y).square().mean().backward()
     opt.step()
 print(flat(net).norm())"""
+HALF = "loss = (net(X[:9]) - Y[:9]).square().mean() / 2\nloss.backward()\nprint(net[0].weight.grad.norm())"
 CHUNKS = """net.zero_grad()
 for x, y in zip(X.split(16), Y.split(16)):
     ((net(x) - y).square().sum() / 64).backward()
@@ -79,6 +80,8 @@ def test_it_is_said_after_the_second_backward(notebook, cells):
             ALL,
             CHUNKS,
         ],
+        [HALF, HALF],
+        ["parts = 4", *["((net(X) - Y).square().mean() / parts).backward()\nprint(flat(net))"] * 3],
     ],
 )
 def test_what_begins_anew_or_is_read_once_is_not(notebook, cells):

@@ -132,8 +132,12 @@ def _is_one_function(first: _Hook, second: _Hook) -> bool:
     return len(functions) == 2 and functions[0].__code__ is functions[1].__code__
 
 
-def hook_tables(found: Found, budget: Budget) -> Iterator[tuple[Thing, str, list[_Hook]]]:
-    """The tables of hooks that are not empty, of modules and of tensors that require gradients."""
+def hook_tables(
+    found: Found, budget: Budget, *, modules_only: bool = False
+) -> Iterator[tuple[Thing, str, list[_Hook]]]:
+    """The tables of hooks that are not empty, of modules and, unless ``modules_only``, of tensors that require
+    gradients.
+    """
     for thing in found.layers:
         if not budget.goes_on():
             return
@@ -142,7 +146,7 @@ def hook_tables(found: Found, budget: Budget) -> Iterator[tuple[Thing, str, list
             if hooks := _hooks(attributes.get(table)):
                 yield thing, table, hooks
     met = set[int]()  # a parameter may have a name of its own as well
-    for thing in (*found.parameters, *found.tensors):
+    for thing in (*found.parameters, *found.tensors) if not modules_only else ():
         if not budget.goes_on():
             return
         if is_own(thing.value) and thing.value.requires_grad and id(thing.value) not in met:

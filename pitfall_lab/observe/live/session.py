@@ -13,6 +13,7 @@ from pitfall_lab.observe.live.broken import Broken, Root, broken, sampled
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.cut_parameters import CutParameter, CutParameters
+from pitfall_lab.observe.live.cutting_hooks import CuttingHook, CuttingHooks
 from pitfall_lab.observe.live.equal_weights import Equal, SeenWeights
 from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.global_states import Kind, Setting, States, Switched, kinds
@@ -33,6 +34,8 @@ from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
 from pitfall_lab.observe.live.old_snapshots import OldSnapshot, Snapshots
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
+from pitfall_lab.observe.live.overwritten_numbers import Overwritten, OverwrittenNumbers
+from pitfall_lab.observe.live.parted_weights import PartedWeight, PartedWeights
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
@@ -91,6 +94,9 @@ class LookResult:
     settings: list[SharedSetting] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
     cut_parameters: list[CutParameter] = field(default_factory=list)
+    parted: list[PartedWeight] = field(default_factory=list)
+    cutting: list[CuttingHook] = field(default_factory=list)
+    overwritten: list[Overwritten] = field(default_factory=list)
     stale_caches: list[StaleCache] = field(default_factory=list)
     held_functions: list[HeldFunction] = field(default_factory=list)
     old_defaults: list[OldDefault] = field(default_factory=list)
@@ -160,6 +166,8 @@ class Live:
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._sums, self._shapes = GradientSums(), Shapes()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
+        self._parted, self._cutting, self._overwritten = PartedWeights(), CuttingHooks(), OverwrittenNumbers()
+        self._kept_numbers: Sequence[tuple[str, str, str]] = ()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -193,12 +201,14 @@ class Live:
         writes: Sequence[Any] = (),
         assigned: Iterable[str] | None = None,
         caches: Sequence[Asked] = (),
+        kept_numbers: Sequence[tuple[str, str, str]] = (),
     ) -> None:
         """Called after a cell has run; ``torch_is_new``: it has imported torch.
 
         ``bound`` are the names that its text binds, ``carried`` those that it also reads before, ``written`` those
         that it writes into. ``writes`` are statements that change data once more when they run again, ``assigned``
-        the names bound to another object; ``caches`` are what the cells so far keep results in.
+        the names bound to another object; ``caches`` are what the cells so far keep results in,
+        ``kept_numbers`` the numbers that it computes from data that it changes (name, source, statement).
         """
         end = _next_node()
         self._states.ended(cell, torch_is_new=torch_is_new)
@@ -210,6 +220,7 @@ class Live:
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
         self._after, self._carried = {}, frozenset(carried)
         self._touched, self._asked = self._bound.union(written), caches
+        self._kept_numbers = kept_numbers
         self._writes, self._assigned = writes, self._bound if assigned is None else frozenset(assigned)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> LookResult:
@@ -251,8 +262,10 @@ class Live:
             others = Budget(max(left, seconds * OTHERS))
             self._optimizers(look, found, namespace, others)
             look.growing += self._rounds.compare(roots, self._cells, others)
+            look.parted = self._parted.compare(found, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
+            look.cutting = self._cutting.compare(found, self._cells.now, others)
             look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
             look.held_functions = self._functions.compare(found, namespace, self._cells.now, others)
             look.old_defaults = self._defaults.compare(namespace, self._cells.now, others)
@@ -291,6 +304,7 @@ class Live:
         look.split_again = self._splits.compare(parts, now) if parts is not None else []
         look.settings = self._settings.compare(parts, now)
         look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, now, budget)
+        look.overwritten = self._overwritten.compare(namespace, self._kept_numbers, now)
         look.shared = self._shared.compare(found, self._rewrites.began, now, budget)
         look.reordered = self._orders.compare(found, now, orders)
         look.split_gone = self._gone.compare(parts, self._orders, found, now)

@@ -123,10 +123,10 @@ class Rewrites:
                     continue
                 was, sample = self._tracked.get(path), sample_of(whole)
                 began = self._began.get(path)
-                if was is not None and began is not None and not _differs(was.sample, began):
+                if was is not None and began is not None and not differs(was.sample, began):
                     was = None  # it was as it had been before the first write
                 first = was.writes.get(write.key) if was is not None else None
-                if was is not None and first is not None and first != now and _differs(was.sample, sample):
+                if was is not None and first is not None and first != now and differs(was.sample, sample):
                     self._found[path] = WrittenAgain(
                         thing.text, path, thing.kind, write.target, write.text, write.line, first, now
                     )
@@ -173,8 +173,10 @@ def _pointer(tensor: Any) -> int:
     return 0 if is_opaque(tensor) else int(tensor.data_ptr())
 
 
-def place_of(thing: Thing) -> Place | None:
-    """The memory of a tensor or array of numbers on the CPU that has no gaps; ``None`` for all others."""
+def place_of(thing: Thing, least: int = LEAST) -> Place | None:
+    """The memory of a tensor or array of numbers on the CPU that has no gaps and at least ``least`` elements; ``None``
+    for all others.
+    """
     value = thing.value
     if thing.kind == "array":
         if (
@@ -202,7 +204,7 @@ def place_of(thing: Thing) -> Place | None:
             value.data_ptr(),
             value.numel(),
         )
-    return (address, count * kind.itemsize, kind) if count >= LEAST and address else None
+    return (address, count * kind.itemsize, kind) if count >= least and address else None
 
 
 def samples(thing: Thing) -> np.ndarray | None:
@@ -224,7 +226,8 @@ def sample_of(place: Place) -> np.ndarray:
     return numbers.astype(np.float64)
 
 
-def _differs(before: np.ndarray, after: np.ndarray) -> bool:
+def differs(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether two samples differ by more than rounding (:data:`NEAR`)."""
     if before.shape != after.shape:
         return True
     with np.errstate(all="ignore"):

@@ -1,5 +1,5 @@
 """Warns that a cell has changed, through another name, numbers on which earlier cells had trained, and that are
-used again.
+used again; or, while it made something else of them, numbers on which a later cell trains.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel.calls import called_in, definitions, does, reaching
 from pitfall_lab.panel.cells_run import Cell, Ran
-from pitfall_lab.panel.name_flow import simple
+from pitfall_lab.panel.name_flow import binds, reads, simple
 from pitfall_lab.panel.warnings.message import Said, called, cell, is_same_cell, warning
 from pitfall_lab.panel.written_names import written_into
 from pitfall_lab.trace import T
@@ -43,7 +43,7 @@ def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[
     before = [run for run in runs if made.count <= run.count < wrote.count]
     used = next(((run, trained) for run in before if (trained := _used(found, all_found, through, run, runs))), None)
     if used is None:
-        return None
+        return _by_the_way(found, made, wrote, through, ran)
     use, trained = used
     if any(name in written_into(run.tree) for run in before if run is not made):
         return None
@@ -89,6 +89,85 @@ def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[
     )
     cells = cell(ran, wrote.count, "changed", target) + cell(ran, made.count, "made") + cell(ran, later.count, "stale")
     return warning("shared-write", "silent", said, cells, "PL701")
+
+
+def _by_the_way(found: Shared, made: Cell, wrote: Cell, through: Sequence[str], ran: Ran) -> dict[str, Any] | None:
+    """The warning about data that a cell changes while it makes something else of it, before a later cell trains on it.
+
+    The cell does not write into the data itself: it calls a function of the notebook that writes into what it is given
+    and returns this, and keeps a copy of the result.
+    """
+    runs, name = list(ran.since(0)), found.path[0]
+    sources = [each for each in through if each not in wrote.assigned]
+    own = code_of(wrote)
+    functions = definitions(runs)
+    made_of = next(
+        (
+            (source, result, function)
+            for source in sources
+            for statement in simple(own.body)
+            if isinstance(statement, ast.Assign) and source in set(reads(statement))
+            for function in called_in(statement)
+            if function in functions and _returns_written(functions[function])
+            for result in binds(statement)
+            if result not in found.others and result != name
+        ),
+        None,
+    )
+    if made_of is None or not written_into(own).isdisjoint((name, *found.others)):
+        return None
+    if any(is_same_cell(run, wrote) for run in runs if run.count < wrote.count):
+        return None
+    trains = reaching(".backward(", runs)
+    later = next(
+        (
+            run
+            for run in runs
+            if run.count > wrote.count and name in taken(run, runs) and does(code_of(run), ".backward(", trains)
+        ),
+        None,
+    )
+    if later is None:
+        return None
+    source, result, function = made_of
+    where, again = called(wrote.count), called(later.count)
+    said = Said(
+        T(
+            f"{where} made `{result}` of `{source}` with `{function}`, which changes in place what it is given: "
+            f"`{found.name}` of {called(made.count)} has the memory of `{source}`, so {again} trained on the changed "
+            "numbers.",
+            f"{where} 用 `{function}` 由 `{source}` 得到 `{result}`，而这个函数会就地修改传给它的数据："
+            f"{called(made.count)} 的 `{found.name}` 与 `{source}` 共用内存，所以 {again} 训练用的是修改后的数。",
+        ),
+        T(
+            f"`{function}` writes into its argument and returns the same object: the result looks like a new one, but "
+            "the data has changed as well. `torch.from_numpy`, slices and views copy nothing.",
+            f"`{function}` 写入它的参数并返回同一个对象：结果看起来是新的，但数据也变了。"
+            "`torch.from_numpy`、切片和视图都不复制数据。",
+        ),
+        T(
+            f"Give `{function}` a copy (`.copy()` of an array, `.clone()` of a tensor). Make `{source}` and "
+            f"`{found.name}` again, and then run {again} again.",
+            f"把副本交给 `{function}`（数组用 `.copy()`，张量用 `.clone()`）。重新产生 `{source}` 和 `{found.name}`，"
+            f"然后再运行 {again}。",
+        ),
+        found.path,
+    )
+    cells = cell(ran, wrote.count, "changed", result) + cell(ran, made.count, "made") + cell(ran, later.count, "stale")
+    return warning("shared-write", "silent", said, cells, "PL701")
+
+
+def _returns_written(function: ast.AST) -> bool:
+    """Whether a function writes into the object that an argument is, and returns this argument."""
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    body = ast.Module(function.body, [])
+    bound = {each for statement in simple(function.body) for each in binds(statement)}
+    given = {each.arg for each in (*function.args.posonlyargs, *function.args.args)} - bound
+    returned = {
+        each.value.id for each in ast.walk(body) if isinstance(each, ast.Return) and isinstance(each.value, ast.Name)
+    }
+    return not (given & returned).isdisjoint(written_into(body))
 
 
 def _named(run: Cell, runs: list[Cell]) -> set[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel.calls import called_in, definitions, reaching
 from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.name_flow import simple
 from pitfall_lab.panel.warnings.leftover import adds_first
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
@@ -22,12 +23,13 @@ Loop = ast.For | ast.AsyncFor | ast.comprehension
 def summed(found: Summed, ran: Ran) -> dict[str, Any] | None:
     """The warning; ``None`` unless both cells read the gradient of this name's tensors after their own backward.
 
-    Who reads after each backward wants each gradient; who reads once may want the sum.
+    Who reads after each backward wants each gradient; who reads once may want the sum, and who divides each loss by
+    the same number, as of so many parts, adds on purpose.
     """
     runs, first, now = list(ran.since(0)), ran.get(found.first), ran.get(found.now)
     if first is None or now is None or not adds_first(now, runs):
         return None
-    if any(_uses_steps(each, runs) for each in (first, now)):
+    if any(_uses_steps(each, runs) for each in (first, now)) or _is_accumulation(first, now):
         return None
     if not all(_reads(each, found.path[0], len(found.path) > 1, runs) for each in (first, now)):
         return None
@@ -58,6 +60,32 @@ def summed(found: Summed, ran: Ran) -> dict[str, Any] | None:
     )
     cells = cell(ran, first.count, "made") + cell(ran, now.count, "changed")
     return warning("gradients-of-two-cells", "silent", said, cells, "PL601")
+
+
+def _is_accumulation(first: Cell, now: Cell) -> bool:
+    """Whether both cells divide the loss of their backward by the same number."""
+    parts = _divisors(first)
+    return bool(parts) and parts == _divisors(now)
+
+
+def _divisors(run: Cell) -> set[str]:
+    """By which numbers or names the losses are divided as a whole whose backward the cell calls."""
+    known = {
+        each.targets[0].id: each.value
+        for each in simple(run.tree.body)
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
+    }
+    found = set()
+    for node in ast.walk(run.tree):
+        if isinstance(node, ast.Attribute) and node.attr == "backward":
+            loss = known.get(node.value.id, node.value) if isinstance(node.value, ast.Name) else node.value
+            if (
+                isinstance(loss, ast.BinOp)
+                and isinstance(loss.op, ast.Div)
+                and isinstance(loss.right, (ast.Constant, ast.Name))
+            ):
+                found.add(ast.unparse(loss.right))
+    return found
 
 
 def _uses_steps(run: Cell, runs: list[Cell]) -> bool:

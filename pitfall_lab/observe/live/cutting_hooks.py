@@ -1,0 +1,173 @@
+"""Finds forward hooks behind which no parameter is trained: what a hook returns takes the place of a layer's output.
+
+Seen from plain numbers: one optimizer holds parameters in front of a layer with a forward hook and parameters behind
+it, a cell has stepped those behind, and none of those in front has a gradient or was written. In front of a layer is
+what its module registers before it, and the layer itself. Whether the hook returns something, and whether that is
+computed from the output, only its text shows.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path, Thing
+from pitfall_lab.observe.live.history import is_leaf
+from pitfall_lab.observe.live.object_kinds import Kinds, held_by, is_own, tables
+from pitfall_lab.observe.live.repeated_hooks import hook_tables
+
+STEPS = 6
+"""A parameter that was not there before the cell and has so many versions more than another one was trained in it."""
+
+
+class CuttingHook(NamedTuple):
+    """A forward hook of ``layer`` (of the module at ``path``), in cell ``cell`` of whose training ``first`` and
+    ``others`` further parameters in front of it had no gradient, and which ``optimizer`` holds.
+
+    ``hooks`` has, for each hook of this layer, the cell after which it was first seen, the name of its function, and
+    the line of this in its cell.
+    """
+
+    layer: str
+    path: Path
+    hooks: tuple[tuple[int, str, int], ...]
+    first: str
+    others: int
+    optimizer: str
+    cell: int
+
+
+class _HookedLayer(NamedTuple):
+    """A layer with forward hooks: the parameters of its module in front of it and behind it. It holds references, so it
+    must not be kept.
+    """
+
+    thing: Thing
+    hooks: tuple[tuple[int, Any], ...]
+    front: tuple[tuple[str, Any], ...]
+    behind: tuple[Any, ...]
+
+
+class CuttingHooks:
+    """Remembers, as plain numbers, when hooks came and at which version parameters of their modules were."""
+
+    def __init__(self) -> None:
+        self._came: dict[tuple[int, int], int] = {}
+        self._versions: dict[int, int] = {}
+        #: Each with the id of its layer, and the versions of the parameters in front of it.
+        self._found: dict[int, tuple[CuttingHook, int, dict[int, int]]] = {}
+        self._cell = 0
+
+    def compare(self, found: Found, now: int, budget: Budget) -> list[CuttingHook]:
+        """The hooked layers behind which training did not reach, the last of its module for each optimizer."""
+        if now == self._cell:
+            return [each for each, _, _ in self._found.values()]
+        hooked = list(_hooked(found, budget))
+        if budget.spent:
+            return []
+        self._cell = now
+        came = {(id(each.thing.value), key): now for each in hooked for key, _ in each.hooks}
+        self._came = {at: self._came.get(at, cell) for at, cell in came.items()}
+        there = {id(each.thing.value): each for each in hooked}
+        self._found = {
+            at: each
+            for at, each in self._found.items()
+            if each[1] in there and _untouched(there[each[1]].front, each[2])
+        }
+        for each in hooked:
+            for optimizer in found.optimizers:
+                front = self._without_gradient(each, optimizer.value)
+                before = self._found.get(id(optimizer.value))
+                if front and (before is None or len(before[2]) < len(front)):
+                    one = CuttingHook(
+                        each.thing.text, each.thing.path, self._named(each), front[0][0], len(front) - 1,
+                        optimizer.text, now,
+                    )  # fmt: skip
+                    versions = {id(parameter): parameter._version for _, parameter in front}
+                    self._found[id(optimizer.value)] = one, id(each.thing.value), versions
+        self._versions = {
+            id(one): one._version for each in hooked for one in (*(last for _, last in each.front), *each.behind)
+        }
+        return [each for each, _, _ in self._found.values()]
+
+    def _without_gradient(self, layer: _HookedLayer, optimizer: Any) -> list[tuple[str, Any]]:
+        """The parameters in front of a layer that an optimizer holds, if none of them has a gradient or was written
+        while the optimizer stepped some behind; else an empty list.
+        """
+        held = {id(each) for each in held_by(optimizer)}
+        front = [(name, each) for name, each in layer.front if id(each) in held]
+        behind = [each for each in layer.behind if id(each) in held]
+        if not front or any(each.grad is not None or self._moved(each) for _, each in front):
+            return []
+        least = max(each._version for _, each in front) + STEPS
+        trained = (
+            self._moved(each) if id(each) in self._versions else each.grad is not None and each._version >= least
+            for each in behind
+        )  # fmt: skip
+        return front if any(trained) else []
+
+    def _moved(self, parameter: Any) -> bool:
+        return bool(self._versions.get(id(parameter), parameter._version) != parameter._version)
+
+    def _named(self, layer: _HookedLayer) -> tuple[tuple[int, str, int], ...]:
+        return tuple(
+            (self._came[id(layer.thing.value), key], code.co_name, code.co_firstlineno)
+            for key, function in layer.hooks
+            if (code := _code(function)) is not None
+        )
+
+
+def _untouched(front: tuple[tuple[str, Any], ...], versions: dict[int, int]) -> bool:
+    there = {id(each): each for _, each in front}
+    return all(
+        at in there and there[at].grad is None and there[at]._version == version for at, version in versions.items()
+    )
+
+
+def _hooked(found: Found, budget: Budget) -> Iterator[_HookedLayer]:
+    """The layers with forward hooks that are inside another module."""
+    layers = [(thing, hooks) for thing, table, hooks in hook_tables(found, budget, modules_only=True)
+              if table == "_forward_hooks"]  # fmt: skip
+    for root in found.modules if layers else ():
+        inner = [(thing, hooks) for thing, hooks in layers if thing.path[: len(root.path)] == root.path]
+        if not inner:
+            continue
+        order = list(_in_order(root.text, root.value, set(), budget))
+        for thing, hooks in inner:
+            ends = [at for at, (_, _, layer) in enumerate(order) if layer == id(thing.value)]
+            if ends:
+                cut = ends[-1]
+                front = tuple((text, each) for text, each, _ in order[:cut] if each is not None)
+                behind = tuple(each for _, each, _ in order[cut:] if each is not None)
+                yield _HookedLayer(thing, tuple((each.key, each.function) for each in hooks), front, behind)
+
+
+def _in_order(text: str, module: Any, seen: set[int], budget: Budget) -> Iterator[tuple[str, Any, int]]:
+    """The expressions and leaves of the parameters inside a module in the order of registration; at the end of each
+    module, its id (0 with a parameter).
+    """
+    if id(module) in seen or not budget.goes_on():
+        return
+    seen.add(id(module))
+    parameters, _, children = tables(module)
+    for name, each in list(parameters.items()):
+        if is_own(each) and not each.is_inference() and is_leaf(each) and id(each) not in seen:
+            seen.add(id(each))
+            yield f"{text}.{name}", each, 0
+    kinds = Kinds()
+    for name, child in list(children.items()):
+        if kinds.of(child) == "module":
+            yield from _in_order(f"{text}.{name}", child, seen, budget)
+    yield text, None, id(module)
+
+
+def _code(function: Any) -> types.CodeType | None:
+    """The code of a function, of a method, or of what a ``partial`` calls; ``None`` for other objects."""
+    if type(function) is functools.partial:
+        function = function.func
+    if type(function) is types.MethodType:
+        function = function.__func__
+    return function.__code__ if type(function) is types.FunctionType else None

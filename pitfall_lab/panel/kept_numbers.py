@@ -1,0 +1,69 @@
+"""Reads from the text of a cell which numbers it computes from data that it then changes by them.
+
+``mu = x.mean(); x = x - mu`` and ``order = n.argsort(); n = n[order]`` find the numbers of the data only once: run
+again, the cell starts from its own result.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from pitfall_lab.panel.name_flow import binds, reads
+
+_DRAWS = ("rand", "shuffle", "perm", "sample", "dropout", "bernoulli", "multinomial", "normal_", "choice")
+
+
+class KeptNumber(NamedTuple):
+    """A cell computes ``name`` from ``source``, and then binds ``source`` to something computed with ``name``.
+
+    ``key`` is the statement that computes it, to be found again in another run; ``names`` are the other names that it
+    reads.
+    """
+
+    name: str
+    source: str
+    key: str
+    names: frozenset[str]
+
+
+def kept_numbers(tree: ast.Module, carried: Collection[str]) -> list[KeptNumber]:
+    r"""The numbers of a cell that are right only in its first run.
+
+    ``carried`` are the names that the cell reads from an earlier one and binds again.
+
+    >>> [each[:2] for each in kept_numbers(ast.parse("mu, sd = x.mean(), x.std()\nx = (x - mu) / sd"), {"x"})]
+    [('mu', 'x'), ('sd', 'x')]
+    """
+    open_numbers: list[KeptNumber] = []
+    found: list[KeptNumber] = []
+    bound: set[str] = set()
+    for statement in _in_order(tree.body) if carried else ():
+        read = set(reads(statement))
+        if isinstance(statement, ast.Assign):
+            targets = set(binds(statement))
+            found += [each for each in open_numbers if each.source in targets and {each.name, each.source} <= read]
+            open_numbers += [
+                KeptNumber(name, source, ast.dump(statement), frozenset(read - {source}))
+                for source in sorted(read.intersection(carried) - bound - targets)
+                for name in sorted(targets - read)
+                if not _draws(statement.value)
+            ]
+        bound |= set(binds(statement))
+    return found
+
+
+def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        if isinstance(statement, (ast.With, ast.If, ast.Try)):
+            yield from _in_order(statement.body)
+        elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield statement
+
+
+def _draws(expression: ast.expr) -> bool:
+    """Whether an expression may give other numbers at each run, because it draws them."""
+    words = (each.attr if isinstance(each, ast.Attribute) else each.id
+             for each in ast.walk(expression) if isinstance(each, (ast.Attribute, ast.Name)))  # fmt: skip
+    return any(one in word for word in words for one in _DRAWS)
