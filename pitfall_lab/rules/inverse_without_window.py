@@ -234,9 +234,9 @@ RULE = Rule(
         "sum of the squared window. Without `window` it takes one of ones, for `stft` and `istft` alike. With a Hann "
         "window in `stft` alone, the result is the wave times the mean of that window, which is a half. Nothing is "
         "raised, and it sounds right, only quieter, so that a comparison with the original goes wrong.",
-        zh="`torch.istft` 求频谱最接近的波形：各帧乘窗、相加，再除以窗的平方和。不传 `window` 时，`stft` 和 `istft` 都用"
-        "全为一的窗。如果只在 `stft` 中用汉宁窗，结果就是原波形乘以该窗的均值，即一半。不会报错，听起来也对，只是更轻，"
-        "于是与原波形的比较就出错了。",
+        zh="`torch.istft` 求频谱最接近的波形：各帧乘窗、相加，再除以窗的平方和。不传 `window` 时，`stft` 和 `istft` 都"
+        "用全为一的窗。如果只在 `stft` 中用汉宁窗，结果就是原波形乘以该窗的均值，即一半。不会报错，听起来也对，只是更"
+        "轻，于是与原波形的比较就出错了。",
     ),
     bad="""import torch
 

@@ -1,4 +1,4 @@
-"""PL852: spectra over time that are turned back with another window; and those that are turned back as they were made."""
+"""PL852: spectra over time that are turned back with another window; and those that come back as they were."""
 
 from __future__ import annotations
 
