@@ -221,7 +221,9 @@ def _matters(story: Story, shift: Event, axis: int) -> bool:
             new = _carried(story, use, shape, here, seen)
             if new == UNKNOWN:
                 return True
-            for each in use.results if new is not None else ():
+            if new is None:
+                continue
+            for each in use.results:
                 if each not in seen and len(seen) < ONWARD:
                     seen.add(each)
                     pending.append((each, new))
