@@ -31,6 +31,7 @@ TAKING = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
 """Functions that make a tensor of a table from elsewhere, such as a NumPy array."""
 STORED = "torch.Tensor._values"
 EQUALS = frozenset({"torch.Tensor.eq", "torch.Tensor.__eq__", "torch.eq"})
+"""Calls that compare numbers one by one."""
 COUNTED = EQUALS | SEARCHES | CLASSES | FILLING | TAKING | {LOGITS, STORED}
 MOST = 1 << 22
 """The number of elements of the largest tensor that is looked at."""

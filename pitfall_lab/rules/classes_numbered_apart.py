@@ -17,6 +17,7 @@ from pitfall_lab.rules.signals.sequences import CLASSIFIERS
 from pitfall_lab.trace import Counted, Event, T
 
 SAME = {"view", "reshape", "flatten", "squeeze", "cpu", "detach", "clone", "contiguous", "cat", "stack", "to", "long"}
+"""Calls that keep class numbers as they are."""
 SEARCHES = {"argmax", "max"}
 EQUALS = {"eq", "__eq__"}
 UPWARD, SHOWN, PAIR = 300, 3, 2

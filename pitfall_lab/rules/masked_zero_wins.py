@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, product
-from math import prod
+from math import copysign, prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -55,7 +55,13 @@ SIGNED = (
 """Calls whose result has numbers of both signs."""
 CHANCE = {"rand", "rand_like", "bernoulli", "bernoulli_", "dropout"}
 """Calls that draw, or drop at random: what is zero there was not masked."""
+INVERTS = spellings("bitwise_not") | {"__rsub__", "rsub", "logical_not"}
+"""Calls that make a mask of what a mask leaves."""
+EMPTY = {"zeros": True, "zeros_like": True, "new_zeros": True, "ones": False, "ones_like": False, "new_ones": False}
+"""Calls that make a mask before anything is marked in it, and whether what is marked is then true."""
 FURTHER, FEWEST = 12, 3
+TIMES = 2
+"""How many times as many entries as are wanted have to be left on average, where the rows that are masked vary."""
 MOST, SHOWN = 4096, 6
 """The longest row that is looked at, and how many of the first and of the last rows."""
 
@@ -78,7 +84,8 @@ def find(story: Story) -> Iterator[Finding]:
         mask = _mask(story, event) if event.error is None else None
         for taken in _extrema(story, mask) if mask is not None else ():
             place = story.span(taken.step)
-            if mask is not None and place not in told and (_wins(story, mask, taken) or _picked(story, mask, taken)):
+            wins = (_wins, _picked, _outranks)
+            if mask is not None and place not in told and any(each(story, mask, taken) for each in wins):
                 told.add(place)
                 yield _finding(story, mask, taken)
 
@@ -302,6 +309,70 @@ def _picked(story: Story, mask: Mask, taken: Event) -> bool:
         if at is not None and 0 <= at < len(counts) and counts[int(at)] is False and True in counts:
             return True
     return False
+
+
+def _outranks(story: Story, mask: Mask, taken: Event) -> bool:
+    """Whether masked zeros are among the best of a row in which more entries count than places are taken.
+
+    For rows too long to be known one by one: a zero with a minus comes of a masked number below zero, and how many are
+    masked is known by how they were marked.
+    """
+    shape = story.shape(mask.result, mask.event.step) or ()
+    along, there = _axes(taken, len(shape)), story.shape(taken.operands[0].label, taken.step)
+    places = whole(argument(taken, "k", 1))
+    if taken.name != "topk" or along is None or there != shape or places is None or mask.event.name not in PRODUCTS:
+        return False
+    known = [value for _, value in Elements(story, taken.results[0], taken.step).known()]
+    zeros = [value for value in known if value == 0]
+    if len(zeros) < min(FEWEST, len(known)) or not any(copysign(1, value) < 0 for value in zeros):
+        return False
+    if _is_least(story, taken) or not _has_no_zero(
+        story, mask, Elements(story, mask.label, mask.event.step - 1), False
+    ):
+        return False
+    masked = _masked_of(story, mask, along[0])
+    return masked is not None and shape[along[0]] - masked >= places
+
+
+def _masked_of(story: Story, mask: Mask, axis: int) -> float | None:
+    """How many entries of a row along an axis are masked at most; None if that is not known.
+
+    It is known where the mask was empty at first, and was marked by calls that were not repeated. Of marks anywhere in
+    the table, ``TIMES`` as many as come to a row on average.
+    """
+    label, marked, step = mask.mask, not mask.keeps, mask.event.step
+    for _ in range(FURTHER):
+        made = made_by(story, label, step)
+        if made is None or story.shape(label, step) != story.shape(mask.result, mask.event.step):
+            return None
+        if made.name in EMPTY:
+            storage = str((story.tensor(label, step) or {}).get("storage"))
+            marks = [story.events[at] for at in story.writes(storage, made.step, mask.event.step)]
+            counts = [_marks(story, each, label, axis) for each in marks] if EMPTY[made.name] == marked else []
+            return sum(each for each in counts if each is not None) if counts and None not in counts else None
+        if made.name not in CONVERSIONS:
+            return None
+        marked = marked != (made.name in INVERTS)
+        label, step = next((o.label for o in made.operands if o.label is not None), label), made.step
+    return None
+
+
+def _marks(story: Story, write: Event, label: str, axis: int) -> float | None:
+    """How many entries of a row a call writes at most; None if that is not known."""
+    shape = story.shape(label, write.step) or ()
+    indexes = [
+        story.shape(o.label, write.step) or ()
+        for o in write.operands[1:]
+        if o.label is not None and str((story.tensor(o.label, write.step) or {}).get("dtype")).startswith("int")
+    ]
+    if len(story.steps_at[write.span, write.op]) > 1 or not indexes or write.operands[0].label is None:
+        return None
+    if write.name == "scatter_":
+        dim = whole(argument(write, "dim", 1))
+        return indexes[0][axis] if dim is not None and dim % len(shape) == axis and indexes[0] else None
+    if write.name in ("__setitem__", "index_put_") and len(indexes) == len(shape):
+        return TIMES * max(prod(each) for each in indexes) * shape[axis] / prod(shape)
+    return None
 
 
 def _rows(shape: Index, along: Index) -> list[Index]:

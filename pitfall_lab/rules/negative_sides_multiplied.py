@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from itertools import islice, product
+from math import inf, prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.elements import Elements, Index
@@ -34,7 +35,8 @@ CHECKS = (
     | {"sign", "signbit", "threshold", "where"}
 )  # fmt: skip
 """Calls by which a program may see to the boxes that lie apart in its own way."""
-FURTHER = 40
+FURTHER, MOST = 40, 64
+ANY = (-inf, inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,15 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """``event`` multiplied ``sides``; ``known`` are some of the lengths that are both negative."""
+    """``event`` multiplied ``sides``; ``known`` are some of the lengths that are both negative.
+
+    Not ``exact``: they are the largest numbers that these can be.
+    """
 
     event: Event
     sides: tuple[Side, ...]
     known: tuple[float, ...]
+    exact: bool
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -80,7 +86,9 @@ def _area(story: Story, event: Event) -> Area | None:
         return None
     if len({key(story, label, event.step) for label in labels}) < len(labels):
         return None  # a square
-    known = next(_negative(story, event, labels), None)
+    known, exact = next(_negative(story, event, labels), None), True
+    if known is None:
+        known, exact = next(_below(story, event, labels), None), False
     if known is None:
         return None
     sides = tuple(side for label in labels for side in _sides(story, label, event.step))
@@ -88,7 +96,7 @@ def _area(story: Story, event: Event) -> Area | None:
         return None
     seen = {label for side in sides for label in side.seen}
     checked = any(use.name in CHECKS for label in seen for use in story.uses(label))
-    return None if checked else Area(event, sides, known)
+    return None if checked else Area(event, sides, known, exact)
 
 
 def _negative(story: Story, event: Event, labels: list[str]) -> Iterator[tuple[float, ...]]:
@@ -116,6 +124,81 @@ def _negative(story: Story, event: Event, labels: list[str]) -> Iterator[tuple[f
         values = [value for value in pair if value is not None]
         if len(values) == len(pair) and min(values) < 0 < prod(values):
             yield tuple(values)
+
+
+def _below(story: Story, event: Event, labels: list[str]) -> Iterator[tuple[float, ...]]:
+    """For pairs of lengths in a table that is too large to be kept: what both are at most, where that is negative."""
+    before = event.step - 1
+    shape = story.shape(labels[0], before) or ()
+    if event.name != "prod":
+        if story.shape(labels[1], before) != shape or any(Elements(story, labels[0], before).known()):
+            return
+        pairs = ([(label, at) for label in labels] for at in _ends(shape))
+    else:
+        axis = whole(argument(event, "dim", 1))
+        if axis is None or not shape or shape[axis] != len("xy") or any(Elements(story, labels[0], before).known()):
+            return
+        axis %= len(shape)
+        rest = shape[:axis] + shape[axis + 1 :]
+        pairs = ([(labels[0], (*at[:axis], i, *at[axis:])) for i in range(shape[axis])] for at in _ends(rest))
+    for pair in pairs:
+        most = tuple(_limits(story, label, at, before)[1] for label, at in pair)
+        if max(most) < 0:
+            yield most
+
+
+def _ends(shape: Index) -> Iterator[Index]:
+    """The indexes of entries that are among the first two and the last two along each axis, as far as ``MOST``."""
+    near = [dict.fromkeys(i for i in (0, length - 1, 1, length - 2) if 0 <= i < length) for length in shape]
+    yield from islice(product(*near), MOST)
+
+
+def _limits(story: Story, label: str | None, index: Index, step: int, depth: int = 0) -> tuple[float, float]:
+    """The smallest and the largest number that an element can be, by what the trace has of those that it comes from.
+
+    They are equal where it is known, and infinite where nothing is. Past views, differences, and the smaller or the
+    larger of two.
+    """
+    known = Elements(story, label, step).at(index)
+    if known is not None:
+        return float(known), float(known)
+    made = made_by(story, label, step) if depth < FURTHER else None
+    given = [o.label for o in made.operands if o.label is not None] if made is not None else []
+    if made is None or label is None or not given:
+        return ANY
+    if made.name in DIFFERENCES | SMALLER | LARGER and len(given) == len("xy"):
+        places = [_broadcast(index, story.shape(each, made.step) or ()) for each in given]
+        (least, most), (low, high) = (
+            _limits(story, each, place, made.step, depth + 1) for each, place in zip(given, places, strict=True)
+        )
+        if made.name in DIFFERENCES:
+            return least - high, most - low
+        function = min if made.name in SMALLER else max
+        return function(least, low), function(most, high)
+    own, base = (story.tensor(each, made.step) or {} for each in (label, given[0]))
+    if made.name not in VIEWS or own.get("storage") != base.get("storage") or len(given) > 1:
+        return ANY
+    at = _place_in(own, base, index)
+    return _limits(story, given[0], at, made.step, depth + 1) if at is not None else ANY
+
+
+def _broadcast(index: Index, shape: Index) -> Index:
+    """The index of an operand of this shape that meets ``index`` in the result."""
+    own = index[len(index) - len(shape) :]
+    return tuple(0 if length == 1 else i for i, length in zip(own, shape, strict=True))
+
+
+def _place_in(own: Record, base: Record, index: Index) -> Index | None:
+    """The index in ``base`` of an element of a view of it; None where the base has gaps or repeats elements."""
+    stride, shape = tuple(base.get("stride") or ()), tuple(base.get("shape") or ())
+    rest = int(own.get("offset") or 0) - int(base.get("offset") or 0)
+    rest += sum(i * n for i, n in zip(index, own.get("stride") or (), strict=True))
+    found = [0] * len(shape)
+    for axis in sorted(range(len(shape)), key=lambda axis: -stride[axis]):
+        if stride[axis] > 0 and shape[axis] > 1:
+            found[axis], rest = divmod(rest, stride[axis])
+    inside = rest == 0 and all(0 <= i < max(length, 1) for i, length in zip(found, shape, strict=True))
+    return tuple(found) if inside else None
 
 
 def _sides(story: Story, label: str | None, step: int) -> list[Side]:
@@ -167,13 +250,20 @@ def _finding(story: Story, area: Area) -> Finding:
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(first.step))
     numbers = " * ".join(number(value) if value >= 0 else f"({number(value)})" for value in area.known)
     result = number(prod(area.known))
+    example = T(en=f"{numbers} gives an area of {result}", zh=f"{numbers} 得到面积 {result}")
+    if not area.exact:
+        most = " and ".join(number(value) for value in area.known)
+        example = T(
+            en=f"of one pair they are at most {most}, and the area is {result} or more",
+            zh=f"有一对框的边长至多为 {most.replace(' and ', ' 和 ')}，面积至少为 {result}",
+        )
     return RULE.finding(
         story.span(event.step),
         event.step,
         T(
             en=f"{capital(here.en)} multiplies the sides of what two boxes have in common, and where they lie apart "
-            f"both are negative: {numbers} gives an area of {result}.",
-            zh=f"{here.zh}把两个框公共部分的边长相乘，而在两个框分开处，边长都是负的：{numbers} 得到面积 {result}。",
+            f"both are negative: {example.en}.",
+            zh=f"{here.zh}把两个框公共部分的边长相乘，而在两个框分开处，边长都是负的：{example.zh}。",
         ),
         T(
             en=f"The smaller of two ends minus the larger of two beginnings ({there.en}) is the length of the overlap "

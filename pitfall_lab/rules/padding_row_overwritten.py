@@ -20,6 +20,8 @@ from pitfall_lab.trace.operation_facts import spellings
 
 FURTHER = 60
 LEFT_OUT = spellings("masked_fill", in_place=True) | {"_pack_padded_sequence", "masked_select", "pack_padded_sequence"}
+"""Calls that leave positions out."""
+SCALES = spellings("div", "mul")
 RANDOM = {
     "normal_",
     "uniform_",
@@ -104,7 +106,7 @@ def _is_left_out(story: Story, event: Event, padding: int) -> bool:
     program masks what was looked up.
 
     Without known gradients, a mask is whatever is computed from the tokens or is true and false,
-    and joins what was looked up.
+    and joins what was looked up; of factors and divisors, only what has a number for each position.
     """
     node = story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}
     width = (story.shape(event.results[0], event.step) or (1,))[-1]
@@ -114,10 +116,16 @@ def _is_left_out(story: Story, event: Event, padding: int) -> bool:
     slopes = [value for place, value in flat(node.get("gradient")) if place // width in flat_places]
     if slopes:
         return not any(slopes)
-    from_tokens = set(_computed(story, event.operands[0].label))
+    looked_up = list(_computed(story, event.results[0]))
+    from_tokens = set(_computed(story, event.operands[0].label)) - set(looked_up)
     return any(
-        use.name in LEFT_OUT or any(o.label in from_tokens or _is_mask(story, o.label, use.step) for o in use.operands)
-        for label in _computed(story, event.results[0]) for use in story.uses(label)
+        use.name in LEFT_OUT
+        or any(
+            (o.label in from_tokens or _is_mask(story, o.label, use.step))
+            and (use.name not in SCALES or prod(story.shape(o.label, use.step) or ()) >= prod(shape))
+            for o in use.operands
+        )
+        for label in looked_up for use in story.uses(label)
     )  # fmt: skip
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import gcd, prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
@@ -16,18 +14,11 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.element_origins import Origins, Place
+from pitfall_lab.rules.signals.forecasts import LOSSES, inputs, is_trained, places_of_row
 from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.trace import Event, T
-from pitfall_lab.trace.operation_facts import operations_that, spellings
 
-LOSSES = spellings("sub") | operations_that("difference_loss") | {"cross_entropy", "gaussian_nll_loss", "nll_loss"}
-"""The losses, and the difference, that compare a forecast with its target."""
-DISTANCES = spellings("abs", "mul", "pow") | {"norm", "square"}
-CHOICES = {"__getitem__", "select", "narrow", "split", "chunk", "tensor_split", "unbind", "gather", "index_select",
-           "take_along_dim", "masked_select", "roll", "flip", "index_add", "scatter"}  # fmt: skip
-"""Calls that choose, or move, elements: which ones is looked at in memory."""
-WHOLE = {":", "-1", "...", "Ellipsis", "None"}
-UPWARD, INPUTS, ROWS, MOST, TRIES = 400, 64, 16, 4096, 2
+ROWS, MOST, TRIES = 16, 4096, 2
 PAIR = 2
 
 
@@ -63,20 +54,13 @@ def find(story: Story) -> Iterator[Finding]:
             loss.error is None
             and len(loss.operands) >= PAIR
             and tries.get(place, 0) < TRIES
-            and _is_trained(story, loss)
+            and is_trained(story, loss)
         ):
             tries[place] = tries.get(place, 0) + 1
             found = _leak(story, loss)
             if found is not None:
                 tries[place] = TRIES
                 yield _finding(story, found)
-
-
-def _is_trained(story: Story, loss: Event) -> bool:
-    graph = (story.tensor(loss.results[0], loss.step) or {}).get("grad_fn") if loss.results else None
-    if (story.record("nodes", graph) or {}).get("ran") is None:
-        return False
-    return loss.name != "sub" or any(use.name in DISTANCES for use in story.uses(loss.results[0]))
 
 
 def _leak(story: Story, loss: Event) -> WindowContainsItsTarget | None:
@@ -91,18 +75,18 @@ def _leak(story: Story, loss: Event) -> WindowContainsItsTarget | None:
         return None
     wants = Origins(story)
     rows = range(min(count, ROWS))
-    wanted = [_row(wants, (target, loss.step), 0, row) for row in rows]
+    wanted = [places_of_row(wants, (target, loss.step), 0, row) for row in rows]
     if not all(wanted):
         return None
     series = wanted[0][0][0]
     # One input has to contain the whole target: of a recurrent net's many inputs each step may have its own target.
-    for label, step in _inputs(story, guess, loss.step):
+    for label, step in inputs(story, guess, loss.step):
         size = story.shape(label, step) or ()
         axis = next((axis for axis, length in enumerate(size) if length == count), None)
         if axis is None or prod(size) // count > MOST:
             continue
         has = Origins(story)
-        found = [_row(has, (label, step), axis, row) for row in rows]
+        found = [places_of_row(has, (label, step), axis, row) for row in rows]
         if not all(each and each[0][0] == series for each in found) or has.supposed != wants.supposed:
             continue
         seen = [set(each) for each in found]
@@ -123,20 +107,6 @@ def _leak(story: Story, loss: Event) -> WindowContainsItsTarget | None:
     return None
 
 
-def _row(origins: Origins, used: tuple[str, int], axis: int, row: int) -> list[Place]:
-    """The positions in memory that all elements of one row of a tensor come from, in order; empty if one is not known,
-    or if they are of several.
-    """
-    places = list[Place]()
-    shape = origins.story.shape(*used) or ()
-    for index in product(*(range(n) for n in shape[:axis]), (row,), *(range(n) for n in shape[axis + 1 :])):
-        place = origins.place(used[0], index, used[1])
-        if place is None or (places and place[0] != places[0][0]):
-            return []
-        places.append(place)
-    return places
-
-
 def _overlap(rows: Sequence[set[Place]]) -> bool:
     """Whether rows are windows of one series that begin at distances smaller than their length,
     as far as these rows show it.
@@ -144,49 +114,6 @@ def _overlap(rows: Sequence[set[Place]]) -> bool:
     starts = [min(at for _, at in row) for row in rows]
     extent = max(at for _, at in rows[0]) - starts[0] + 1
     return 0 < gcd(*(start - starts[0] for start in starts)) < extent
-
-
-def _inputs(story: Story, guess: str, step: int) -> Iterator[tuple[str, int]]:
-    """The tensors without a gradient that a prediction depends on, each with the step of its use; the search ends where
-    some positions were chosen.
-
-    The result for the last position depends on the whole input; that for another one may depend on what comes before it
-    alone.
-    """
-    pending, seen, found = deque([(guess, step)]), {guess}, 0
-    while pending and len(seen) < UPWARD and found < INPUTS:
-        label, at = pending.popleft()
-        record = story.tensor(label, at) or {}
-        if record.get("kind") == "parameter":
-            continue
-        if not record.get("requires_grad"):
-            found += 1
-            yield label, at
-            continue
-        event = story.event(record.get("born"))
-        if event is None or event.kind != "call" or label not in event.results or not _is_whole(story, event, label):
-            continue
-        for each in (o.label for o in event.operands if o.label is not None):
-            if each not in seen:
-                seen.add(each)
-                pending.append((each, event.step))
-
-
-def _is_whole(story: Story, event: Event, label: str) -> bool:
-    """Whether a call keeps all positions of its operand, or takes the last one."""
-    if event.name not in CHOICES:
-        return True
-    given = [o.label for o in event.operands if o.label is not None]
-    if len(given) == 1 and event.name not in ("roll", "flip"):
-        before, after = story.shape(given[0], event.step), story.shape(label, event.step)
-        if before is not None and after is not None and prod(before) == prod(after):
-            return True
-    texts = [o.text for o in event.operands if o.label is None]
-    if len(given) != 1 or event.name not in ("__getitem__", "select") or not texts:
-        return False
-    if event.name == "select":
-        return texts[-1] == "-1"
-    return all(each.strip() in WHOLE for each in texts[0].strip("()").split(",") if each.strip())
 
 
 def _finding(story: Story, found: WindowContainsItsTarget) -> Finding:

@@ -66,6 +66,21 @@ logits = nn.Linear(4, 6)(torch.randn(2, 4)) - 5
 banned = torch.tensor([True, False, False, True, False, False])
 print(logits.masked_fill(banned, 0).argsort(1, descending=True)[:, 0])  # PL468
 """,
+    "few places of a large table, most of whose scores are below zero": """
+seen = torch.zeros(60, 100, dtype=torch.bool)
+seen.scatter_(1, torch.rand(60, 100).topk(12).indices, True)
+user, item = nn.Embedding(60, 4), nn.Embedding(100, 4)
+with torch.no_grad():
+    scores = 0.1 * user.weight @ item.weight.T - 2
+    print((scores * ~seen).topk(5, dim=1).indices[0])  # PL468
+""",
+    "marked by rows and columns, as numbers": """
+clicked = torch.zeros((60, 100), dtype=torch.bool)
+clicked[torch.randint(0, 60, (300,)), torch.randint(0, 100, (300,))] = True
+logits = nn.Linear(100, 100)(clicked.float()) - 4
+rest = logits * (1 - clicked.float())
+print(torch.topk(rest, 4).values[0])  # PL468
+""",
     "a table that is too large to be kept": """
 label = torch.randint(0, 5, (80,))
 emb = F.normalize(nn.Linear(5, 8)(torch.randn(80, 5)), dim=1)
@@ -104,6 +119,17 @@ mixed = (users @ items.T) * ~seen
 print(mixed.topk(3, dim=1).values, mixed.sort(dim=1, descending=True).values[:, :3])
 counts = torch.relu(users @ items.T - 99) * ~seen
 print(counts.topk(3, dim=1).values)
+""",
+    "few places of a large table: chances, counts, and scores of which enough are above zero": """
+seen = torch.zeros(60, 100, dtype=torch.bool)
+seen.scatter_(1, torch.rand(60, 100).topk(12).indices, True)
+scores = torch.randn(60, 4) @ torch.randn(4, 100)
+print((scores * ~seen).topk(5, dim=1).values[0], (torch.sigmoid(scores - 3) * ~seen).topk(5, dim=1).values[0])
+counts = (torch.rand(60, 50) < 0.02).float() @ (torch.rand(50, 100) < 0.02).float()
+print((counts * ~seen).topk(5, dim=1).values[0])
+few = torch.zeros(60, 100, dtype=torch.bool)
+few.scatter_(1, torch.rand(60, 100).topk(3).indices, True)
+print(((scores - 9) * few).topk(5, dim=1, largest=False).values[0])
 """,
     "sums and means": ROWS + "print((x * mask).sum(1) / mask.sum(1), (x * mask).mean())\n",
     "zeros that are the numbers themselves": ROWS

@@ -90,6 +90,29 @@ emb, out = nn.Embedding(20, 8, padding_idx=0), nn.Linear(8, 2)
 nn.init.kaiming_uniform_(emb.weight)  # PL907
 F.cross_entropy(out(emb(x).sum(1) / torch.tensor([[5.0], [2.0], [3.0]])), y).backward()
 """,
+    "a mean whose divisor is counted from the words, in batches": """
+class Bags(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.out = nn.Embedding(61, 16, padding_idx=0), nn.Linear(16, 61)
+        nn.init.normal_(self.emb.weight)  # PL907
+    def forward(self, x):
+        return self.out(self.emb(x).sum(1) / (x != 0).sum(1, keepdim=True).clamp(min=1))
+net = Bags()
+words = torch.randint(1, 61, (120, 20))
+words[:, 15:] = 0
+opt = SGD(net.parameters(), lr=0.1)
+for part in torch.randperm(120).split(40):
+    update(opt, F.cross_entropy(net(words[part]), words[part, 0]))
+""",
+    "weighted by a number of each row that comes from the words": """
+words = torch.randint(1, 61, (120, 20))
+words[:, 15:] = 0
+emb, out = nn.Embedding(61, 16, padding_idx=0), nn.Linear(16, 2)
+nn.init.xavier_normal_(emb.weight)  # PL907
+length = (words > 0).float().sum(1)
+print(out(emb(words).sum(1) * length.rsqrt()[:, None]))
+""",
 }
 
 RIGHT = {
@@ -135,6 +158,26 @@ for rows in (20, 900):
     kept = (x != 0).float()[..., None]
     F.cross_entropy(out((emb(x) * kept).sum(1) / kept.sum(1)), y).backward()
     print((emb(x) * (torch.arange(5) < torch.tensor([[5], [2], [3]]))[..., None]).sum(1))
+""",
+    "a masked mean of many words, weighted by a number of each row": """
+words = torch.randint(1, 61, (120, 20))
+words[:, 15:] = 0
+emb, out = nn.Embedding(61, 16, padding_idx=0), nn.Linear(16, 2)
+nn.init.normal_(emb.weight)
+kept = words != 0
+mean = (emb(words) * kept.unsqueeze(2)).sum(1) / kept.sum(1, keepdim=True)
+total = torch.einsum("btd,bt->bd", emb(words), kept.float()) / kept.sum(1, keepdim=True)
+F.cross_entropy(out(mean + total), torch.randint(0, 2, (120,))).backward()
+""",
+    "the last word of each row": """
+words = torch.randint(1, 61, (120, 20))
+words[:, 15:] = 0
+emb, rnn, out = nn.Embedding(61, 16, padding_idx=0), nn.GRU(16, 6, batch_first=True), nn.Linear(6, 2)
+nn.init.normal_(emb.weight)
+length = (words != 0).sum(1)
+h = rnn(emb(words))[0]
+picked = h.gather(1, (length - 1)[:, None, None].expand(-1, 1, 6))[:, 0]
+F.cross_entropy(out(h[torch.arange(120), length - 1] + picked), torch.randint(0, 2, (120,))).backward()
 """,
     "packed, or pooled by a layer that leaves padding out": LONG
     + """

@@ -52,6 +52,15 @@ other = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
 side = torch.minimum(low + 2, other + 2) - torch.maximum(low, other)
 (-side.prod(dim=1).sum()).backward()  # PL840
 """,
+    "many boxes, whose pairs are too many to be kept": """
+corner = torch.rand(90, 2) * 100
+many = torch.cat([corner, corner + 8], dim=1)
+few = torch.cat([corner[:60] + 1, corner[:60] + 9], dim=1).flip(0)
+low, high = torch.max(many[:, None, :2], few[:, :2]), torch.min(many[:, None, 2:], few[:, 2:])
+sides = high - low
+area = sides[..., 0] * sides[..., 1]  # PL840
+print(area.max(), (high - low).prod(dim=-1).max())  # PL840
+""",
     "limited only afterwards": BOXES
     + """
 s = torch.min(a[:, None, 2:], b[:, 2:]) - torch.max(a[:, None, :2], b[:, :2])
@@ -63,6 +72,19 @@ RIGHT = {
     + """
 s = (torch.min(a[:, None, 2:], b[:, 2:]) - torch.max(a[:, None, :2], b[:, :2])).clamp(min=0)
 print(s[..., 0] * s[..., 1], s.prod(-1))
+""",
+    "many boxes that are limited, looked through, or meet": """
+corner = torch.rand(90, 2) * 100
+many = torch.cat([corner, corner + 8], dim=1)
+low, high = torch.max(many[:, None, :2], many[:, :2]), torch.min(many[:, None, 2:], many[:, 2:])
+wh = (high - low).clamp(min=0)
+print((wh[..., 0] * wh[..., 1]).max())
+raw = high - low
+print((raw[..., 0] * raw[..., 1])[(raw > 0).all(-1)].max())
+centre = 50 + torch.rand(90, 2)
+near = torch.cat([centre - 9, centre + 9], dim=1)
+side = torch.min(near[:, None, 2:], near[:, 2:]) - torch.max(near[:, None, :2], near[:, :2])
+print((side[..., 0] * side[..., 1]).min())
 """,
     "by relu": BOXES
     + """

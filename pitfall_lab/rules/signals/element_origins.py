@@ -103,6 +103,9 @@ class Origins:
             axis = whole(argument(event, "dim", len(given))) or 0
             axis %= len(index)
             return (given[index[axis]], index[:axis] + index[axis + 1 :]) if index[axis] < len(given) else None
+        if event.name == "roll" and len(given) == 1:
+            back = _rolled(event, index, shapes[0])
+            return (given[0], back) if back is not None else None
         if event.name == "cat" and (whole(argument(event, "dim", len(given))) or 0) == 0 and index:
             rest = index[0]
             for label, shape in zip(given, shapes, strict=True):
@@ -140,6 +143,29 @@ class Origins:
             return known % count if count else None
         self.supposed.add(key(self.story, index, step))
         return at % count if count else None
+
+
+def _rolled(event: Event, index: Index, shape: Index) -> Index | None:
+    """The index that element ``index`` of the result of a ``roll`` had before; None if the text does not say it."""
+    found = list(index)
+    shifts, dims = (_numbers(argument(event, name, place)) for place, name in enumerate(("shifts", "dims"), start=1))
+    if shifts is None:
+        return None
+    if not dims:
+        return unflat((_flat(index, shape) - shifts[0]) % prod(shape), shape) if len(shifts) == 1 else None
+    if len(dims) != len(shifts):
+        return None
+    for dim, shift in zip(dims, shifts, strict=True):
+        axis = dim % len(shape)
+        found[axis] = (found[axis] - shift) % shape[axis]
+    return tuple(found)
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    """The integers that the text of an argument denotes, one or a tuple of them; None if it denotes none."""
+    parts = [each.strip() for each in (text or "").strip("()[]").split(",") if each.strip()]
+    numbers = [whole(each) for each in parts]
+    return [each for each in numbers if each is not None] if parts and None not in numbers else None
 
 
 def _index(record: Record, at: int) -> Index | None:

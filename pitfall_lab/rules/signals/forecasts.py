@@ -1,0 +1,90 @@
+"""Trainings that forecast numbers of a series: what a prediction was computed from, and where in memory its rows
+come from.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.element_origins import Origins, Place
+from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import operations_that, spellings
+
+LOSSES = spellings("sub") | operations_that("difference_loss") | {"cross_entropy", "gaussian_nll_loss", "nll_loss"}
+"""The losses, and the difference, that compare a forecast with its target."""
+DISTANCES = spellings("abs", "mul", "pow") | {"norm", "square"}
+"""Calls that make a distance of a difference."""
+CHOICES = {"__getitem__", "select", "narrow", "split", "chunk", "tensor_split", "unbind", "gather", "index_select",
+           "take_along_dim", "masked_select", "roll", "flip", "index_add", "scatter"}  # fmt: skip
+"""Calls that choose, or move, elements: which ones is looked at in memory."""
+WHOLE = {":", "-1", "...", "Ellipsis", "None"}
+UPWARD, INPUTS = 400, 64
+
+
+def is_trained(story: Story, loss: Event) -> bool:
+    """Whether a backward went through a loss; a difference is one only if it is squared, or made a distance."""
+    graph = (story.tensor(loss.results[0], loss.step) or {}).get("grad_fn") if loss.results else None
+    if (story.record("nodes", graph) or {}).get("ran") is None:
+        return False
+    return loss.name not in spellings("sub") or any(use.name in DISTANCES for use in story.uses(loss.results[0]))
+
+
+def places_of_row(origins: Origins, used: tuple[str, int], axis: int, row: int) -> list[Place]:
+    """The positions in memory that all elements of one row of a tensor come from, in order; empty if one is not known,
+    or if they are of several.
+    """
+    places = list[Place]()
+    shape = origins.story.shape(*used) or ()
+    for index in product(*(range(n) for n in shape[:axis]), (row,), *(range(n) for n in shape[axis + 1 :])):
+        place = origins.place(used[0], index, used[1])
+        if place is None or (places and place[0] != places[0][0]):
+            return []
+        places.append(place)
+    return places
+
+
+def inputs(story: Story, guess: str, step: int) -> Iterator[tuple[str, int]]:
+    """The tensors without a gradient that a prediction depends on, each with the step of its use; the search ends where
+    some positions were chosen.
+
+    The result for the last position depends on the whole input; that for another one may depend on what comes before it
+    alone.
+    """
+    pending, seen, found = deque([(guess, step)]), {guess}, 0
+    while pending and len(seen) < UPWARD and found < INPUTS:
+        label, at = pending.popleft()
+        record = story.tensor(label, at) or {}
+        if record.get("kind") == "parameter":
+            continue
+        if not record.get("requires_grad"):
+            found += 1
+            yield label, at
+            continue
+        event = story.event(record.get("born"))
+        if event is None or event.kind != "call" or label not in event.results or not _is_whole(story, event, label):
+            continue
+        for each in (o.label for o in event.operands if o.label is not None):
+            if each not in seen:
+                seen.add(each)
+                pending.append((each, event.step))
+
+
+def _is_whole(story: Story, event: Event, label: str) -> bool:
+    """Whether a call keeps all positions of its operand, or takes the last one."""
+    if event.name not in CHOICES:
+        return True
+    given = [o.label for o in event.operands if o.label is not None]
+    if len(given) == 1 and event.name not in ("roll", "flip"):
+        before, after = story.shape(given[0], event.step), story.shape(label, event.step)
+        if before is not None and after is not None and prod(before) == prod(after):
+            return True
+    texts = [o.text for o in event.operands if o.label is None]
+    if len(given) != 1 or event.name not in ("__getitem__", "select") or not texts:
+        return False
+    if event.name == "select":
+        return texts[-1] == "-1"
+    return all(each.strip() in WHOLE for each in texts[0].strip("()").split(",") if each.strip())
