@@ -16,20 +16,21 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
 
 SHIFTS = ("fftshift", "ifftshift")
 LAST = {"fft", "ifft", "rfft", "irfft", "hfft", "ihfft"}
 LAST_TWO = {"fft2", "ifft2", "rfft2", "irfft2", "hfft2", "ihfft2"}
 ALL = {"fftn", "ifftn", "rfftn", "irfftn", "hfftn", "ihfftn"}
 TRANSFORMS = LAST | LAST_TWO | ALL
-ELEMENTWISE = {
-    "abs", "absolute", "angle", "log", "log1p", "log2", "log10", "mul", "rmul", "multiply", "div", "truediv", "divide",
-    "rtruediv", "add", "radd", "sub", "rsub", "pow", "square", "sqrt", "exp", "real", "imag", "conj", "resolve_conj",
-    "clone", "contiguous", "detach", "to", "float", "double", "cfloat", "complex", "polar", "where", "clamp", "neg",
-    "masked_fill", "clamp_min", "sgn", "cpu", "view_as", "type_as",
+ELEMENTWISE = spellings("abs", "add", "div", "mul", "pow", "sub") | {
+    "angle", "log", "log1p", "log2", "log10", "rtruediv", "rsub", "square", "sqrt", "exp", "real", "imag", "conj",
+    "resolve_conj", "clone", "contiguous", "detach", "to", "float", "double", "cfloat", "complex", "polar", "where",
+    "clamp", "neg", "masked_fill", "clamp_min", "sgn", "cpu", "view_as", "type_as",
 }  # fmt: skip
 """Calls, without the underscores of operators, by which each element of the result is made of those at its place."""
 REDUCTIONS = {"sum", "mean", "amax", "amin", "std", "var", "norm", "vector_norm", "linalg_vector_norm", "median"}
+"""Calls that may take an axis away."""
 UPWARD, ONWARD = 60, 200
 UNKNOWN = -1
 

@@ -14,12 +14,18 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.value_origins import argument, decimal, values
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 SAME = {"float", "double", "to", "view", "reshape", "flatten", "squeeze", "contiguous", "clone", "detach", "cpu"}
-DIFFERENCES = {"sub", "subtract", "__sub__", "rsub", "__rsub__"}
+"""Calls that keep numbers as they are."""
+DIFFERENCES = spellings("sub") | {"rsub", "__rsub__"}
+"""Calls whose result is an error, if their operands are a prediction and a target."""
+ABSOLUTE = spellings("abs")
 BOUNDS = {"add", "__add__", "__radd__", *DIFFERENCES}
-COMPARED = {"ge", "gt", "le", "lt", "__ge__", "__gt__", "__le__", "__lt__"}
-BOTH = {"__and__", "logical_and", "bitwise_and", "mul", "__mul__"}
+COMPARED = spellings("ge", "gt", "le", "lt")
+"""Comparisons with a bound of the interval."""
+BOTH = spellings("bitwise_and", "mul") | {"logical_and"}
+"""Calls that join two comparisons."""
 UPWARD, FURTHER, FEWEST, PAIR = 400, 60, 20, 2
 SHORT = 0.1
 """So much less than the level is no chance, for many rows."""
@@ -102,8 +108,8 @@ def _errors(story: Story, quantile: Event) -> Event | None:
             return None
         if made.name in DIFFERENCES:
             return made if absolute and len([o for o in made.operands if o.label is not None]) == PAIR else None
-        absolute = absolute or made.name in ("abs", "absolute", "__abs__")
-        if made.name not in SAME and made.name not in ("abs", "absolute", "__abs__"):
+        absolute = absolute or made.name in ABSOLUTE
+        if made.name not in SAME and made.name not in ABSOLUTE:
             return None
         label, step = made.operands[0].label, made.step
     return None

@@ -22,6 +22,7 @@ NEAR = 1e-4
 EVEN = 0.9
 """A window has nearly all of its memory from this share on: the memory's mean is then taken for its own."""
 FLAT = ("ones", "ones_like", "new_ones")
+"""Calls whose result is a window that changes nothing."""
 PLACES = {True: 4, False: 3}
 """Where the window stands among the arguments of a function of torch, and of a method of a tensor."""
 

@@ -23,10 +23,12 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.sequences import CLASSIFIERS
 from pitfall_lab.rules.signals.value_origins import argument, decimal, values, whole
 from pitfall_lab.trace import Event, OptimizerStep, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
 COUNTS = {"sum", "count_nonzero"}
 KEEPS = {"clamp", "clamp_min", "float", "to", "double", "long"}
-EACH = {"square", "abs", "pow", "__pow__", "neg", "log", "exp", "float", "to", "clamp", "smooth_l1_loss"}
+"""Calls that keep a count as it is, if it is not 0."""
+EACH = spellings("pow") | {"square", "abs", "neg", "log", "exp", "float", "to", "clamp", "smooth_l1_loss"}
 """Calls that compute each number from one of their first operand."""
 TABLE = 2
 TIMES = 3

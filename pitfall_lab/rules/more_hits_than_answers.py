@@ -16,12 +16,16 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import decimal, values
 from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace.operation_facts import spellings
 
-DIVIDES = {"div", "truediv", "__truediv__", "true_divide", "divide"}
+DIVIDES = spellings("div")
 CHANGED = {"float", "double", "long", "int", "to", "view", "reshape", "squeeze", "__getitem__", "gather", "cat",
            "index_select", "flatten", "contiguous", "clone"}  # fmt: skip
-TRUTHS = {"eq", "ne", "ge", "gt", "le", "lt", "isin", "logical_and", "logical_or", "__and__", "__or__", "__eq__"}
+"""Calls that choose or keep numbers."""
+TRUTHS = spellings("eq") | {"ne", "ge", "gt", "le", "lt", "isin", "logical_and", "logical_or", "__and__", "__or__"}
+"""Calls whose result says what is a hit."""
 RANKS = {"arange", "ones_like", "ones"}
+"""Calls whose result, cumulated or not, counts the ranks."""
 PAIR, FURTHER, FEWEST = 2, 30, 4
 ABOVE = 1.001
 """A recall above this is no rounding."""

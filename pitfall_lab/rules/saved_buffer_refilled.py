@@ -11,6 +11,7 @@ from pitfall_lab.rules.kit.finding import Finding, Rule, Trap
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import capital, line_of, snippet, statement_text
 from pitfall_lab.trace import T
+from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 ROLES = {
     "index": T(en="as an index", zh="作为下标"),
@@ -19,7 +20,8 @@ ROLES = {
     "mask": T(en="as a mask", zh="作为掩码"),
     "target": T(en="as the target", zh="作为目标"),
 }
-PRODUCTS = {"matmul", "mm", "bmm", "mv", "dot", "inner", "outer", "mul", "multiply", "einsum", "linear", "addmm"}
+PRODUCTS = spellings("mul") | operations_that("matrix_product") | {"addmm", "dot", "einsum", "inner", "linear", "outer"}
+"""Calls that the message names a product."""
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
