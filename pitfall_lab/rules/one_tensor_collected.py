@@ -64,7 +64,8 @@ def find(story: Story) -> Iterator[Finding]:
                 or len({(story.tensor(each, event.step) or {}).get("counter") for each in labels}) > 1
             ):  # tensors of one memory with counters of their own came in through NumPy
                 continue
-            born = min((r.get("born") or 0 for _, r in story.tensors_on(storage)), default=0)
+            # What was written before there was any of the entries has changed none of them.
+            born = min(((story.tensor(each, event.step) or {}).get("born") or 0 for each in labels), default=0)
             written = list(story.writes(storage, born, event.step))
             rounds = Counter(story.span(step) for step in written)
             if max(rounds.values(), default=0) >= PAIR and len(written) >= count - 1:

@@ -11,6 +11,21 @@ from tests.fuzz import lockstep
 # Each: what it shows, the program, and a part of the reason why a call is mirrored ("": none
 # is, what happens is predicted).
 CORNERS: dict[str, tuple[str, str]] = {
+    "copies of arrays and tensors in other orders of memory": (
+        """
+import numpy as np
+import torch
+for array in (np.ones((10, 1)).T, np.ones((4, 3)).T, np.ones((6, 8))[::2, ::2], np.ones((2, 3, 4)).transpose(1, 2, 0),
+              np.broadcast_to(np.ones(3), (2, 3)), np.ones(3)[::-1]):
+    for make in (torch.tensor, lambda x: torch.as_tensor(x, dtype=torch.float32)):
+        try:
+            print(make(array).stride())
+        except ValueError as error:
+            print(error)
+print(torch.ones(3, 4).new_tensor(np.ones((4, 3)).T).stride())
+""",
+        "",
+    ),
     "anomaly mode finds NaN that a custom Function returns": (
         """
 import torch
@@ -114,7 +129,7 @@ def test_a_corner_is_predicted_or_declined(name: str) -> None:
     assert result.problems == []
     assert result.trace is not None
     reasons = {event.reason for event in result.trace.events if event.reason}
-    assert any(why in reason for reason in reasons)
+    assert any(why in reason for reason in reasons) or not (why or reasons)
 
 
 def test_views_that_torch_makes_anew_are_not_followed() -> None:

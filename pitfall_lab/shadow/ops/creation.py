@@ -13,7 +13,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import INT64, DType, default_float, from_numpy, of_number, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import INFERENCE_FLAG, ShadowError, Unmodelled, no_kernel, runtime
-from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.layout import Strided, element_strides, preserved
 from pitfall_lab.shadow.memory_format import strides
 from pitfall_lab.shadow.ops.building import NUMBERS, as_shape, copied, new, no_room_to_fill, tensor_only
 from pitfall_lab.shadow.ops.views import alias
@@ -25,6 +25,11 @@ COPY_CONSTRUCT = (
     "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor)."
 )
 FLOATS_ONLY = "Only Tensors of floating point and complex dtype can require gradients"
+
+NEGATIVE_STRIDES = (
+    "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
+    "supported. (You can probably work around this by making a copy of your array  with array.copy().) "
+)
 
 
 def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
@@ -332,8 +337,20 @@ def tensor(
     values = _python_values(data)
     if isinstance(data, ShadowTensor):
         e.warnings.append(COPY_CONSTRUCT)
-    shape = data.shape if isinstance(data, ShadowTensor) else np.asarray(values).shape
-    return made(e, tuple(shape), kind, values, requires_grad)
+    shape = tuple(data.shape if isinstance(data, ShadowTensor) else np.asarray(values).shape)
+    stride = preserved(data) if isinstance(data, ShadowTensor) else _array_order(data)
+    return leaf(new(e, shape, kind, values, stride), requires_grad)
+
+
+def _array_order(data: Any) -> Shape | None:
+    """The strides of a copy of an array, which keeps the order of its elements in memory; None for other data."""
+    if not isinstance(data, np.ndarray):
+        return None
+    if any(s < 0 for s in data.strides):
+        raise _value_error(NEGATIVE_STRIDES)
+    if any(s % data.itemsize for s in data.strides):
+        raise Unmodelled("an array whose strides are no multiples of an element")
+    return preserved(Strided(data.shape, element_strides(data)))
 
 
 @op("torch.as_tensor", "torch.asarray", kind="view", samples=("torch.as_tensor(a)", "torch.as_tensor([1.0])"))
@@ -362,12 +379,7 @@ def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
     if not e.standalone:
         raise Unmodelled("from_numpy beside a running torch: the array's memory is not the shadow's")
     if any(s < 0 for s in ndarray.strides):
-        text = (
-            "At least one stride in the given numpy array is negative, and tensors with negative strides "
-            "are not currently supported. (You can probably work around this by making a copy of your "
-            "array  with array.copy().) "
-        )
-        raise _value_error(text)
+        raise _value_error(NEGATIVE_STRIDES)
     base = memory_of(ndarray)
     storage = e.numpy_storage(base, kind)
     item = ndarray.itemsize
