@@ -380,23 +380,28 @@ def manner(story: Story, cut: Cut) -> T:
         "number": T(en="turns a tensor into plain Python numbers", zh="把张量变成了普通的 Python 数"),
         "copy": T(en="copies only the numbers of a tensor into a new one", zh="只把一个张量的数值复制到新的张量里"),
         "integer": T(en="turns a result into integers or booleans", zh="把结果变成了整数或真假值"),
-        "no_grad": _under(story, cut),
+        "no_grad": T(en="computes while torch records no graph", zh="在 torch 不记录计算图的情况下进行计算"),
         "detach": T(en="takes a tensor without its history", zh="取了一个不带历史的张量"),
     }
-    drawn = T(en="draws a sample, which has no graph", zh="抽取了一个样本，而样本没有计算图")
-    text = drawn if _draw(story, cut) is not None else texts[cut.kind]
+    if _draw(story, cut) is not None:
+        text = T(en="draws a sample, which has no graph", zh="抽取了一个样本，而样本没有计算图")
+    elif cut.kind == "no_grad" and (under := _under(story, cut, code)) is not None:
+        return under
+    else:
+        text = texts[cut.kind]
     return T(en=text.en + shown.en, zh=text.zh + shown.zh)
 
 
-def _under(story: Story, cut: Cut) -> T:
-    """What a computation without a graph does, with what switched recording off, where the text shows that."""
-    switch = _switched_off(story, cut) if cut.kind == "no_grad" else None
+def _under(story: Story, cut: Cut, code: str) -> T | None:
+    """What a computation without a graph does, and what switched recording off; None if the text does not show it."""
+    switch = _switched_off(story, cut)
     if switch is None:
-        return T(en="computes while torch records no graph", zh="在 torch 不记录计算图的情况下进行计算")
+        return None
     text, there = story.program.segment(switch), at_line(story, story.program.place(switch))
+    what = T(en=f" `{code}`", zh=f" `{code}`") if code else T(en="", zh="")
     return T(
-        en=f"computes under `{text}` of {there.en}, where torch records no graph",
-        zh=f"在{there.zh}的 `{text}` 之下计算，那里 torch 不记录计算图",
+        en=f"computes{what.en} under `{text}` of {there.en}, where torch records no graph",
+        zh=f"在{there.zh}的 `{text}` 之下计算{what.zh}，那里 torch 不记录计算图",
     )
 
 

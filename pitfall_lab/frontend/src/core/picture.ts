@@ -3,7 +3,7 @@
 import { type Child, h, s } from "./dom";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
-import { brief, cellRow, known, shape, telling, value } from "./numbers";
+import { brief, cellRow, gist, known, shape, telling, value } from "./numbers";
 import { labels, prose } from "./prose";
 import type {
   AxesPicture,
@@ -71,7 +71,14 @@ function column(role: Role, title: string, where: string, code: string, step: nu
 
 function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): HTMLElement {
   const before = new Map<string, Memory>();
-  const [still, counted] = [unchanging(moments), counting(moments, keeper)];
+  const [still, counted, summed] = [unchanging(moments), counting(moments, keeper), changedOutOfSight(moments)];
+  const box = (one: Memory, old: Memory | undefined, moment: Moment, tight: boolean): HTMLElement =>
+    memoryBox(one, old, keeper, model, {
+      tight,
+      also: places(one, moment, moments),
+      written: moment.role === "changed",
+      summed: summed.has(one.storage),
+    });
   const columns = moments.map((moment, at) => {
     const tight = moment.memory.length > 2 && moments.length === 2;
     const shown = moment.memory.map((one) => ({
@@ -83,7 +90,7 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
       "span",
       // Three in a wide card are two rows and not three: the fix has to be in sight below.
       { class: tight ? "pl-memories pl-tight" : "pl-memories" },
-      ...shown.map((one) => memoryBox(one, before.get(one.storage), keeper, model, tight, places(one, moment, moments))),
+      ...shown.map((one) => box(one, before.get(one.storage), moment, tight)),
     );
     for (const one of moment.memory) before.set(one.storage, one);
     return column(
@@ -110,6 +117,15 @@ function unchanging(moments: readonly Moment[]): Set<string> {
   return new Set([...seen].filter(([storage, all]) => all.size === 1 && always(storage)).map(([storage]) => storage));
 }
 
+/** The larger memories whose numbers change, but not those that are shown: their mean and extremes are shown then. */
+function changedOutOfSight(moments: readonly Moment[]): Set<string> {
+  const all = moments.flatMap(({ memory }) => memory).filter(({ size }) => (size ?? 0) > WHOLE);
+  const of = (storage: string): Memory[] => all.filter((one) => one.storage === storage);
+  const hidden = (storage: string): boolean =>
+    telling(of(storage).map(({ cells }) => cells)).length === 0 && new Set(of(storage).map(({ cells }) => gist(cells, ""))).size > 1;
+  return new Set(all.map(({ storage }) => storage).filter(hidden));
+}
+
 /** The memories of which the version counter tells something: torch compares it, or a write came past it. */
 function counting(moments: readonly Moment[], keeper: Keeper | null): Set<string> {
   const all = moments.flatMap(({ memory }) => memory);
@@ -134,14 +150,23 @@ function places(one: Memory, moment: Moment, moments: readonly Moment[]): number
 const WHOLE = 8;
 const ENDS = 3;
 
+interface Looks {
+  tight?: boolean;
+  /** Cells that are shown beside the ends. */
+  also?: readonly number[];
+  /** Whether what has changed was written at this very moment. */
+  written?: boolean;
+  /** Whether mean and extremes are shown in place of cells. */
+  summed?: boolean;
+}
+
 /** One storage: who looks at it, how often it was written, what is in it. */
 export function memoryBox(
   one: Memory,
   before: Memory | undefined,
   keeper: Keeper | null,
   model: ExplorerModel,
-  tight = false,
-  also: readonly number[] = [],
+  { tight = false, also = [], written: now = true, summed = false }: Looks = {},
 ): HTMLElement {
   // With commas: the names may be those of several tensors on this memory, of different shapes.
   const last = one.names.length - 1;
@@ -168,12 +193,14 @@ export function memoryBox(
         ? h("small", {}, counted(one.size, model))
         : "",
   );
-  const cells = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE, also);
+  const sums = summed ? gist(one.cells, model.t("mean", "均值")) : "";
+  const row = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE, also);
+  const cells = sums ? h("span", { class: "pl-cells pl-many" }, sums) : row;
   const many =
     one.size && !cells
       ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`))
       : null;
-  const written = one.changed && before ? writtenOver(one, before, model) : null;
+  const written = one.changed && before ? writtenOver(one, before, model, now) : null;
   return h("span", { class: "pl-memory", style: `--v-hue:${model.hueNow(one.storage)}` }, head, cells ?? many, written);
 }
 
@@ -187,14 +214,16 @@ function numbered(version: number, model: ExplorerModel): string {
 }
 
 /** That a memory was written; where its counter has not moved, that the write came past it. */
-function writtenOver(one: Memory, before: Memory, model: ExplorerModel): HTMLElement {
+function writtenOver(one: Memory, before: Memory, model: ExplorerModel, now: boolean): HTMLElement {
   const past = one.version !== null && one.version === before.version; // without a version, the story is about something else
   const seen = telling([before.cells, one.cells]).length > 0;
   const text = past
     ? model.t(`written, but its version counter still says ${one.version}`, `被改写，但版本计数器仍为 ${one.version}`)
-    : seen
-      ? model.t("written over", "被改写")
-      : model.t("written over, by little", "被改写，变化很小");
+    : !now
+      ? model.t("written over before", "此前已被改写")
+      : seen
+        ? model.t("written over", "被改写")
+        : model.t("written over, by little", "被改写，变化很小");
   const how = model.t(
     "The numbers changed, but the version counter did not: it sees no write by NumPy, through .data or from outside of torch.",
     "数值变了，版本计数器却没变：它看不到 NumPy、.data 或 torch 之外的写入。",

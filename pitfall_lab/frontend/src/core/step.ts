@@ -53,14 +53,9 @@ function stepParts(model: ExplorerModel): HTMLElement[] {
     return (
       memory && [
         memory,
-        memoryBox(
-          { ...memory, changed: !!old && JSON.stringify(old.cells) !== JSON.stringify(memory.cells) },
-          old,
-          null,
-          model,
-          false,
-          seen(id),
-        ),
+        memoryBox({ ...memory, changed: !!old && JSON.stringify(old.cells) !== JSON.stringify(memory.cells) }, old, null, model, {
+          also: seen(id),
+        }),
       ]
     );
   };
