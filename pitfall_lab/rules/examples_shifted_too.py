@@ -36,7 +36,7 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedAxis:
     """``shift`` moved ``axis``, of ``count`` entries, which none of the transforms on its way went along.
 
     ``transform`` is the nearest of these, and ``axes`` are those that they went along, counted from the front.
@@ -60,7 +60,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _moved(story: Story, shift: Event) -> Moved | None:
+def _moved(story: Story, shift: Event) -> MovedAxis | None:
     label = shift.operands[0].label if shift.operands else None
     shape = story.shape(label, shift.step) or ()
     axes = _given(argument(shift, "dim", 1), len(shape))
@@ -77,7 +77,7 @@ def _moved(story: Story, shift: Event) -> Moved | None:
     nearest = (before or after)[next(iter(before or after))]
     for axis in axes:
         if axis not in transforms.keys() | shifted and shape[axis] > 1 and _matters(story, shift, axis):
-            return Moved(shift, axis, shape[axis], nearest, tuple(sorted(transforms)))
+            return MovedAxis(shift, axis, shape[axis], nearest, tuple(sorted(transforms)))
     return None
 
 
@@ -252,7 +252,7 @@ def _carried(story: Story, use: Event, shape: tuple[int, ...], axis: int, seen: 
     return axis if use.name == "__getitem__" and is_same else UNKNOWN
 
 
-def _finding(story: Story, found: Moved) -> Finding:
+def _finding(story: Story, found: MovedAxis) -> Finding:
     step, shift = found.shift.step, found.shift
     here, there = at_line(story, story.span(step)), at_line(story, story.span(found.transform.step))
     given = shown(story, shift, shift.operands[0].label)
@@ -284,7 +284,7 @@ def _finding(story: Story, found: Moved) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Moved) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: MovedAxis) -> tuple[Fix, ...]:
     """At most one fix, which names the axes of the transform."""
     program, count = story.program, len(story.shape(found.shift.results[0], found.shift.step) or ())
     call = program.at(story.span(found.shift.step))

@@ -28,7 +28,7 @@ PLACES = {True: 4, False: 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Unequal:
+class MissedWindow:
     """``inverse`` undoes ``forward`` with the window ``found``, where ``wanted`` was used: labels, None for no window.
 
     ``scale``: about how many times as large as it was the wave becomes; None where the numbers do not say it.
@@ -52,7 +52,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _unequal(story: Story, inverse: Event) -> Unequal | None:
+def _unequal(story: Story, inverse: Event) -> MissedWindow | None:
     found, differing = _window(inverse), None
     for forward in _behind(story, inverse):
         wanted = _window(forward)
@@ -63,7 +63,7 @@ def _unequal(story: Story, inverse: Event) -> Unequal | None:
     if differing is None:
         return None
     wanted = _window(differing)
-    return Unequal(
+    return MissedWindow(
         inverse, differing, found, wanted, _mean(story, wanted, differing.step) if found is None and wanted else None
     )
 
@@ -140,7 +140,7 @@ def _mean(story: Story, window: str, step: int) -> float | None:
     return None
 
 
-def _finding(story: Story, found: Unequal) -> Finding:
+def _finding(story: Story, found: MissedWindow) -> Finding:
     step = found.inverse.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(found.forward.step))
     if found.found is None:
@@ -181,7 +181,7 @@ def _finding(story: Story, found: Unequal) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Unequal) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: MissedWindow) -> tuple[Fix, ...]:
     """At most one fix, which gives the inverse the window of the call that made the spectrum.
 
     Where that one had none, it is the one that is given the window of the inverse: frames are faded for a reason.

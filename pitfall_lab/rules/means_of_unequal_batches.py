@@ -50,7 +50,7 @@ class Mean:
 
 
 @dataclass(frozen=True, slots=True)
-class Unequal:
+class UnequalBatches:
     """``update`` used the gradients of backwards of one line, the first of which is ``backward``, from these means."""
 
     update: OptimizerStep
@@ -68,7 +68,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line of backward where at least half of the updates join such means."""
     told: set[Span | None] = set()
     for label in lives(story):
-        groups: dict[Span | None, list[Unequal | None]] = defaultdict(list)
+        groups: dict[Span | None, list[UnequalBatches | None]] = defaultdict(list)
         for update, backwards in joint_updates(story, label):
             place = story.span(backwards[0].step)
             groups[place].append(_unequal(story, update, backwards))
@@ -79,14 +79,14 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, found[0])
 
 
-def _unequal(story: Story, update: OptimizerStep, backwards: list[Event]) -> Unequal | None:
+def _unequal(story: Story, update: OptimizerStep, backwards: list[Event]) -> UnequalBatches | None:
     if len({story.span(each.step) for each in backwards}) != 1:
         return None
     means = [_mean(story, each) for each in backwards]
     known = tuple(mean for mean in means if mean is not None)
     if len(known) < len(means) or not any(mean.is_part for mean in known):
         return None
-    found = Unequal(update, backwards[0], known)
+    found = UnequalBatches(update, backwards[0], known)
     least, most = found.ends
     same = all(isclose(mean.weight, known[0].weight, rel_tol=1e-4) for mean in known)
     return found if same and 0 < TIMES * least <= most else None
@@ -168,7 +168,7 @@ def _is_masked(story: Story, label: str | None, step: int) -> bool:
     return any(len(shape) >= TABLE and shape[0] > 1 for shape in shapes)
 
 
-def _finding(story: Story, found: Unequal) -> Finding:
+def _finding(story: Story, found: UnequalBatches) -> Finding:
     here, there = at_line(story, story.span(found.backward.step)), at_line(story, found.update.span)
     least, most = found.ends
     mean, step = found.means[0].event, found.backward.step
@@ -200,7 +200,7 @@ def _finding(story: Story, found: Unequal) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Unequal) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: UnequalBatches) -> tuple[Fix, ...]:
     """At most one fix, where a loop goes through the batches of one update: it counts their targets before that loop
     and gives each mean the share of its batch.
     """

@@ -32,7 +32,7 @@ ABOVE = 1.001
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class HitsBeyondAnswers:
     """``recall`` divides the counted ``hits`` by ``answers``, of which there are fewer; ``precision`` divides the same
     counts by the ranks.
     """
@@ -56,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _beyond(story: Story, counts: Event) -> Beyond | None:
+def _beyond(story: Story, counts: Event) -> HitsBeyondAnswers | None:
     if len(story.shape(counts.results[0], counts.step) or ()) != 1 or not _is_truth(story, counts):
         return None
     size = prod(story.shape(counts.results[0], counts.step) or ())
@@ -70,7 +70,7 @@ def _beyond(story: Story, counts: Event) -> Beyond | None:
     for use in shares if precision is not None and last is not None else ():
         answers = _single(story, use)
         if precision is not None and last is not None and answers is not None and 0 < answers * ABOVE < last <= size:
-            return Beyond(counts, use, precision, int(last), answers)
+            return HitsBeyondAnswers(counts, use, precision, int(last), answers)
     return None
 
 
@@ -120,7 +120,7 @@ def _single(story: Story, use: Event) -> float | None:
     return held[0] if len(held) == 1 else None
 
 
-def _finding(story: Story, found: Beyond) -> Finding:
+def _finding(story: Story, found: HitsBeyondAnswers) -> Finding:
     here, step = at_line(story, story.span(found.recall.step)), found.recall.step
     share, answers = number(found.hits / found.answers), number(found.answers)
     return RULE.finding(
@@ -152,7 +152,7 @@ def _finding(story: Story, found: Beyond) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Beyond) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: HitsBeyondAnswers) -> tuple[Fix, ...]:
     """At most one fix, where a loop marks the hits one by one: it makes the column of a found answer zero, in the
     table of which the largest number of each row is taken.
     """

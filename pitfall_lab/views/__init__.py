@@ -23,7 +23,7 @@ from pitfall_lab.trace.text import excerpt
 from pitfall_lab.views.folds import Fold, folds
 from pitfall_lab.views.help import Help, texts
 from pitfall_lab.views.label_history import Facts, gather
-from pitfall_lab.views.runs import Runs, runs
+from pitfall_lab.views.runs import LineRuns, runs
 from pitfall_lab.views.stories import DAMAGED, StoryScene, fixes, stories
 from pitfall_lab.views.two_languages import in_two_languages
 from pitfall_lab.views.worth import Notable, notable
@@ -88,7 +88,7 @@ class CommonScene(TypedDict, total=False):
     jumps: Jumps
     touched: dict[str, list[int]]
     folds: list[Fold]
-    runs: Runs
+    runs: LineRuns
     changes: list[Offered]
     trying: bool
     trials: Trials

@@ -16,7 +16,7 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 INNER = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
 
-class Runs(TypedDict):
+class LineRuns(TypedDict):
     """For each source, the numbers of lines.
 
     ``rounds``: the line runs once in each round of a loop that is itself entered once. ``inner``: the line has an
@@ -27,12 +27,12 @@ class Runs(TypedDict):
     inner: list[list[int]]
 
 
-def runs(trace: Trace) -> Runs:
+def runs(trace: Trace) -> LineRuns:
     """The lines of each source that are one round of a loop, and those that compute parts of themselves several times.
 
     Both are empty for a source that is no Python.
     """
-    out: Runs = {"rounds": [], "inner": []}
+    out: LineRuns = {"rounds": [], "inner": []}
     for number, source in enumerate(trace.sources):
         try:
             text = _Text(ast.parse(source.text))

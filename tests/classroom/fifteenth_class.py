@@ -127,7 +127,9 @@ def forging() -> Iterator[Case]:
     """What would have points without an answer, or would not be told."""
     correct, wrong = right()[TARGET], _wrong()
     for name, what, source in _told():
-        yield Case(name, what, "look", {TARGET: source + correct}, {TARGET: "solved"})
+        # What replaces a function of torch.nn.init was named alone until these were compared, too.
+        verdict, answer = ("tampered", "tampered") if "init.zeros_" in source else ("look", "solved")
+        yield Case(name, what, verdict, {TARGET: source + correct}, {TARGET: answer})
     for name, what, source in (
         ("kind-of-layer", "replaces a method of the kind of a layer", (
         "type(nn.Linear(1, 1)).forward = lambda self, x: x\n")),

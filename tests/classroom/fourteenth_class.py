@@ -101,7 +101,9 @@ def forging() -> Iterator[Case]:
         "class Modules(type(contextlib.redirect_stdout(None))):\n"
         "    pass\n")),
     ):  # fmt: skip
-        yield Case(name, what, "look", {TARGET: source + right()[TARGET]}, {TARGET: "solved"})
+        # What replaces a function of torch.nn.init was named alone until these were compared, too.
+        verdict, answer = ("tampered", "tampered") if "init.zeros_" in source else ("look", "solved")
+        yield Case(name, what, verdict, {TARGET: source + right()[TARGET]}, {TARGET: answer})
     yield _cell(
         "native-numbers",
         "asks NumPy's random numbers for their machine code, which is not loaded",

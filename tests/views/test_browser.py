@@ -453,7 +453,7 @@ def test_the_shapes_the_table_and_the_numbers_stand_side_by_side(stage, batch, w
     for left, right in pairwise(boxes):
         assert left["x"] + left["width"] <= right["x"]
         assert max(left["y"], right["y"]) < min(left["y"] + left["height"], right["y"] + right["height"])
-    assert root.locator("[data-part=picture]").bounding_box()["height"] < 220
+    assert root.locator("[data-part=picture]").bounding_box()["height"] < 236
     assert root.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
@@ -881,4 +881,4 @@ def test_callers_are_folded_before_a_line_of_the_diagnosis_leaves_the_view(stage
     for kind in ("saved", "changed", "raised"):
         note = root.locator(f".pl-note.pl-n-{kind}").bounding_box()
         assert box["y"] <= note["y"] <= note["y"] + note["height"] <= box["y"] + box["height"] + 1, kind
-    assert not root.locator(".pl-note", has_text="reached by this call").first.is_visible()
+    assert not root.locator(".pl-note", has_text="this call leads to").first.is_visible()

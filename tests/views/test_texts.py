@@ -355,6 +355,9 @@ def test_every_picture_is_wellformed_and_refers_to_nothing_outside(name):
         assert "http" not in picture.replace("http://www.w3.org/2000/svg", "").replace(build.HOSTILE, "")
 
 
+EDIT = {"line": 1, "column": 0, "end_line": 1, "end_column": 1, "text": build.HOSTILE, "source": 0}
+
+
 def test_hostile_texts_never_become_markup():
     trace = build.hostile()
     page = views.page(
@@ -367,7 +370,7 @@ def test_hostile_texts_never_become_markup():
                 "explanation": {"en": build.HOSTILE},
                 "line": 1,
                 "related": [{"role": build.HOSTILE, "message": build.HOSTILE}],
-                "fixes": [{"title": build.HOSTILE, "edits": [{"line": 1, "text": build.HOSTILE}]}],
+                "fixes": [{"title": build.HOSTILE, "edits": [EDIT]}],
             }
         ],
         key="k",

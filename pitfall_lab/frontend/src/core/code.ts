@@ -51,7 +51,7 @@ interface Fold {
 }
 
 /** The height of the row that stands for folded lines, in px. */
-const FOLD = 24;
+const FOLD = 28;
 const LINE_LIMIT = 3000;
 /** The letters of a number as `brief` writes it. */
 const NUMBER = 8;
@@ -560,16 +560,23 @@ export class CodeView {
   }
 
   /**
-   * Where the lines of the diagnosis do not fit into the view together, those between them fold into one row. The lines that make the values
-   * of the finding stay open like its own; then, as long as there is room, the lines that the repairs change, callers, the heads of
+   * Where the lines of the diagnosis do not fit into the view together, those between them fold into one row. As long as there is room,
+   * the lines that make the values of the finding stay open like its own, then those that the repairs change, callers, the heads of
    * functions and the neighbours of each. A fold stays closed while the reader steps through its lines: it shows the current one.
    */
   #fold(now: HTMLElement): void {
     const box = this.#box;
     const noted = this.#lines.flatMap(({ row }, at) => (row.querySelector(".pl-note") ? [at] : []));
     const own = this.#lines.findIndex(({ row }) => row === now);
-    const makers = this.#makers();
-    const all = [own, ...noted, ...makers].filter((at) => at >= 0).sort((a, b) => a - b);
+    // Callers are the small print of a failure: they go before one of its own lines does.
+    const firm = noted.filter((at) => this.#lines[at]?.row.querySelector(".pl-note:not(.pl-n-other)"));
+    const shown = new Set([own, ...(firm.length > 1 ? firm : noted)].filter((at) => at >= 0));
+    const sorted = (lines: Iterable<number>): number[] => [...lines].filter((at) => at >= 0).sort((a, b) => a - b);
+    for (const at of this.#makers()) {
+      const [more, among] = [new Set([...shown, at]), sorted([...shown, ...noted, at])];
+      if (this.#height(more, among[0] ?? 0, among.at(-1) ?? 0) <= box.clientHeight) shown.add(at);
+    }
+    const all = sorted(new Set([...shown, ...noted]));
     const [begin, end] = [all[0] ?? 0, all.at(-1) ?? 0];
     const [first, last] = [this.#lines[begin]?.row, this.#lines[end]?.row];
     if (begin === end || !first || !last || last.offsetTop + last.offsetHeight - first.offsetTop <= box.clientHeight) return;
@@ -578,9 +585,6 @@ export class CodeView {
       const head = within ? this.#lines.findIndex((line) => line.within === within) : 0;
       return head > 0 ? [head - 1] : [];
     });
-    // Callers are the small print of a failure: they go before one of its own lines does.
-    const firm = noted.filter((at) => this.#lines[at]?.row.querySelector(".pl-note:not(.pl-n-other)"));
-    const shown = new Set([own, ...(firm.length > 1 ? firm : noted), ...makers]);
     if (this.#height(shown, begin, end) > box.clientHeight) box.classList.add("pl-brief");
     for (const at of [...this.#edited(), ...noted, ...heads, ...all.flatMap((at) => [at + 1, at - 1])])
       if (at > begin && at < end && !shown.has(at) && this.#height(new Set([...shown, at]), begin, end) <= box.clientHeight) shown.add(at);

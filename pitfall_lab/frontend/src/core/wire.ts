@@ -83,7 +83,7 @@ export interface CommonScene {
   jumps?: Jumps;
   touched?: Record<string, number[]>;
   folds?: Fold[];
-  runs?: Runs;
+  runs?: LineRuns;
   changes?: Offered[];
   trying?: boolean;
   trials?: Trials;
@@ -498,7 +498,7 @@ export interface Fold {
 }
 
 /** For each source, the numbers of lines. */
-export interface Runs {
+export interface LineRuns {
   rounds: number[][];
   inner: number[][];
 }
@@ -853,7 +853,7 @@ export interface Paired {
 /** What the numbers show that the call at `step` was given. */
 export interface Counted {
   step: number;
-  kind: "empty" | "weights" | "blank" | "parts";
+  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered";
   count: number;
   of: number;
   numbers: number[];
