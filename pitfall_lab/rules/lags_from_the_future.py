@@ -15,8 +15,8 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.element_origins import Origins
-from pitfall_lab.rules.signals.forecasts import LOSSES, inputs, is_trained, places_of_row
 from pitfall_lab.rules.signals.operand_names import shown
+from pitfall_lab.rules.signals.series_forecasts import LOSSES, inputs, is_trained, places_of_row
 from pitfall_lab.trace import Event, T
 
 ROWS, MOST, TRIES, FEWEST = 16, 256, 2, 4

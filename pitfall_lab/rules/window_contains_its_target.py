@@ -14,8 +14,8 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.element_origins import Origins, Place
-from pitfall_lab.rules.signals.forecasts import LOSSES, inputs, is_trained, places_of_row
 from pitfall_lab.rules.signals.operand_names import shown
+from pitfall_lab.rules.signals.series_forecasts import LOSSES, inputs, is_trained, places_of_row
 from pitfall_lab.trace import Event, T
 
 ROWS, MOST, TRIES = 16, 4096, 2

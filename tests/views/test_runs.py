@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pitfall_lab.trace import Failure, Outcome, Source, Span, Trace
-from pitfall_lab.views.runs import Runs, runs
+from pitfall_lab.views.runs import LineRuns, runs
 
 TRAINING = """def train(model):
     for epoch in range(3):
@@ -20,7 +20,7 @@ train(model)
 """
 
 
-def of(text: str, raised: int | None = None) -> Runs:
+def of(text: str, raised: int | None = None) -> LineRuns:
     span = Span(raised, 0, raised, 4) if raised is not None else None
     outcome = Outcome("raised", Failure("RuntimeError", "no", "other", span=span)) if raised is not None else Outcome()
     return runs(Trace(sources=(Source("program.py", text),), outcome=outcome))
