@@ -456,7 +456,7 @@ out=[b.clone() for b,_ in DataLoader(TensorDataset(y,y),batch_size=2,shuffle=Tru
     "dataloader2": (
         """\
 from torch.utils.data import DataLoader,TensorDataset
-out=[b.sum().item() for (b,) in DataLoader(TensorDataset(y),batch_size=2,num_workers=2)]
+out=[b.sum().item() for (b,) in DataLoader(TensorDataset(y),batch_size=2,num_workers=2,timeout=60)]
 """,
         "",
     ),
