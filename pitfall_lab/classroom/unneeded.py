@@ -155,7 +155,7 @@ def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
                     _call(aliases[n][0], libraries[text] + aliases[n][1].removeprefix(text), libraries)
             else:
                 yield from _named(text, behind, is_target=n in targets)
-                yield from classes.told(tokens[n : n + LONGEST_IMPORT], libraries)
+                yield from classes.reported(tokens[n : n + LONGEST_IMPORT], libraries)
                 yield from _read_by_text(text, behind, set_here, libraries)
         elif kind == tokenize.STRING:
             yield from _in_text(text, theirs, made)
@@ -527,15 +527,15 @@ class _Classes:
     """The classes of a cell, and which of them may be dicts.
 
     What makes an object of another class a dict, too, makes it what NumPy takes for the place of an array. Names are
-    bound in more ways than a reader of words can follow, so a class with several bases is told unless each of them is
-    seen to be none: one of a library's or Python's own, or a class of the cell's.
+    bound in more ways than a reader of words can follow, so a class with several bases is reported unless each of
+    them is seen to be none: one of a library's or Python's own, or a class of the cell's.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
         self._bound = _bound(tokens)
         self._known: set[str] = set()
 
-    def told(self, tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
+    def reported(self, tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
         """Yield what is reported if a class begins here, several bases of which are not all seen to be no dicts."""
         if tokens[0][1] != "class" or len(tokens) < 2:
             return

@@ -494,6 +494,7 @@ class Watcher:
         from pitfall_lab.check import Subject
         from pitfall_lab.rules import find
         from pitfall_lab.widgets.explorer import Explorer
+        from pitfall_lab.widgets.front_end import is_page_connected
 
         cell = getattr(result.info, "cell_id", None) or ""
         if cell in self._labs:  # its fixes are for what the cell was
@@ -518,7 +519,7 @@ class Watcher:
             without_fixes = [finding.with_fixes(()) for finding in found]
             hopes = any(finding.fixes for finding in found)
             # Only our extension takes a new stored page without drawing the Explorer anew.
-            place = uuid4().hex if hopes and watched and self._panel.is_open else None
+            place = uuid4().hex if hopes and watched and is_page_connected() else None
             explorer = Explorer(
                 recorded,
                 findings=without_fixes,

@@ -30,11 +30,6 @@ class Offer:
         self.beside: LivePanel | None = None
         """The object that answers messages, after the connection has been opened."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether our JupyterLab extension has connected to the kernel."""
-        return self.beside is not None
-
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
         """The reason why a cell failed, if the panel had warned of it before or finds
         it in the live graphs; else None.

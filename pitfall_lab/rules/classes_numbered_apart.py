@@ -103,8 +103,8 @@ def _loss(story: Story, search: Event) -> Event | None:
 
 
 def _is_attacked(story: Story) -> bool:
-    """Whether the program asks for the gradient of something that no optimizer holds: it may change its inputs so that
-    other classes are predicted.
+    """Whether the program computes the gradient of a tensor that no optimizer holds, or calls ``autograd.grad``: it may
+    change its inputs so that other classes are predicted.
     """
     held = {each for update in story.trace.optimizer_steps for each in update.holds}
     return any(

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pitfall_lab import panel
 from pitfall_lab.trace import SCHEMA
 from pitfall_lab.widgets import front_end
 from pitfall_lab.widgets.front_end import DrawnWidget
@@ -229,6 +230,7 @@ def test_a_page_without_extension_and_kernel_says_what_is_missing(stage):
 def test_a_widget_carries_no_script_where_a_page_with_the_extension_is_connected(
     open_comms: tuple[str, ...], carried: str, monkeypatch
 ):
+    assert front_end.PANEL == panel.TARGET
     comms = {number: SimpleNamespace(target_name=name) for number, name in enumerate(open_comms)}
     kernel = SimpleNamespace(comm_manager=SimpleNamespace(comms=comms))
     monkeypatch.setattr(front_end, "get_ipython", lambda: SimpleNamespace(kernel=kernel))

@@ -925,7 +925,7 @@ def test_the_first_hint_is_about_what_failed(key: str, source: str, first: str) 
 """,
             "the returned w was computed from another tensor: a backward fills no `.grad` of it",
         ),
-        ("5.3", "def move(t):\n    t.swap_(1)\n", "line 2 raises AttributeError"),
+        ("5.3", "def move(t):\n    t.append(1)\n", "line 2 raises AttributeError"),
         (
             "9.3",
             """def counterexample():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+import re
 
 import pytest
 import torch
@@ -73,9 +73,11 @@ def test_each_element_of_an_elementwise_result_depends_on_one_element_of_each_op
                 continue
             leaves = [x for x in (names.get(k) for k in "abcw") if is_tensor(x) and x.is_leaf and x.requires_grad]
             first = (0,) * result.ndim
-            gradients: tuple[torch.Tensor | None, ...] = ()
-            with suppress(NotImplementedError):  # torch has no derivative of some in-place variants
+            try:
                 gradients = torch.autograd.grad(result[first], leaves, allow_unused=True)
+            except NotImplementedError:  # torch has no derivative of this in-place variant: nothing was looked at
+                assert re.search(r"[a-z0-9]_\(", sample), sample
+                continue
             for gradient in gradients:
                 finite = gradient is None or bool(gradient.isfinite().all())  # outside the domain 0 * inf is NaN
                 assert gradient is None or not finite or int(gradient.count_nonzero()) <= 1, sample

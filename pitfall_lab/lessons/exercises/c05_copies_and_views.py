@@ -262,7 +262,7 @@ EXERCISES = (
             "def move(t):\n    t.data = torch.ones(3)\n",
             "def move(t):\n    t.data = t.data.double()\n",
             "def move(t):\n    t += 0\n",
-            "def move(t):\n    t.swap_(1)\n",
+            "def move(t):\n    t.append(1)\n",
             "def move(t):\n    return t.clone()\n",
         ),
     ),

@@ -52,7 +52,7 @@ def _said(found: CuttingHook, ran: Ran, made: int, returned: ast.expr) -> dict[s
         ),
         T(
             f"A forward hook that returns anything but None replaces the output.{stored.en} What is returned here was "
-            "not computed from this output, so the model goes on with other numbers, and no gradient passes.",
+            "not computed from this output, so the layers behind it get other numbers, and no gradient flows through.",
             f"前向钩子只要返回 None 以外的值，就会取代输出。{stored.zh}这里返回的并不是由这次的输出算出的，"
             "所以模型用别的数继续计算，梯度也传不过去。",
         ),

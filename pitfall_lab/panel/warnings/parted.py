@@ -30,7 +30,7 @@ def parted(found: PartedWeight, ran: Ran) -> dict[str, Any] | None:
         ),
         T(
             "Tied weights are one tensor in two attributes. An assignment to one of these attributes, or to a layer "
-            f"that has it, changes this one only; the other goes on with the old values, and `{root}` has "
+            f"that has it, changes this one only; the other keeps the old values, and `{root}` has "
             f"{found.more} numbers more to train.",
             "绑定的权重是两个属性中的同一个张量。给其中一个属性（或含有它的层）赋值只改变这一个；另一个继续使用旧的值，"
             f"而 `{root}` 要训练的数多了 {found.more} 个。",

@@ -263,8 +263,8 @@ export class CodeView {
   }
 
   /**
-   * The steps at which the same expression was computed, one for each time; none where that cannot be told: a line of a library that calls
-   * one operation for each parameter runs once, and a comprehension computes its expression several times.
+   * The steps at which the same expression was computed, one for each time. Empty where the trace does not show them: a line of a library that
+   * calls one operation for each parameter runs once, and a comprehension computes its expression several times.
    */
   #turnsOf(event: TraceEvent): number[] {
     const { events, sources } = this.#model.trace;

@@ -5,7 +5,7 @@ import { PageConfig } from "@jupyterlab/coreutils";
 /** What build.mjs calls a module: a part of the hash of its text. */
 const NAME = /^[0-9a-f]{16}$/;
 
-/** Widgets find it by this symbol (build.mjs, `shared`); a module of another version is not there, and the kernel is asked. */
+/** Widgets find it by this symbol (build.mjs, `shared`); of another version there is no file, and they get the module from the kernel. */
 export function offerFrontEnd(): void {
   const offer = (name: string): Promise<unknown> => {
     if (!NAME.test(name)) return Promise.reject(new Error("no module of this name"));
