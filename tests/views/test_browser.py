@@ -453,7 +453,7 @@ def test_the_shapes_the_table_and_the_numbers_stand_side_by_side(stage, batch, w
     for left, right in pairwise(boxes):
         assert left["x"] + left["width"] <= right["x"]
         assert max(left["y"], right["y"]) < min(left["y"] + left["height"], right["y"] + right["height"])
-    assert root.locator("[data-part=picture]").bounding_box()["height"] < 236
+    assert root.locator("[data-part=picture]").bounding_box()["height"] < 220
     assert root.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 

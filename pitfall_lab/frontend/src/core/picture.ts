@@ -385,7 +385,7 @@ function together(one: Side, other: Side): number[] {
   return Array.from({ length: rank }, (_, at) => Math.max(size(one, at), size(other, at)));
 }
 
-/** Of a table whose numbers are not shown, so many rows and columns are drawn. */
+/** A table whose numbers are not shown is drawn whole up to so many rows and columns; of a larger one, one less and a row of dots. */
 const PATTERN = 10;
 
 /**
@@ -393,7 +393,7 @@ const PATTERN = 10;
  * a row and a column of dots go on, and a sentence says how many are drawn.
  */
 function grid({ column: one, row: other, count, cells }: TablePicture, model: ExplorerModel): HTMLElement {
-  const shown = cells ? count : Math.min(count, PATTERN);
+  const shown = cells || count <= PATTERN ? count : PATTERN - 1;
   const part = shown < count;
   const left = known(one.cells, 7);
   const top = known(other.cells, 7);
