@@ -220,7 +220,7 @@ def test_a_verified_fix_comes_into_the_stored_page_of_which_nothing_else_is_made
     later, ids, stored = [], [], []
     monkeypatch.setattr(Explorer, "_behind", staticmethod(later.append))
     monkeypatch.setattr(type(shell.display_pub), "publish", lambda self, data, *_, **more: stored.append((data, more)))
-    monkeypatch.setattr("pitfall_lab.panel.Offer.is_open", True)
+    monkeypatch.setattr("pitfall_lab.widgets.front_end.is_page_connected", lambda: True)
     made = []
     monkeypatch.setattr(
         views, "page", lambda *args, page=views.page, **more: made.append(page(*args, **more)) or made[-1]
