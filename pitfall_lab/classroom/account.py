@@ -131,7 +131,8 @@ def _source(entry: LedgerLine, names: Sequence[str]) -> str:
     """Half a sentence: from which time (the files', Blackboard's) it was decided whether a submission is late."""
     if entry.person.received is not None:
         return f"as {ROSTER} says"
-    return "by the files' own times" if attempted(names) is None else "by the times in Blackboard's names"
+    is_named = entry.row.received is not None and attempted(names) == entry.row.received
+    return "by the times in Blackboard's names" if is_named else "by the files' own times"
 
 
 def _canvas_differs(entry: LedgerLine, names: Sequence[str]) -> bool:

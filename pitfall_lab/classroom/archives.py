@@ -77,7 +77,7 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
 
     It raises, too, if there are more than ``most`` notebooks, or more than ``largest`` bytes in all of them.
     """
-    if raw.count(b"PK\x01\x02") > MOST_MEMBERS:  # before their table is read: each entry takes memory
+    if _has_too_many(raw):
         raise UnreadableArchive(f"the zip has more than {MOST_MEMBERS} files", f"压缩包中的文件超过 {MOST_MEMBERS} 个")
     found = []
     try:
@@ -110,7 +110,7 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
 
 def others(raw: bytes, endings: tuple[str, ...]) -> list[str]:
     """The names of a zip's other files with these endings; empty if it is no zip, or cannot be read."""
-    if not is_zip(raw):
+    if not is_zip(raw) or _has_too_many(raw):
         return []
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as box:
@@ -118,6 +118,11 @@ def others(raw: bytes, endings: tuple[str, ...]) -> list[str]:
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, OverflowError):
         return []
     return [name.rsplit("/", 1)[-1] for name in names if name.lower().endswith(endings)]
+
+
+def _has_too_many(raw: bytes) -> bool:
+    """Whether a zip has too many files; asked before their table is read, as each entry takes memory."""
+    return raw.count(b"PK\x01\x02") > MOST_MEMBERS
 
 
 def _is_notebook(name: str) -> bool:

@@ -48,8 +48,13 @@ class Assignment:
     zone: tzinfo | None = None
 
     def clock(self, seconds: float) -> str:
-        """A time (seconds since 1970) with its offset from UTC, as the deadline has it."""
-        return f"{datetime.fromtimestamp(seconds, UTC).astimezone(self.zone):%Y-%m-%d %H:%M (UTC%z)}"
+        """A time (seconds since 1970) with its offset from UTC, as the deadline has it; the seconds where no date has
+        them, since a file may have any time.
+        """
+        try:
+            return f"{datetime.fromtimestamp(seconds, UTC).astimezone(self.zone):%Y-%m-%d %H:%M (UTC%z)}"
+        except (ValueError, OverflowError, OSError):
+            return f"1970 {seconds:+.0f} s"
 
     def worth(self, key: str) -> float:
         """The points for a right solution of an exercise."""

@@ -392,8 +392,11 @@ def _graded(
         sheet = submissions.read(submission, assignment.keys)
         known = state.known.get((sheet.student, sheet.digest))
         if (
-            known is not None and sheet.student not in only and (sheet.digest or only)
-        ):  # without a digest it may be another one
+            known is not None
+            and sheet.student not in only
+            and (sheet.digest or only)  # without a digest it may be another one
+            and known.problem == sheet.problem  # a file that cannot be read has no part in the digest
+        ):
             rows.append(known if only else _renewed(known, sheet, state))
             moved += [sheet.student] if rows[-1].received != sheet.received else []
         elif sheet.student in latest and sheet.student not in only:

@@ -24,6 +24,7 @@ from pitfall_lab import processes
 from pitfall_lab.classroom import grading_budget as budget
 from pitfall_lab.classroom import kernel, submissions
 from pitfall_lab.classroom.submissions import same
+from pitfall_lab.classroom.unneeded import LONGEST as SHOWN
 from pitfall_lab.classroom.unneeded import unneeded
 from pitfall_lab.lessons.attempt import Observation, Problem, Request
 from pitfall_lab.lessons.credit import had as _had
@@ -435,7 +436,7 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
     )
     if source is None:
         return blank
-    blank = replace(blank, source=source if len(source) <= 20_000 else source[:20_000] + "\n…")
+    blank = replace(blank, source=source if len(source) <= SHOWN else source[:SHOWN] + "\n…")
     if same(source, exercise.given):
         return replace(blank, status="unsolved")
     if len(source) > submissions.LONGEST:

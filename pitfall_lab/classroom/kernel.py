@@ -45,7 +45,7 @@ def as_python(source: str) -> str:
 
     try:
         return str(TransformerManager().transform_cell(source))
-    except (SyntaxError, RuntimeError, ValueError):
+    except Exception:  # of any kind: ``x = %`` before a line that is not there is an IndexError
         return source
 
 

@@ -36,7 +36,7 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
   max-width: 70em; margin: 2em auto; padding: 0 1em; }
 table { border-collapse: collapse; margin: .6em 0 1.6em; }
-th, td { border: 1px solid var(--line); padding: .25em .6em; text-align: left; vertical-align: top; }
+th, td { border: 1px solid var(--line); padding: .25em .6em; text-align: left; vertical-align: top; overflow: clip; }
 td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 pre { background: var(--box); padding: .6em 1em; overflow-x: auto; white-space: pre; font-size: 13px; }
 .quiet { color: var(--quiet); font-size: 90%; }
@@ -45,9 +45,9 @@ tr.differs td { background: rgba(var(--good), .18); } td code { white-space: pre
 li.no { list-style: "○ "; } li.yes { list-style: "✓ "; }
 """  # noqa: E501
 _POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-_TURNING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_TURNING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Signs that say in which direction text goes, and those to a terminal: a cell with them can look like another
-program.
+program. Half a character is in no file of text.
 """
 MOST_ITEMS = 40
 """Questions of which the misconceptions are shown: those with the most."""

@@ -21,11 +21,16 @@ from pitfall_lab.classroom.register import Row
 from pitfall_lab.lessons.exercise import Exercise
 from pitfall_lab.lessons.exercises import exercises
 
-_TOKEN = re.compile(r"#[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|[^\W\d]\w*|[\d.]+|\S")
+_TOKEN = re.compile(
+    r"#[^\n]*|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'''(?:[^\\]|\\.)*?'''|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|[^\W\d]\w*|[\d.]+|\S",
+    re.DOTALL,
+)
 ALIKE, NEW, COMMON = 0.9, 12, 4
 """How alike two answers have to be; how many tokens one has to add; with so many of the same it is common."""
 LONGEST, MOST, MOST_COMPARED, SHOWN = 1500, 400, 30_000, 40
 """Tokens of an answer, different answers and pairs of an exercise that are looked at; pairs that are shown."""
+LONGEST_LINE = 200
+"""Characters of a line that are shown."""
 MOST_STEPS, MOST_STEPS_IN_ALL, RUN = 2_000_000, 60_000_000, 8
 """Steps of comparing a pair, and all pairs of an exercise; what would take more is compared by its runs of so many
 tokens. A program of 1500 tokens and a copy of it with sixty changes take 0.4 million; two rows of signs that are made
@@ -190,10 +195,8 @@ def tokens(source: str) -> tuple[str, ...]:
     """
     found: list[str] = []
     names: dict[str, str] = {}
-    for match in itertools.islice(_TOKEN.finditer(source[: LONGEST * 20]), LONGEST):
-        word = match[0]
-        if word.startswith("#"):
-            continue
+    words = (match[0] for match in _TOKEN.finditer(source[: LONGEST * 20]))
+    for word in itertools.islice((word for word in words if not word.startswith("#")), LONGEST):
         named = word.isidentifier() and not keyword.iskeyword(word) and found[-1:] != ["."]
         found.append(names.setdefault(word, f"n{len(names)}") if named else word)
     return tuple(found)
@@ -208,11 +211,11 @@ def _adds(words: tuple[str, ...], given: tuple[str, ...]) -> int:
 def lines(one: str, other: str) -> list[tuple[str, str, bool]]:
     """Two answers side by side: a line of each ("" where one has none), and whether the two are the same.
 
-    At most 80 lines.
+    At most 80 lines, each as far as a page has room.
     """
     left, right = one.splitlines()[:80], other.splitlines()[:80]
     found = []
     for word, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         for mine, theirs in itertools.zip_longest(left[a:b], right[c:d], fillvalue=""):
-            found.append((mine, theirs, word == "equal"))
+            found.append((mine[:LONGEST_LINE], theirs[:LONGEST_LINE], word == "equal"))
     return found

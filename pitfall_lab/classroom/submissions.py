@@ -92,7 +92,8 @@ class Submission:
     (``parts``: what they are called).
 
     ``asides`` are notes for the teacher alone. ``received`` is when the newest file was written of a folder that cannot
-    be read. ``beside`` are names of files in a folder that may have been handed in instead of a notebook.
+    be read. ``beside`` are names of files in a folder that may have been handed in instead of a notebook. ``dated``:
+    Blackboard's names have given the time, if these are such names.
     """
 
     student: str
@@ -104,6 +105,7 @@ class Submission:
     asides: tuple[T, ...] = ()
     received: float | None = None
     beside: tuple[str, ...] = ()
+    dated: bool = True
 
     def names(self, folder: Path) -> tuple[str, ...]:
         """The names under which a submission appears in the folder of the submissions.
@@ -229,13 +231,20 @@ def _of_several(paths: Iterable[str]) -> T | None:
 
 
 def merged(submissions: Iterable[Submission], directory: Directory) -> list[Submission]:
-    """One submission for each person: several files of one are read together, oldest first."""
+    """One submission for each person: several files of one are read together, oldest first.
+
+    Who may choose the name of a file can write any time into it as Blackboard does; so these times count where at least
+    half of all names are Blackboard's.
+    """
+    submissions = list(submissions)
+    forms = [form(each.student) for each in submissions]
+    dated = 2 * sum(said is not None and said.system == "blackboard" for said in forms) >= len(forms)
     groups: dict[tuple[bool, Hashable], list[Submission]] = {}
     for each in submissions:
         person = directory.person(each.student)
         key = person.student if person else directory.one_person(each.student)
         groups.setdefault((person is not None, key), []).append(each)
-    return [_one(of, key[1] if key[0] else None) for key, of in groups.items()]
+    return [replace(_one(of, key[1] if key[0] else None), dated=dated) for key, of in groups.items()]
 
 
 def _one(of: list[Submission], student: Hashable) -> Submission:
@@ -394,8 +403,9 @@ def _cut(text: str) -> str:
 
 def _read(submission: Submission, keys: Sequence[str]) -> Sheet:
     names = submission.parts or (submission.student,)
+    named = attempted(names) if submission.dated else None
     if submission.problem is not None:
-        received = attempted(names) or submission.received
+        received = named or submission.received
         return Sheet(submission.student, problem=submission.problem, received=received, asides=submission.asides)
     cells: dict[str, list[_Cell]] = {}
     almost: list[_Almost] = []
@@ -404,7 +414,7 @@ def _read(submission: Submission, keys: Sequence[str]) -> Sheet:
     broken: list[_Broken] = []
     files = _files(submission, broken)
     digest = hashlib.sha256(b"".join(hashlib.sha256(file.raw).digest() for file in files)).hexdigest()
-    received = attempted(names) or max((file.written for file in files), default=None)
+    received = named or max((file.written for file in files), default=None)
     asides = submission.asides
     if any((said := form(name)) and said.late for name in names):
         asides += (T(en="Canvas calls it late", zh="Canvas 标记为迟交"),)

@@ -33,8 +33,8 @@ from pitfall_lab.classroom import kernel, vocabulary
 
 MOST = 5
 """The largest number of words that are listed."""
-LONGEST = 100_000
-"""Characters of a cell that are read; one that has more is named for that."""
+LONGEST = 20_000
+"""Characters of a cell that are read, kept and shown; one that has more is named for that."""
 LONGEST_TEXT = 5000
 """Characters of a formatted text whose code is read."""
 LONGEST_IMPORT = 400
@@ -539,7 +539,10 @@ class _Classes:
         """Yield what is reported if a class begins here, several bases of which are not all seen to be no dicts."""
         if tokens[0][1] != "class" or len(tokens) < 2:
             return
-        bases = [base for base in _bases(tokens[2:]) if len(base) < 2 or base[1] != "="]
+        behind = tokens[2:]
+        if behind[:1] == [(tokenize.OP, "[")]:  # parameters of types
+            behind = behind[_call_length([*tokens[1:]]) :]
+        bases = [base for base in _bases(behind) if len(base) < 2 or base[1] != "="]
         known = all(self._is_known(base, libraries) for base in bases)
         (self._known.add if known else self._known.discard)(tokens[1][1])
         if not known and (len(bases) > 1 or bases[0][0] == "*"):

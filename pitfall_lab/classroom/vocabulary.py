@@ -46,6 +46,7 @@ _OF_TORCH = _split(
     "inference_mode autocast is_grad_enabled manual_seed seed initial_seed get_rng_state set_rng_state is_tensor "
     "is_floating_point set_default_dtype set_default_device get_default_device typename set_printoptions compile vmap "
     "use_deterministic_algorithms are_deterministic_algorithms_enabled get_default_dtype sym_int inf nan pi e newaxis "
+    "is_autocast_enabled get_autocast_dtype "
     "FloatTensor LongTensor DoubleTensor IntTensor BoolTensor ByteTensor nn optim linalg fft special func autograd amp "
     "utils data cuda backends mps cudnn mkldnn distributions testing random version compiler checkpoint accelerator"
 )
@@ -76,12 +77,14 @@ LEFT_OUT = frozenset(
         "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor ctc_loss "
         "segment_reduce sparse_compressed_tensor nested_tensor_from_jagged add_module register_module "
         "coalesce crow_indices col_indices ccol_indices row_indices spdiags obj multiprocessing_context "
-        "formatwarning register get_file_path parse_schema tb_frame __wrapped__ set_module"
+        "formatwarning register get_file_path parse_schema tb_frame __wrapped__ set_module "
+        "ndarray recarray resize set_state bit_generator MT19937 Philox"
     )
 )
 """Public names among them that no answer needs: what reads and writes files, shares memory, takes any state, or uses
 memory without checking that it is a tensor's (as with a sparse tensor whose indices were not checked, or were changed
-later: so what makes one is left out, too), and what hands out a module as a value.
+later: so what makes one is left out, too), and what hands out a module as a value. NumPy makes objects of numbers by
+the class of its arrays, frees memory that is used by ``resize``, and reads beyond random numbers by a state.
 """
 _OF_SPARSE = ("to_sparse", "sparse_")
 """How the names of what makes sparse tensors begin."""
@@ -183,8 +186,12 @@ def _of_class(kind: object) -> Iterable[str]:
 
 
 def _is_call(value: Any) -> bool:
-    """Whether it is a function of torch's that is no Python, or a type of numbers."""
-    return isinstance(value, types.BuiltinFunctionType) or type(value).__name__ in ("dtype", "layout", "memory_format")
+    """Whether it is a function of torch's that is no Python and is documented, or a type of numbers.
+
+    Those without documentation are for torch's own use, and some do not check the sizes of what they are given.
+    """
+    is_documented = isinstance(value, types.BuiltinFunctionType) and bool(value.__doc__)
+    return is_documented or type(value).__name__ in ("dtype", "layout", "memory_format")
 
 
 def _is_numpys(value: Any) -> bool:

@@ -94,6 +94,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
         tenth_class,
         third_class,
         thirteenth_class,
+        twentieth_class,
     )
 
     rounds = {
@@ -195,6 +196,11 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("disturb", nineteenth_class.disturbing()),
             *_of("notebook", nineteenth_class.files()),
         ],
+        20: lambda: [
+            *_of("forge", twentieth_class.forging()),
+            *_of("disturb", twentieth_class.disturbing()),
+            *_of("notebook", twentieth_class.files()),
+        ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]
 
@@ -218,6 +224,10 @@ FAMILIES = {
     "notebook": "a notebook is read as data, within a size, and only sources of exercises count",
     "kernel": "IPython's syntax is read behind the fence and within the limits",
     "names": "a name is shown and written without signs that act, and each submission has a row of its own",
+    "between": (
+        "what a run takes from an earlier one is of the same files; names and times are read where a system gave them; "
+        "pages and comparisons have a size"
+    ),
     "calls": "seccomp refuses each system call that is not in the list, and Landlock what a path reaches",
     "frames": "functions that hand out frames, and what could replace them, are refused to code that is no library's",
 }

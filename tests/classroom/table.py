@@ -29,6 +29,7 @@ from pitfall_lab.lessons.exercises import exercises
 from tests.classroom.a_class import FAMILIES, KEYS, Case, write_class
 from tests.classroom.reaches import CLIMBS, REACHES, climbing, reaching
 from tests.classroom.rosters import rostered, runs
+from tests.classroom.twentieth_class import between_runs
 
 DRAW = 20_261_129
 """What is added to all seeds: other numbers than those of the notebook, as in a class."""
@@ -181,6 +182,7 @@ def main() -> int:
     print(f"{len(cases)} submissions in {seconds:.0f} s\n")
     held += [] if only else reached()
     held += rostered(only)
+    held += between_runs(only)
     held += answered(only)
     print(f"{'hostile':9} {'cases':>5} {'open':>4} held because")
     for family, reason in FAMILIES.items():

@@ -70,6 +70,8 @@ def test_no_answer_that_comes_with_the_course_is_named_and_no_ordinary_one() -> 
         ("a._Stage", "_Stage"),
         ("class A:\n    def __eq__(self, other):\n        return True", "__eq__"),
         ("class A(torch.Tensor):\n    pass", "class … (Tensor)"),
+        ("class A[T, *U](nn.Module, dict):\n    pass", "class … (dict)"),
+        ("class A[T: (int, str)](nn.Module, dict):\n    pass", "class … (dict)"),
         ("torch.Tensor.detach = f", "torch.Tensor.detach"),
         ("getattr(f, '__co' + 'de__')", "getattr"),
         ("list(map(getattr, [f], ['x']))", "getattr"),
