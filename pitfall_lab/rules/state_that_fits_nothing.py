@@ -135,7 +135,8 @@ def _prefixes(loading: Loading) -> tuple[str, ...]:
 
 def _fixes(story: Story, call: ast.Call, prefixes: tuple[str, ...], *, strict: bool = True) -> tuple[Fix, ...]:
     """Fixes that load the names without the prefix that a wrapper put before them; with ``strict=True`` if
-    ``strict`` was given by name, unless it is False here: then some names fit as they are.
+    ``strict`` was given by name, unless it is False here: then some names fit as they are. Those that leave ``strict``
+    as it is come last.
 
     Empty if the state is no plain name.
     """
@@ -144,21 +145,29 @@ def _fixes(story: Story, call: ast.Call, prefixes: tuple[str, ...], *, strict: b
     if state is None or not (is_name(state) or is_entry(state)):
         return ()
     text = operand(program, state)
-    candidates = []
-    for prefix in prefixes:
-        bare = f'{{name.removeprefix("{prefix}"): value for name, value in {text}.items()}}'
-        changes = [(state, bare), *((k.value, "True") for k in words)]
-        title = T(en=f"Take the prefix `{prefix}` off the names", zh=f"去掉名字的前缀 `{prefix}`")
-        candidates.append(Fix(title, program.replace(*changes), meaning="later"))
+
+    def without(start: str, some: str = "") -> str:
+        return f'{{name.removeprefix("{start}"): value for name, value in {text}.items(){some}}}'
+
+    bare = [(_bare(prefix), without(prefix)) for prefix in prefixes]
+    candidates = [(title, new, words) for title, new in bare]
     if strict and prefixes:
         for part in _parts(program, call):
-            own = f'{text}.items() if name.startswith("{part}.")'
-            new = f'{{name.removeprefix("{part}."): value for name, value in {own}}}'
             title = T(en=f"Take the names of the part `{part}`", zh=f"取部件 `{part}` 的名字")
-            candidates.append(
-                Fix(title, program.replace((state, new), *((k.value, "True") for k in words)), meaning="later")
-            )
-    return unique(program.text, candidates)
+            candidates.append((title, without(f"{part}.", f' if name.startswith("{part}.")'), words))
+    if words:  # what the state was saved without, a head perhaps, is no error then
+        candidates += [(title, new, []) for title, new in bare]
+    return unique(
+        program.text,
+        [
+            Fix(title, program.replace((state, new), *((k.value, "True") for k in exact)), meaning="later")
+            for title, new, exact in candidates
+        ],
+    )
+
+
+def _bare(prefix: str) -> T:
+    return T(en=f"Take the prefix `{prefix}` off the names", zh=f"去掉名字的前缀 `{prefix}`")
 
 
 def _parts(program: Program, call: ast.Call) -> list[str]:

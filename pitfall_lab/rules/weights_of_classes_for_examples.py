@@ -77,7 +77,7 @@ def _made(story: Story, each: DataPass) -> ast.Call | None:
 
 def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ...]:
     """Fixes that index the weights by the labels: an integer tensor with an entry for each example and a
-    name where the sampler is made.
+    name where the sampler is made; where none has one, a name that stands beside the sampler.
 
     Empty if there is none.
     """
@@ -107,11 +107,24 @@ def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ..
     # Where the weights were counted from labels, these are the labels of the examples.
     counted = _counted(story, each)
     fixes = []
-    for name in dict.fromkeys(counted & set(whole) or whole):
+    own = {given.id} if isinstance(given, ast.Name) else set()
+    for name in dict.fromkeys(counted & set(whole) or whole or _beside(story, made, names - own)):
         text = f"{program.segment(given)}[{name}]"
         title = T(en=f"One weight for each example: `{text}`", zh=f"每个样本一个权重：`{text}`")
         fixes.append(Fix(title, program.replace((given, text)), meaning="later"))
     return unique(program.text, fixes)
+
+
+def _beside(story: Story, made: ast.Call, names: set[str]) -> Iterator[str]:
+    """Those of ``names`` that a dataset of tensors or the sampler's other arguments are made of, the last one first:
+    labels that a function returned have no other name in the trace than the function's.
+    """
+    program = story.program
+    calls = (n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "TensorDataset")
+    sets = [n for n in calls if program.function(n) is program.function(made)]
+    for call in (*sets, made):
+        for given in reversed([*call.args, *(k.value for k in call.keywords)]):
+            yield from (n.id for n in ast.walk(given) if isinstance(n, ast.Name) and n.id in names)
 
 
 def _counted(story: Story, each: DataPass) -> set[str]:
