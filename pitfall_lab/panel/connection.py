@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.broken import Broken
     from pitfall_lab.observe.live.global_states import Kind as Thing
     from pitfall_lab.observe.live.global_states import Setting, Switched
+    from pitfall_lab.observe.live.old_classes import OldObject
     from pitfall_lab.observe.live.rows_asked import RowsAsked
     from pitfall_lab.observe.live.session import Computed, Copied, Live, LookResult, Missing
     from pitfall_lab.observe.live.stale_caches import Asked
@@ -259,6 +260,7 @@ class LivePanel:
                 self._rows_asked,
                 lambda name, rows: sizes_of(name, rows, self._ran, self._shell.user_ns),
                 self._copied,
+                self._old_object,
             )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
@@ -308,6 +310,10 @@ class LivePanel:
                 tensor = step.tb_frame.f_locals.get("self")
             step = step.tb_next
         return live.copied(self._shell.user_ns, tensor, ASKED_SECONDS) if live is not None else None
+
+    def _old_object(self, error: BaseException, read: Iterable[str]) -> OldObject | None:
+        live = self._watching()
+        return live.old_object(error, self._shell.user_ns, read, ASKED_SECONDS) if live is not None else None
 
     def _has_parameters(self, name: str) -> bool:
         from pitfall_lab.observe.live.object_kinds import has_parameters

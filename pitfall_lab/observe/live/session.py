@@ -31,6 +31,7 @@ from pitfall_lab.observe.live.misread_numbers import Misread, misread
 from pitfall_lab.observe.live.module_modes import Evaluating, ModuleModes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.old_classes import OldObject, old_object
 from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
 from pitfall_lab.observe.live.old_snapshots import OldSnapshot, Snapshots
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
@@ -400,6 +401,13 @@ class Live:
         """The rows that a failed lookup was given; None if that was not the reason, or if it cannot be read."""
         with unseen():
             return rows_asked(namespace, numbers, table, Budget(seconds))
+
+    def old_object(
+        self, error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], seconds: float
+    ) -> OldObject | None:
+        """The object that a failed cell has met whose class has been defined anew since it was made."""
+        with unseen():
+            return old_object(error, namespace, read, Budget(seconds))
 
     def switched(self, setting: Setting) -> Switched | None:
         """What has switched a global setting of torch, if it is not as torch begins with."""
