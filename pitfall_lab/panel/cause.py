@@ -16,6 +16,7 @@ from pickle import PickleError
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.broken import Broken
+from pitfall_lab.observe.live.computed_buffers import ComputedBuffer
 from pitfall_lab.observe.live.global_states import Kind, Setting, Switched
 from pitfall_lab.observe.live.old_classes import OldObject
 from pitfall_lab.observe.live.rows_asked import RowsAsked
@@ -27,6 +28,7 @@ from pitfall_lab.panel.class_anew import class_anew
 from pitfall_lab.panel.cuts import CutStatement, cut, read_in_functions
 from pitfall_lab.panel.rows_outside import outside
 from pitfall_lab.panel.warnings.changed import changed
+from pitfall_lab.panel.warnings.computed_once import freed
 from pitfall_lab.panel.warnings.cut_off import refused
 from pitfall_lab.panel.warnings.left_switched import refused_by
 from pitfall_lab.panel.warnings.message import called
@@ -41,7 +43,10 @@ OF_INFERENCE, INFERENCE = "nference tensor", "inference_mode"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
-Found = Broken | Used | CutStatement | Computed | Copied | Missing | Switched | WrittenAgain | RowsAsked | OldObject
+Found = (
+    Broken | Used | CutStatement | Computed | Copied | Missing | Switched | WrittenAgain | RowsAsked | OldObject
+    | ComputedBuffer
+)  # fmt: skip
 OUTSIDE = ("PLE12", "PLE44")
 """Families of errors about values (such as indices) outside of what a function takes."""
 
@@ -66,7 +71,7 @@ class LiveLooks(NamedTuple):
     that inference mode has made. ``rows``: the rows that a failed lookup was given. ``sizes``: the name whose length
     the cell that made a name has used, if it is no longer the number that was used, and its length now. ``copied``: the
     tensor that a failed deepcopy has met. ``old``: the object that the error follows from, whose class has been defined
-    anew since it was made.
+    anew since it was made. ``buffer``: the buffer of a module whose freed graph is that of one of the names.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -80,6 +85,7 @@ class LiveLooks(NamedTuple):
     sizes: Callable[[str, int], tuple[str, int]] = lambda _, __: ("", 0)
     copied: Callable[[BaseException], Copied | None] = lambda _: None
     old: Callable[[BaseException, Iterable[str]], OldObject | None] = lambda _, __: None
+    buffer: Callable[[Iterable[str]], ComputedBuffer | None] = lambda _: None
 
 
 def cause(
@@ -94,9 +100,7 @@ def cause(
     if said := _of_known(str(error), known, cell, ran) or _of_classes(error, cell, ran, look):
         return said
     if SECOND_TIME in str(error):
-        made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
-        found = look.search(made, sorted(cell.flow[0] - set(cell.backwards)))
-        return _said(found, ran, cell) if found is not None else None
+        return _of_used(cell, ran, look)
     if isinstance(error, (IndexError, RuntimeError)) and (asked := look.rows(error)) is not None:
         return Cause(asked, *outside(asked, ran, look.sizes(asked.table.partition(".")[0], asked.rows)), "PLE12")
     if said := _of_settings(str(error), cell, ran, look):
@@ -115,6 +119,17 @@ def cause(
         without = look.missing(error)
         return _no_gradient(without) if without is not None else None
     return None
+
+
+def _of_used(cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
+    """What led a backward into a graph that was freed before."""
+    made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
+    buffer = look.buffer(made)
+    said = freed(buffer, ran) if buffer is not None else None
+    if buffer is not None and said is not None:
+        return Cause(buffer, *said, "PL502")
+    found = look.search(made, sorted(cell.flow[0] - set(cell.backwards)))
+    return _said(found, ran, cell) if found is not None else None
 
 
 def _of_classes(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
