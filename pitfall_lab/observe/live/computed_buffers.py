@@ -38,7 +38,7 @@ class ComputedBuffer(NamedTuple):
     is_buffer: bool
 
 
-class _Seen(NamedTuple):
+class _SeenBuffer(NamedTuple):
     """The key of the node that computed it, the versions of its leaves, and the cell that has changed one."""
 
     key: tuple[Any, ...]
@@ -50,11 +50,11 @@ class ComputedBuffers:
     """Remembers the versions of the parameters that buffers were computed from."""
 
     def __init__(self) -> None:
-        self._seen: dict[Path, _Seen] = {}
+        self._seen: dict[Path, _SeenBuffer] = {}
 
     def compare(self, found: Found, cells: Cells, budget: Budget) -> list[ComputedBuffer]:
         """The buffers and attributes whose parameters have changed since they were computed."""
-        seen, said = dict[Path, _Seen](), list[ComputedBuffer]()
+        seen, said = dict[Path, _SeenBuffer](), list[ComputedBuffer]()
         names = {id(each.value): each.text for each in reversed(found.parameters)}
         for thing, owner, node, is_buffer in _computed(found, budget):
             leaves = [each.variable for each in walk([node], budget)[:MOST] if each.name() == ACCUMULATE]
@@ -63,7 +63,7 @@ class ComputedBuffers:
                 continue
             key, versions = node_key(node), tuple(each._version for each in leaves)
             was = self._seen.get(thing.path)
-            now = _Seen(key, versions, None)
+            now = _SeenBuffer(key, versions, None)
             if was is not None and was.key == key:
                 changed = cells.now if was.versions != versions else None
                 now = was._replace(moved=was.moved if was.moved is not None else changed)

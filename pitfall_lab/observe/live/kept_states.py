@@ -39,7 +39,7 @@ class KeptState(NamedTuple):
     shared: bool
 
 
-class _Seen(NamedTuple):
+class _SeenState(NamedTuple):
     """A kept state after a cell: ids and checksums of its tensors, and what is said of it."""
 
     ids: tuple[int, ...]
@@ -51,11 +51,11 @@ class KeptStates:
     """Remembers the kept states of optimizers, as plain numbers."""
 
     def __init__(self) -> None:
-        self._seen: dict[Path, _Seen] = {}
+        self._seen: dict[Path, _SeenState] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[KeptState]:
         """The kept states that were changed, or that share the tensors of an optimizer."""
-        sums, seen = Sums(), dict[Path, _Seen]()
+        sums, seen = Sums(), dict[Path, _SeenState]()
         sums.left = SUMMED
         owners: dict[int, str] | None = None
         for path, text, state in _kept(found):
@@ -69,12 +69,12 @@ class KeptStates:
             optimizer = next((owners[at] for at in ids if at in owners), "")
             was = self._seen.get(path)
             if was is None or was.ids != ids:
-                seen[path] = _Seen(ids, marks, KeptState(text, path, optimizer, now, None, bool(optimizer)))
+                seen[path] = _SeenState(ids, marks, KeptState(text, path, optimizer, now, None, bool(optimizer)))
                 continue
             said = was.said._replace(optimizer=optimizer or was.said.optimizer)
             if said.moved is None and was.sums != marks:
                 said = said._replace(moved=now)
-            seen[path] = _Seen(ids, marks, said)
+            seen[path] = _SeenState(ids, marks, said)
         if budget.spent:
             return []
         self._seen = seen

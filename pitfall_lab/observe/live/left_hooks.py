@@ -37,7 +37,7 @@ class LeftHook(NamedTuple):
     again: int
 
 
-class _Seen(NamedTuple):
+class _SeenHook(NamedTuple):
     """A hook on a part of a model: the id of the model, the code of the hook, and marks of what it fills, by name."""
 
     model: int
@@ -50,14 +50,14 @@ class LeftHooks:
     """Remembers the forward hooks of models and what they have filled, as plain numbers."""
 
     def __init__(self) -> None:
-        self._hooks: dict[tuple[str, int], _Seen] = {}
-        self._left: dict[tuple[str, int], _Seen] = {}
+        self._hooks: dict[tuple[str, int], _SeenHook] = {}
+        self._left: dict[tuple[str, int], _SeenHook] = {}
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[LeftHook]:
         """What hooks have filled whose model was made anew without them."""
         if not (self._hooks or self._left or any(_of_forward(found, budget))):
             return []
-        hooks: dict[tuple[str, int], _Seen] = {}
+        hooks: dict[tuple[str, int], _SeenHook] = {}
         for place, root, function in _of_forward(found, budget):
             names = _filled(function, namespace)
             if names:
@@ -66,7 +66,7 @@ class LeftHooks:
                 model = id(namespace.get(root))
                 since = was.said.since if was is not None and was.model == model else now
                 marks = {name: _mark(namespace.get(name)) for name in names}
-                hooks[key] = _Seen(model, code, marks, LeftHook("", function.__name__, root, place, since, now))
+                hooks[key] = _SeenHook(model, code, marks, LeftHook("", function.__name__, root, place, since, now))
         if budget.spent:
             return []
         live = {each.code for each in hooks.values()}

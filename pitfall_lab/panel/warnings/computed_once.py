@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-class _Place(NamedTuple):
+class _StoredAt(NamedTuple):
     """The statement of a class's ``__init__`` that stores a tensor."""
 
     run: Cell
@@ -65,7 +65,7 @@ _WHY = T(
 )
 
 
-def _fix(found: ComputedBuffer, place: _Place) -> T:
+def _fix(found: ComputedBuffer, place: _StoredAt) -> T:
     attribute, leaf = found.path[-1], f"`{found.leaf.rpartition('.')[2]}`"
     where, root = called(place.run.count), f"`{found.path[0]}`"
     en, zh = (f", line {place.line}", f"第 {place.line} 行") if place.run.whole else ("", "")
@@ -77,14 +77,14 @@ def _fix(found: ComputedBuffer, place: _Place) -> T:
     )
 
 
-def _place(found: ComputedBuffer, ran: Ran) -> _Place | None:
+def _place(found: ComputedBuffer, ran: Ran) -> _StoredAt | None:
     """Where ``__init__`` stores it, if no other method of the newest class of this name does."""
     for run in reversed(list(ran.since(0))):
         classes = [each for each in run.tree.body if isinstance(each, ast.ClassDef) and each.name == found.owner]
         for one in classes[-1:]:
             methods = [each for each in one.body if isinstance(each, _FUNCTIONS)]
             lines = {method.name: line for method in methods if (line := _stored(method, found.path[-1]))}
-            return _Place(run, lines["__init__"]) if lines.keys() == {"__init__"} else None
+            return _StoredAt(run, lines["__init__"]) if lines.keys() == {"__init__"} else None
     return None
 
 
