@@ -12,18 +12,23 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
+from pickle import PickleError
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.broken import Broken
+from pitfall_lab.observe.live.computed_buffers import ComputedBuffer
 from pitfall_lab.observe.live.global_states import Kind, Setting, Switched
+from pitfall_lab.observe.live.old_classes import OldObject
 from pitfall_lab.observe.live.rows_asked import RowsAsked
 from pitfall_lab.observe.live.session import Computed, Copied, Missing
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.observe.live.written_again import WrittenAgain
 from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.class_anew import class_anew
 from pitfall_lab.panel.cuts import CutStatement, cut, read_in_functions
 from pitfall_lab.panel.rows_outside import outside
 from pitfall_lab.panel.warnings.changed import changed
+from pitfall_lab.panel.warnings.computed_once import freed
 from pitfall_lab.panel.warnings.cut_off import refused
 from pitfall_lab.panel.warnings.left_switched import refused_by
 from pitfall_lab.panel.warnings.message import called
@@ -38,7 +43,10 @@ OF_INFERENCE, INFERENCE = "nference tensor", "inference_mode"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
-Found = Broken | Used | CutStatement | Computed | Copied | Missing | Switched | WrittenAgain | RowsAsked
+Found = (
+    Broken | Used | CutStatement | Computed | Copied | Missing | Switched | WrittenAgain | RowsAsked | OldObject
+    | ComputedBuffer
+)  # fmt: skip
 OUTSIDE = ("PLE12", "PLE44")
 """Families of errors about values (such as indices) outside of what a function takes."""
 
@@ -62,7 +70,8 @@ class LiveLooks(NamedTuple):
     has switched a global setting. ``kinds``: the number types and devices of names. ``inferred``: those of some names
     that inference mode has made. ``rows``: the rows that a failed lookup was given. ``sizes``: the name whose length
     the cell that made a name has used, if it is no longer the number that was used, and its length now. ``copied``: the
-    tensor that a failed deepcopy has met.
+    tensor that a failed deepcopy has met. ``old``: the object that the error follows from, whose class has been defined
+    anew since it was made. ``buffer``: the buffer of a module whose freed graph is that of one of the names.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -75,6 +84,8 @@ class LiveLooks(NamedTuple):
     rows: Callable[[BaseException], RowsAsked | None] = lambda _: None
     sizes: Callable[[str, int], tuple[str, int]] = lambda _, __: ("", 0)
     copied: Callable[[BaseException], Copied | None] = lambda _: None
+    old: Callable[[BaseException, Iterable[str]], OldObject | None] = lambda _, __: None
+    buffer: Callable[[Iterable[str]], ComputedBuffer | None] = lambda _: None
 
 
 def cause(
@@ -86,12 +97,10 @@ def cause(
     if error is None:
         return None
     cell = Cell(0, "", text)
-    if said := _of_known(str(error), known, cell, ran):
+    if said := _of_known(str(error), known, cell, ran) or _of_classes(error, cell, ran, look):
         return said
     if SECOND_TIME in str(error):
-        made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
-        found = look.search(made, sorted(cell.flow[0] - set(cell.backwards)))
-        return _said(found, ran, cell) if found is not None else None
+        return _of_used(cell, ran, look)
     if isinstance(error, (IndexError, RuntimeError)) and (asked := look.rows(error)) is not None:
         return Cause(asked, *outside(asked, ran, look.sizes(asked.table.partition(".")[0], asked.rows)), "PLE12")
     if said := _of_settings(str(error), cell, ran, look):
@@ -110,6 +119,27 @@ def cause(
         without = look.missing(error)
         return _no_gradient(without) if without is not None else None
     return None
+
+
+def _of_used(cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
+    """What led a backward into a graph that was freed before."""
+    made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
+    buffer = look.buffer(made)
+    said = freed(buffer, ran) if buffer is not None else None
+    if buffer is not None and said is not None:
+        return Cause(buffer, *said, "PL502")
+    found = look.search(made, sorted(cell.flow[0] - set(cell.backwards)))
+    return _said(found, ran, cell) if found is not None else None
+
+
+def _of_classes(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
+    """An object whose class has been defined anew, if the error follows from that."""
+    if not isinstance(error, (TypeError, AttributeError, PickleError)):
+        return None
+    read = cell.flow[0].union(*(read_in_functions(each, ran) for each in cell.tree.body))
+    old = look.old(error, sorted(read))
+    said = class_anew(old, cell, ran) if old is not None else None
+    return Cause(old, *said, "") if old is not None and said is not None else None
 
 
 def _of_leaves(error: BaseException, cell: Cell, look: LiveLooks) -> Cause | None:
@@ -330,7 +360,7 @@ def runs_of(what: Found) -> tuple[int | None, ...]:
 
     None for a run that is not known.
     """
-    if isinstance(what, (Switched, WrittenAgain)):
+    if isinstance(what, (Switched, WrittenAgain, OldObject)):
         return ()
     if isinstance(what, CutStatement):
         return (what.cell or None,)

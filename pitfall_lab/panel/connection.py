@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from pitfall_lab.observe.live.broken import Broken
+    from pitfall_lab.observe.live.computed_buffers import ComputedBuffer
     from pitfall_lab.observe.live.global_states import Kind as Thing
     from pitfall_lab.observe.live.global_states import Setting, Switched
+    from pitfall_lab.observe.live.old_classes import OldObject
     from pitfall_lab.observe.live.rows_asked import RowsAsked
     from pitfall_lab.observe.live.session import Computed, Copied, Live, LookResult, Missing
     from pitfall_lab.observe.live.stale_caches import Asked
@@ -259,6 +261,8 @@ class LivePanel:
                 self._rows_asked,
                 lambda name, rows: sizes_of(name, rows, self._ran, self._shell.user_ns),
                 self._copied,
+                self._old_object,
+                self._freed_buffer,
             )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
@@ -308,6 +312,14 @@ class LivePanel:
                 tensor = step.tb_frame.f_locals.get("self")
             step = step.tb_next
         return live.copied(self._shell.user_ns, tensor, ASKED_SECONDS) if live is not None else None
+
+    def _freed_buffer(self, made: Iterable[str]) -> ComputedBuffer | None:
+        live = self._watching()
+        return live.freed_buffer(self._shell.user_ns, made, ASKED_SECONDS) if live is not None else None
+
+    def _old_object(self, error: BaseException, read: Iterable[str]) -> OldObject | None:
+        live = self._watching()
+        return live.old_object(error, self._shell.user_ns, read, ASKED_SECONDS) if live is not None else None
 
     def _has_parameters(self, name: str) -> bool:
         from pitfall_lab.observe.live.object_kinds import has_parameters
@@ -467,7 +479,6 @@ class LivePanel:
         from pitfall_lab.panel.warnings.looked_at import looked_at
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.old_default import old_defaults
-        from pitfall_lab.panel.warnings.old_snapshot import old_snapshot
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.overwritten import overwritten
         from pitfall_lab.panel.warnings.parted import parted
@@ -478,7 +489,6 @@ class LivePanel:
         from pitfall_lab.panel.warnings.shared_write import shared_writes
         from pitfall_lab.panel.warnings.split_replaced import split_replaced
         from pitfall_lab.panel.warnings.split_twice import split_twice
-        from pitfall_lab.panel.warnings.stale_cache import stale_caches
         from pitfall_lab.panel.warnings.stale_scheduler import stale_scheduler
 
         said = [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
@@ -493,8 +503,6 @@ class LivePanel:
         said += overwritten(look.overwritten, self._ran)
         said += [stale_scheduler(each, self._ran) for each in look.schedulers]
         said += [begun_again(each, self._ran) for each in look.begun_again]
-        said += [old_snapshot(each, self._ran) for each in look.snapshots]
-        said += stale_caches(look.stale_caches, self._caches, self._ran)
         said += [cut_parameter(each, self._ran) for each in look.cut_parameters]
         said += [parted(each, self._ran) for each in look.parted]
         said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
@@ -504,8 +512,30 @@ class LivePanel:
         twice = [(each.path, hooked_twice(each, self._ran)) for each in look.twice]
         said += [each for _, each in twice]
         said += [cutting_hook(each, self._ran) for each in look.cutting]
+        said += self._kept_warnings(look)
         said += held_functions(look.held_functions, self._ran, [path for path, each in twice if each is not None])
         said += old_defaults(look.old_defaults, self._ran)
+        return said
+
+    def _kept_warnings(self, look: LookResult) -> list[dict[str, Any] | None]:
+        """The warnings about results, weights and states that were kept."""
+        from pitfall_lab.panel.warnings.changed import changed
+        from pitfall_lab.panel.warnings.computed_once import computed_once
+        from pitfall_lab.panel.warnings.growing import growing
+        from pitfall_lab.panel.warnings.hook_left import hooks_left
+        from pitfall_lab.panel.warnings.old_snapshot import old_snapshot
+        from pitfall_lab.panel.warnings.stale_cache import stale_caches
+        from pitfall_lab.panel.warnings.state_kept import states_kept
+        from pitfall_lab.panel.warnings.steps_kept import steps_kept
+
+        said = [old_snapshot(each, self._ran) for each in look.snapshots]
+        said += stale_caches(look.stale_caches, self._caches, self._ran)
+        said += [computed_once(each, self._ran) for each in look.buffers]
+        spoken = {each.root_path for each in look.broken if changed(each, self._ran) is not None}
+        spoken |= {each.path for each in look.growing if growing(each, self._ran) is not None}
+        said += [steps_kept(each, self._ran) for each in look.spanning if each.path not in spoken]
+        said += hooks_left(look.left_hooks, self._ran)
+        said += states_kept(look.kept_states, self._ran)
         return said
 
     def _draws(self, name: str) -> str:

@@ -62,7 +62,7 @@ class Idles:
             for name, things in by_module.items()
             if things
             and not any(id(each.value) in holders for each in things)
-            and any(each.value.grad is not None for each in things)
+            and any(each.value.is_leaf and each.value.grad is not None for each in things)
         }
         trained = {
             tuple(each.value.shape for each in things): name

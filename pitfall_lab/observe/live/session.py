@@ -12,6 +12,7 @@ from pitfall_lab.observe.live.begun_again import Beginnings, BegunAgain
 from pitfall_lab.observe.live.broken import Broken, Root, broken, sampled
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
+from pitfall_lab.observe.live.computed_buffers import ComputedBuffer, ComputedBuffers, freed_buffer
 from pitfall_lab.observe.live.cut_parameters import CutParameter, CutParameters
 from pitfall_lab.observe.live.cutting_hooks import CuttingHook, CuttingHooks
 from pitfall_lab.observe.live.equal_weights import Equal, SeenWeights
@@ -24,13 +25,16 @@ from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kept_references import KeptReference, References
+from pitfall_lab.observe.live.kept_states import KeptState, KeptStates
 from pitfall_lab.observe.live.leaf_losses import LeafLoss, leaf_losses
+from pitfall_lab.observe.live.left_hooks import LeftHook, LeftHooks
 from pitfall_lab.observe.live.leftover_gradients import Leftover, Leftovers
 from pitfall_lab.observe.live.lost_axes import Reshaped, Shapes
 from pitfall_lab.observe.live.misread_numbers import Misread, misread
 from pitfall_lab.observe.live.module_modes import Evaluating, ModuleModes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.old_classes import OldObject, old_object
 from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
 from pitfall_lab.observe.live.old_snapshots import OldSnapshot, Snapshots
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
@@ -43,6 +47,7 @@ from pitfall_lab.observe.live.saved import Cells, Memory, SavedRow
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.shared_settings import SharedSetting, SharedSettings
 from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
+from pitfall_lab.observe.live.spanning_graphs import Spanning, spanning
 from pitfall_lab.observe.live.split_again import SplitAgain, Splits, subsets
 from pitfall_lab.observe.live.splits_gone import GoneSplits, SplitGone
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
@@ -102,6 +107,10 @@ class LookResult:
     old_defaults: list[OldDefault] = field(default_factory=list)
     begun_again: list[BegunAgain] = field(default_factory=list)
     snapshots: list[OldSnapshot] = field(default_factory=list)
+    kept_states: list[KeptState] = field(default_factory=list)
+    buffers: list[ComputedBuffer] = field(default_factory=list)
+    left_hooks: list[LeftHook] = field(default_factory=list)
+    spanning: list[Spanning] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -163,6 +172,7 @@ class Live:
         self._gone, self._caches, self._functions = GoneSplits(), Caches(), Functions()
         self._defaults, self._settings, self._snapshots = Defaults(), SharedSettings(), Snapshots()
         self._asked: Sequence[Asked] = ()
+        self._kept_states, self._buffers, self._left_hooks = KeptStates(), ComputedBuffers(), LeftHooks()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._sums, self._shapes = GradientSums(), Shapes()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
@@ -262,7 +272,10 @@ class Live:
             others = Budget(max(left, seconds * OTHERS))
             self._optimizers(look, found, namespace, others)
             look.growing += self._rounds.compare(roots, self._cells, others)
-            look.parted = self._parted.compare(found, self._cells.now, others)
+            look.spanning, look.parted = (
+                spanning(found, roots if moved else (), others),
+                self._parted.compare(found, self._cells.now, others),
+            )
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.cutting = self._cutting.compare(found, self._cells.now, others)
@@ -285,20 +298,23 @@ class Live:
     def _optimizers(self, look: LookResult, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
         """Compare optimizers with the cells before, and set what is found in ``look``.
 
-        The fields are ``leftover``, ``cut_parameters``, ``schedulers`` and ``begun_again``.
+        The fields are ``leftover``, ``cut_parameters``, ``schedulers``, ``begun_again``, ``kept_states`` and
+        ``buffers``.
         """
         look.leftover = self._leftovers.compare(found, self._cells.now, budget)
         look.cut_parameters = self._cuts.compare(found, self._cells.now, budget)
         look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, budget)
         look.begun_again = self._beginnings.compare(found, self._cells.now, budget)
+        look.kept_states = self._kept_states.compare(found, self._cells.now, budget)
+        look.buffers = self._buffers.compare(found, self._cells, budget)
 
     def _data(
         self, look: LookResult, found: Found, namespace: Mapping[str, Any], budget: Budget, orders: Budget
     ) -> None:
         """Compare data and its splits with the cells before, and set what is found in ``look``.
 
-        The fields are ``split_again``, ``settings``, ``rewritten``, ``shared``, ``reordered``, ``split_gone`` and, at
-        the end, as it reads the most, ``snapshots``.
+        The fields are ``split_again``, ``settings``, ``rewritten``, ``shared``, ``reordered``, ``split_gone``,
+        ``left_hooks`` and, at the end, as it reads the most, ``snapshots``.
         """
         now, parts = self._cells.now, subsets(namespace, budget)
         look.split_again = self._splits.compare(parts, now) if parts is not None else []
@@ -308,6 +324,7 @@ class Live:
         look.shared = self._shared.compare(found, self._rewrites.began, now, budget)
         look.reordered = self._orders.compare(found, now, orders)
         look.split_gone = self._gone.compare(parts, self._orders, found, now)
+        look.left_hooks = self._left_hooks.compare(found, namespace, now, budget)
         look.snapshots = self._snapshots.compare(found, now, budget)
 
     def _begins(self, root: Root, budget: Budget) -> bool:
@@ -347,6 +364,14 @@ class Live:
         entries = _roots_of((each for each in _named(namespace, made, budget) if len(each.path) > 1), budget)
         used = begun_from([root for root in entries if root.node in behind], self._cells, budget)
         return used[0]._replace(name=roots[0].thing.text, path=roots[0].thing.path) if used and roots else None
+
+    def freed_buffer(self, namespace: Mapping[str, Any], made: Iterable[str], seconds: float) -> ComputedBuffer | None:
+        """The buffer of a module, from an earlier cell, whose freed graph a backward that has just failed has met."""
+        with unseen():
+            budget = Budget(seconds)
+            roots = _roots_of(_named(namespace, made), budget)
+            behind = set(walk([root.node for root in roots], budget))
+            return freed_buffer(find(namespace, (), budget), self._cells, behind, budget)
 
     def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
         """Those of the names whose tensors are results and not leaves."""
@@ -400,6 +425,13 @@ class Live:
         """The rows that a failed lookup was given; None if that was not the reason, or if it cannot be read."""
         with unseen():
             return rows_asked(namespace, numbers, table, Budget(seconds))
+
+    def old_object(
+        self, error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], seconds: float
+    ) -> OldObject | None:
+        """The object that a failed cell has met whose class has been defined anew since it was made."""
+        with unseen():
+            return old_object(error, namespace, read, Budget(seconds))
 
     def switched(self, setting: Setting) -> Switched | None:
         """What has switched a global setting of torch, if it is not as torch begins with."""

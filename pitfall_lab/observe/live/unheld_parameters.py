@@ -67,7 +67,7 @@ class Owners:
             return []
         losses = walk([root.node for root in roots if root.thing.value.numel() == 1], budget)
         leads = {id(node.variable): node for node in losses if node.name() == tensor_facts.ACCUMULATE}
-        loose = [t for t in loose if id(t.value) in leads or t.value.grad is not None]
+        loose = [t for t in loose if id(t.value) in leads or (t.value.is_leaf and t.value.grad is not None)]
         made: dict[tuple[str, str], list[LeftOut]] = {}
         for thing in loose:
             one = self._of(thing, holders, losses, leads, budget)

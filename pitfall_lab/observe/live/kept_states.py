@@ -1,0 +1,125 @@
+"""Finds kept state dicts of optimizers whose tensors a training has changed in place.
+
+``state_dict()`` of an optimizer gives its own tensors, and ``load_state_dict`` takes those that need no conversion, so
+a kept state may be changed by the steps before it is loaded, or by those after. Of each kept state the ids and the
+checksums of some tensors are stored, as plain numbers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import ELEMENTS, Found, Path, is_shown
+from pitfall_lab.observe.live.object_kinds import inside, is_own
+from pitfall_lab.observe.live.sums import Sums
+from pitfall_lab.observe.tensor_facts import is_opaque
+
+SUMMED = 1 << 19
+"""Of so many bytes of states the checksums are computed after one cell."""
+SAMPLED = 8
+"""Of so many tensors of a state the checksums are stored."""
+
+
+class KeptState(NamedTuple):
+    """``text`` is a state of an ``optimizer`` that was kept in cell ``since``.
+
+    ``moved`` is the first later cell that changed its tensors (``None``: none did). ``shared``: they are those of the
+    live optimizer, and were at the end of cell ``since``.
+    """
+
+    text: str
+    path: Path
+    optimizer: str
+    since: int
+    moved: int | None
+    shared: bool
+
+
+class _SeenState(NamedTuple):
+    """A kept state after a cell: ids and checksums of its tensors, and what is said of it."""
+
+    ids: tuple[int, ...]
+    sums: tuple[int | None, ...]
+    said: KeptState
+
+
+class KeptStates:
+    """Remembers the kept states of optimizers, as plain numbers."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, _SeenState] = {}
+
+    def compare(self, found: Found, now: int, budget: Budget) -> list[KeptState]:
+        """The kept states that were changed, or that share the tensors of an optimizer."""
+        sums, seen = Sums(), dict[Path, _SeenState]()
+        sums.left = SUMMED
+        owners: dict[int, str] | None = None
+        for path, text, state in _kept(found):
+            tensors = list(islice(_tensors(state), SAMPLED))
+            if not tensors or not budget.goes_on():
+                continue
+            if owners is None:
+                owners = _owners(found, budget)
+            ids = tuple(id(each) for each in tensors)
+            marks = tuple(sums.of(each) for each in tensors)
+            optimizer = next((owners[at] for at in ids if at in owners), "")
+            was = self._seen.get(path)
+            if was is None or was.ids != ids:
+                seen[path] = _SeenState(ids, marks, KeptState(text, path, optimizer, now, None, bool(optimizer)))
+                continue
+            said = was.said._replace(optimizer=optimizer or was.said.optimizer)
+            if said.moved is None and was.sums != marks:
+                said = said._replace(moved=now)
+            seen[path] = _SeenState(ids, marks, said)
+        if budget.spent:
+            return []
+        self._seen = seen
+        return [each.said for each in seen.values() if each.said.moved is not None or each.said.shared]
+
+
+def _kept(found: Found) -> Iterator[tuple[Path, str, Any]]:
+    """The states of optimizers that names hold, themselves or as an entry of a dict."""
+    for thing in found.names:
+        if thing.kind != "group" or not _is_dict(thing.value) or not is_shown(thing.path[0]):
+            continue
+        if _is_state(thing.value):
+            yield thing.path, thing.text, thing.value["state"]
+            continue
+        for key, each in list(islice(thing.value.items(), ELEMENTS)):
+            if type(key) is str and _is_state(each):
+                yield (*thing.path, repr(key)), f"{thing.text}[{key!r}]", each["state"]
+
+
+def _is_dict(value: Any) -> bool:
+    return type(value) is dict or type(value) is OrderedDict
+
+
+def _is_state(value: Any) -> bool:
+    return (
+        _is_dict(value)
+        and _is_dict(value.get("state"))
+        and type(value.get("param_groups")) is list
+        and all(type(each) is int for each in list(islice(value["state"], SAMPLED)))
+    )
+
+
+def _tensors(state: Any) -> Iterator[Any]:
+    """The tensors that are kept for each parameter."""
+    for kept in list(state.values()):
+        for each in list(kept.values()) if _is_dict(kept) else ():
+            if is_own(each) and not is_opaque(each) and not each.is_inference():
+                yield each
+
+
+def _owners(found: Found, budget: Budget) -> dict[int, str]:
+    """The name of the live optimizer by the id of each tensor of its state."""
+    owners: dict[int, str] = {}
+    for thing in found.optimizers:
+        state: Any = inside(thing.value, "optimizer").get("state")
+        if budget.goes_on() and type(state) in (dict, defaultdict):
+            owners |= dict.fromkeys((id(each) for each in _tensors(state)), thing.text)
+    return owners
