@@ -278,6 +278,8 @@ def _call(event: Event, look: _Around, trace: Trace) -> T:
         return _backward(event, look, code)
     if storages := written(event, look.before.get("storages", {})):
         return _in_place(storages, event, look, code)
+    if said := _switched(event, look, code) or _to_be_kept(event, look, code):
+        return said
     if not event.results:
         return _quiet(look, code)
     if event.op == "torch.Tensor.grad.__get__":
@@ -300,6 +302,48 @@ def _backward(event: Event, look: _Around, code: str) -> T:
     added_en = f" Gradients are added in place to what is there ({moves})." if moves else ""
     added_zh = f"梯度就地加到已有的梯度上（{moves}）。" if moves else ""
     return T(en=f"{code} starts backward at {root}.{added_en}", zh=f"{code} 从 {root} 开始反向传播。{added_zh}")
+
+
+def _switched(event: Event, look: _Around, code: str) -> T | None:
+    """The sentence for a call that only switches ``requires_grad`` of leaves, as freezing a layer does; None for
+    another.
+    """
+    known, met = look.before.get("tensors", {}), look.met()
+    names: dict[bool, list[str]] = {True: [], False: []}
+    more = T(en="", zh="")
+    for label in look.after["tensors"].fresh:
+        before, after = known.get(label) or met.get(label) or {}, look.tensor(label)
+        requires = after.get("requires_grad")
+        if "kind" in before and before.get("requires_grad") != requires and after.get("is_leaf"):
+            if before.get("grad_fn") is not None:  # `detach_` makes it a leaf
+                return None
+            names[bool(requires)].append(look.name(label))
+            if label in event.results and before.get("name") not in (None, after.get("name")):
+                itself = _itself(code, look.name(label), before, after)
+                more = T(en=f" {itself.en}", zh=itself.zh)
+    if bool(names[True]) == bool(names[False]):
+        return None
+    which = _listed(names[True] or names[False], " and "), _listed(names[True] or names[False], " 和 ", "、 ")
+    if names[True]:
+        return T(
+            en=f"{code} switches requires_grad of {which[0]} on.{more.en}",
+            zh=f"{code} 打开 {which[1]} 的 requires_grad。{more.zh}",
+        )
+    return T(
+        en=f"{code} switches requires_grad of {which[0]} off; `.grad` stays as it is.{more.en}",
+        zh=f"{code} 关闭 {which[1]} 的 requires_grad；`.grad` 保持不变。{more.zh}",
+    )
+
+
+def _to_be_kept(event: Event, look: _Around, code: str) -> T | None:
+    """The sentence for ``retain_grad`` of a result, which changes what backward leaves; None for another call."""
+    of = event.operands[0].label if event.operands else None
+    if event.op != "torch.Tensor.retain_grad" or not of or look.tensor(of).get("is_leaf") is not False:
+        return None
+    return T(
+        en=f"{code} asks backward to leave the gradient of {look.name(of)} in its `.grad`.",
+        zh=f"{code} 要求反向传播把 {look.name(of)} 的梯度留在它的 `.grad` 中。",
+    )
 
 
 def _quiet(look: _Around, code: str) -> T:
@@ -602,11 +646,7 @@ def _node(event: Event, look: _Around, trace: Trace) -> T:
             en=f"Backward: {name}{got_en} and needs what it saved.", zh=f"反向：{name} {got_zh}，需要它保存的张量。"
         )
     if record.get("name") == "AccumulateGrad":
-        leaf = look.name(record.get("output"))
-        return T(
-            en=f"Backward: {name}{got_en} and adds it to the `.grad` of {leaf}.",
-            zh=f"反向：{name} {got_zh}，加到 {leaf} 的 `.grad` 上。",
-        )
+        return _accumulated(record, name, T(en=got_en, zh=got_zh), look)
     onward = list(dict.fromkeys(n for n in record.get("next", ()) if n))
     started = _pass_of(event, trace)
     picks = started is not None and started.error is None and (started.op == _GRAD or _named(started, "inputs"))
@@ -629,6 +669,29 @@ def _node(event: Event, look: _Around, trace: Trace) -> T:
     return T(
         en=f"Backward: {name}{got_en}{f' and {to_en}' if to_en else ''}.",
         zh=f"反向：{name} {got_zh}{f'，{to_zh}' if to_zh else ''}。",
+    )
+
+
+def _accumulated(record: dict[str, Any], name: str, got: T, look: _Around) -> T:
+    """The sentence on an AccumulateGrad node that ran: torch drops what comes to a leaf that does not require grad any
+    more. Where neither the gradient nor a ``.grad`` is known, a custom Function may have returned None.
+    """
+    leaf = look.tensor(record.get("output"))
+    to = look.name(record.get("output"))
+    if record.get("gradient") is None and "grad" in leaf and leaf["grad"] is None:
+        return T(
+            en=f"Backward: {name} runs; the `.grad` of {to} is None after this backward.",
+            zh=f"反向：{name} 运行；这次反向传播之后，{to} 的 `.grad` 是 None。",
+        )
+    if leaf.get("requires_grad") is False:
+        return T(
+            en=f"Backward: {name}{got.en} and drops it: {to} does not require grad any more, and its `.grad` stays as "
+            "it is.",
+            zh=f"反向：{name} {got.zh}，随即丢弃：{to} 已不再需要梯度，其 `.grad` 保持不变。",
+        )
+    return T(
+        en=f"Backward: {name}{got.en} and adds it to the `.grad` of {to}.",
+        zh=f"反向：{name} {got.zh}，加到 {to} 的 `.grad` 上。",
     )
 
 

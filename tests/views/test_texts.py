@@ -16,8 +16,9 @@ from pitfall_lab.resources import PACKAGE
 from pitfall_lab.trace import Trace
 from pitfall_lab.trace.slice import Slices, failures, slice_of, story
 from pitfall_lab.trace.text import sentences
-from pitfall_lab.views import document, spoken_names
+from pitfall_lab.views import document, graph, spoken_names
 from pitfall_lab.views.display_names import names
+from pitfall_lab.views.graph import svg as graph_svg
 from pitfall_lab.views.label_history import gather
 from pitfall_lab.views.spoken_names import PHRASES
 from tests.views import build
@@ -483,6 +484,63 @@ def test_what_grad_computes_is_returned_by_its_name_and_goes_into_no_node_that_t
     )
     assert found == returned
     assert {own for own in returned.values() if own} <= set(names(gather(trace)).values())
+
+
+FROZEN_LATER = """\
+import torch
+x = torch.ones(2, requires_grad=True)
+w = torch.ones(2, requires_grad=True)
+y = (x * w).sum()
+{line}
+y.backward()
+"""
+
+
+@pytest.mark.parametrize("line", ["x.requires_grad_(False)", "x.requires_grad = False"])
+def test_a_leaf_that_requires_grad_no_more_gets_nothing_in_words_and_in_the_picture(line):
+    trace = record(FROZEN_LATER.format(line=line))
+    lines = said(trace)
+    assert f"`{line}` switches requires_grad of x (t1) off; `.grad` stays as it is." in lines
+    got = [each for each in lines if "(AccumulateGrad) gets" in each]
+    assert len(got) == 2
+    for each in got:
+        # no sentence may name a leaf whose `.grad` is as it was
+        grad = gather(trace).tensor("t1" if " x (t1)" in each else "t2")["grad"]
+        assert ("adds it to" in each) == (grad is not None)
+        assert ("drops it: x (t1) does not require grad any more" in each) == (grad is None)
+    ways = [svg_of(record(FROZEN_LATER.format(line=each))).count('class="back"') for each in ("x", line)]
+    assert ways[0] - ways[1] == 1
+
+
+def svg_of(trace):
+    facts = gather(trace)
+    return graph_svg.draw(graph.project(trace, facts), facts)
+
+
+def test_a_leaf_for_which_a_function_returned_none_is_not_said_to_get_a_gradient():
+    lines = said(
+        record(
+            "import torch\nclass First(torch.autograd.Function):\n"
+            "    @staticmethod\n    def forward(ctx, a, b):\n        return a * b\n"
+            "    @staticmethod\n    def backward(ctx, g):\n        return g, None\n"
+            "x = torch.ones(2, requires_grad=True)\nw = torch.ones(2, requires_grad=True)\n"
+            "First.apply(x, w).sum().backward()\nassert w.grad is None\n"
+        )
+    )
+    assert sum("adds it to the `.grad` of x (t1)" in line for line in lines) == 1
+    assert not any("adds it to the `.grad` of w" in line for line in lines)
+    assert any(line.endswith("runs; the `.grad` of w (t2) is None after this backward.") for line in lines)
+
+
+def test_a_call_that_changes_what_backward_leaves_is_not_said_to_read():
+    lines = said(
+        record("import torch\nx = torch.ones(2, requires_grad=True)\ny = x * 2\ny.retain_grad()\nx.retain_grad()\n")
+    )
+    assert "`y.retain_grad()` asks backward to leave the gradient of y (t2) in its `.grad`." in lines
+    assert "`x.retain_grad()` reads; no tensor changes." in lines  # a leaf keeps its gradient anyway
+    lines = said(record("import torch\nx = torch.ones(2)\nw = x.requires_grad_()\n"))
+    assert lines[-1].startswith("`x.requires_grad_()` switches requires_grad of w (t1) on. ")
+    assert lines[-1].endswith("w (t1) is another name of it.")
 
 
 def _ran(program: str) -> dict[str, int]:

@@ -41,7 +41,7 @@ def _cards(scene: GraphScene, facts: Facts, language: str) -> str:
     reached = ran | {card["id"] for card in scene["nodes"] if card["kind"] == "leaf" or card.get("raised") is not None}
     for edge in scene["edges"]:
         canvas.path(edge["d"], "line")
-        if edge["to"] in ran and edge["from"] in reached:
+        if edge["to"] in ran and edge["from"] in reached and not _dropped(facts, edge["from"], edge["to"]):
             canvas.path(back(edge["d"]), "back")
             canvas.text(edge["label"][0], edge["label"][1], edge["shape"], "t s m halo")
         if edge["times"] > 1:
@@ -53,6 +53,14 @@ def _cards(scene: GraphScene, facts: Facts, language: str) -> str:
             canvas.text(card["x"] + 10, card["y"] + 36, said, "t s dim")
     title = "计算图" if language == "zh" else f"Computation graph with {scene['count']} nodes"
     return canvas.svg(scene["width"] + 40, scene["height"], title)
+
+
+def _dropped(facts: Facts, leaf: str, node: str) -> bool:
+    """Whether a leaf's AccumulateGrad dropped what came to it when it ran last: the leaf did not require grad any more."""
+    record = at(facts.nodes.get(node, [])) or {}
+    if record.get("name") != "AccumulateGrad" or record.get("output") != leaf or record.get("ran") is None:
+        return False
+    return facts.tensor(leaf, record["ran"]).get("requires_grad") is False
 
 
 def _card(canvas: Canvas, card: Card, facts: Facts) -> None:

@@ -17,7 +17,18 @@ export function runsLater(label: string, event: TraceEvent, model: Model): boole
   return false;
 }
 
-/** Whether the gradient that `sender` made last went into the node `label`: `grad` takes it before a leaf's AccumulateGrad. */
+/** Whether an AccumulateGrad dropped what came to it when it ran last: its leaf did not require grad any more. */
+export function dropped(label: string, state: State, model: Model): boolean {
+  const { name, output, ran } = state.nodes[label] ?? {};
+  if (name !== "AccumulateGrad" || !output || ran === null || ran === undefined) return false;
+  return model.stateAt(ran).tensors[output]?.requires_grad === false;
+}
+
+/**
+ * Whether the gradient that `sender` made last went into `label`: `grad` takes it before a leaf's AccumulateGrad, and a leaf that
+ * does not require grad gets none.
+ */
 export function arrives(label: string, sender: string, state: State, model: Model): boolean {
+  if (state.nodes[sender]?.output === label && dropped(sender, state, model)) return false;
   return state.nodes[label]?.name !== "AccumulateGrad" || !asked(model.trace.events[state.nodes[sender]?.ran ?? -1], model);
 }

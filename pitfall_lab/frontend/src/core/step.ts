@@ -4,7 +4,7 @@ import type { State, TraceEvent } from "./contract";
 import { type Child, h } from "./dom";
 import type { ExplorerModel } from "./model";
 import { cellRow, shape, telling } from "./numbers";
-import { asked, runsLater } from "./passes";
+import { asked, dropped, runsLater } from "./passes";
 import { memoryBox } from "./picture";
 import type { Memory } from "./story";
 import type { Cells } from "./wire";
@@ -121,7 +121,7 @@ function backwardParts(label: string, event: TraceEvent, model: ExplorerModel): 
   const node = now.nodes[label];
   if (!node) return [];
   const came = gradientBox(model.t("gradient that comes in", "流入的梯度"), node.gradient, node.gradient_shape, model);
-  if (node.name === "AccumulateGrad") return [flowing([came], node.name, leafParts(node.output ?? "", event, now, model))];
+  if (node.name === "AccumulateGrad") return [flowing([came], node.name, leafParts(label, node.output ?? "", event, now, model))];
   const next = [...new Set(node.next.filter((one): one is string => one !== null))].filter((one) => goesTo(one, event, now, model));
   const to = next.slice(0, NEXT).map((one) => returnedBox(one, event, now, model) ?? nextBox(one, now, model));
   const more = next.length > NEXT ? [h("small", {}, model.t(`and ${next.length - NEXT} more`, `另有 ${next.length - NEXT} 个`))] : [];
@@ -167,8 +167,8 @@ function returnedBox(label: string, event: TraceEvent, now: State, model: Explor
   return h("span", { class: "pl-memory pl-gradient" }, h("span", { class: "pl-named" }, title), h("small", {}, said));
 }
 
-/** What a backward changes of a leaf: its `.grad` before and after. */
-function leafParts(leaf: string, event: TraceEvent, now: State, model: ExplorerModel): HTMLElement[] {
+/** What a backward changes of a leaf: its `.grad` before and after; one box where what came is dropped. */
+function leafParts(label: string, leaf: string, event: TraceEvent, now: State, model: ExplorerModel): HTMLElement[] {
   const before = model.stateAt((event.parent ?? event.step) - 1);
   const name = `${model.called(leaf)}.grad`;
   const box = (state: State, title: string, was: Cells | null): HTMLElement => {
@@ -181,6 +181,7 @@ function leafParts(leaf: string, event: TraceEvent, now: State, model: ExplorerM
     return h("span", { class: "pl-memory", style }, head, row ?? unknown);
   };
   const old = before.tensors[before.tensors[leaf]?.grad ?? ""];
+  if (dropped(label, now, model)) return [box(now, model.t("unchanged: the gradient is dropped", "不变：梯度被丢弃"), null)];
   return [
     box(before, model.t("before this backward", "这次反向之前"), null),
     box(now, model.t("after it", "之后"), before.storages[old?.storage ?? ""]?.cells ?? null),
