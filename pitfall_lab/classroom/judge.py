@@ -28,8 +28,8 @@ from pitfall_lab.classroom.unneeded import LONGEST as SHOWN
 from pitfall_lab.classroom.unneeded import unneeded
 from pitfall_lab.lessons.attempt import Observation, Problem, Request
 from pitfall_lab.lessons.credit import had as _had
+from pitfall_lab.lessons.credit import had_beside, share, why_nothing
 from pitfall_lab.lessons.credit import idle as _idle
-from pitfall_lab.lessons.credit import share, why_nothing
 from pitfall_lab.lessons.exercise import Exercise, Result, Runner, grade
 from pitfall_lab.trace import T
 
@@ -477,8 +477,9 @@ def known(exercise: Exercise, source: str) -> CellOutcome:
 
 
 def _found(exercise: Exercise, result: Result, source: str, *runner: Runner, draw: int = 0) -> CellOutcome:
-    idle = _idle(exercise, source, [mark.holds for mark in result.marks], *runner, draw=draw)
-    found = zip(result.marks, zip(_had(exercise, draw), idle, strict=True), strict=True)
+    holds = [mark.holds for mark in result.marks]
+    idle = _idle(exercise, source, holds, *runner, draw=draw)
+    found = zip(result.marks, zip(had_beside(exercise, holds, draw), idle, strict=True), strict=True)
     marks = tuple(JudgedProperty(_pair(m.sentence), m.holds, had, _pair(m.reason), idle) for m, (had, idle) in found)
     held = sum(mark.holds for mark in marks)
     error = None if result.error and result.error.type == _raised(exercise, draw) else result.error

@@ -4,6 +4,9 @@ What does not depend on the input is worth nothing: an answer earns no points if
 they are given (or their argument as it is, or a tensor filled with one number), and everything that holds would hold
 for functions that only do that.
 
+What the given cell has only because it raises or does nothing is not lost by an answer that does something: see
+:func:`had_beside`.
+
 The cells that are run in this process are ours; a learner's is run by the ``runner`` that graded it.
 """
 
@@ -82,13 +85,73 @@ def earned(exercise: Exercise, source: str, holds: Sequence[bool]) -> float:
 
     All of them earn everything.
     """
-    return 1.0 if all(holds) else share(zip(holds, had(exercise), idle(exercise, source, holds), strict=True))
+    return (
+        1.0
+        if all(holds)
+        else share(zip(holds, had_beside(exercise, holds), idle(exercise, source, holds), strict=True))
+    )
 
 
 @cache
 def had(exercise: Exercise, draw: int = 0) -> tuple[bool, ...]:
     """For each property, whether the given cell (as handed out) already has it; ``draw`` is added to all seeds."""
     return tuple(mark.holds for mark in grade(exercise, exercise.given, draw=draw).marks)
+
+
+def had_beside(exercise: Exercise, holds: Sequence[bool], draw: int = 0) -> tuple[bool, ...]:
+    """For each property, whether the given cell has it, beside an answer that has those in ``holds``.
+
+    One that the answer does not have, and the given cell only because it raises or does nothing, counts as one that
+    neither has: a gradient that nothing has computed yet is not left alone.
+    """
+    before = had(exercise, draw)
+    if not any(there and not it for there, it in zip(before, holds, strict=True)):
+        return before
+    empty = _had_by_doing_nothing(exercise, draw)
+    return tuple(there and (it or not idle) for there, it, idle in zip(before, holds, empty, strict=True))
+
+
+@cache
+def _had_by_doing_nothing(exercise: Exercise, draw: int) -> tuple[bool, ...]:
+    """For each property, whether a constant has it too, and the given cell does nothing in the runs that decide it."""
+    both = zip(had(exercise, draw), _held(exercise, _returning(exercise, {}), draw), strict=True)
+    noting = _noting(exercise, alike=False)
+    return tuple(
+        all(pair)
+        and all(
+            _did_nothing(replace(run, drive=noting + run.drive, expressions=("_returned",), watched=True))
+            for run in _given_runs(replace(exercise, properties=(prop,)), draw)
+        )
+        for prop, pair in zip(exercise.properties, both, strict=True)
+    )
+
+
+def _given_runs(exercise: Exercise, draw: int) -> Iterable[Request]:
+    """The runs of the given cell in which its exercise is decided, none twice."""
+    runs: dict[Request, None] = {}
+
+    def asked(requests: Sequence[Request]) -> list[Observation]:
+        runs.update((replace(each, expressions=(), watched=False), None) for each in requests if not each.believing)
+        return _here(requests)
+
+    grade(exercise, exercise.given, asked, draw=draw)
+    return runs
+
+
+def _did_nothing(run: Request) -> bool:
+    """Whether the cell of a watched run raised, or its functions were called, called nothing of torch, and returned
+    nothing or what they were given.
+    """
+    seen = observe(run)
+    if seen.error is not None:
+        return seen.in_cell or seen.error.line is not None
+    returned = seen.values["_returned"]
+    if not isinstance(returned, list) or not returned or seen.trace is None:
+        return False
+    spans = [event.span for event in seen.trace.events if event.span is not None and event.span.source == 0]
+    return all(span.line >= seen.made for span in spans) and all(
+        value is None or (isinstance(value, dict) and set(value) == {"argument"}) for _, value in returned
+    )
 
 
 def _here(requests: Sequence[Request]) -> list[Observation]:
@@ -317,10 +380,7 @@ def _noting_runs(exercise: Exercise, draw: int, *, alike: bool = True) -> tuple[
 
     None is watched, and none is in the world of a misconception. ``alike``: each call draws the same random numbers.
     """
-    functions = [
-        name for name, function in _functions(ast.parse(exercise.given)) if set(_parameters(function)) - {"self"}
-    ]
-    noting = _NOTING.format(alike=alike, wrapped="\n".join(f"{name} = _noted({name!r}, {name})" for name in functions))
+    noting = _noting(exercise, alike=alike)
     runs: dict[Request, None] = {}
 
     def asked(requests: Sequence[Request]) -> list[Observation]:
@@ -330,6 +390,15 @@ def _noting_runs(exercise: Exercise, draw: int, *, alike: bool = True) -> tuple[
                 runs[replace(each, watched=False, drive=noting + each.drive, expressions=expressions)] = None
         return _here(requests)
 
-    if functions:
+    if noting:
         grade(exercise, exercise.right[0], asked, draw=draw)
     return tuple(runs)
+
+
+def _noting(exercise: Exercise, *, alike: bool) -> str:
+    """What notes the results of the cell's functions that have parameters; "" if there are none."""
+    functions = [
+        name for name, function in _functions(ast.parse(exercise.given)) if set(_parameters(function)) - {"self"}
+    ]
+    wrapped = "\n".join(f"{name} = _noted({name!r}, {name})" for name in functions)
+    return _NOTING.format(alike=alike, wrapped=wrapped) if functions else ""

@@ -105,7 +105,7 @@ class Practice:
         A try that solves nothing, and ``hint_wanted``, earn one hint more.
         """
         from pitfall_lab.lessons.credit import earned as earned_by
-        from pitfall_lab.lessons.credit import had, why_nothing
+        from pitfall_lab.lessons.credit import had_beside, why_nothing
         from pitfall_lab.lessons.exercise import grade
 
         result = grade(exercise, source, language=language)
@@ -115,8 +115,9 @@ class Practice:
         elif not result.solved:
             holds = [mark.holds for mark in result.marks]
             share = earned_by(exercise, source, holds)
-            why = why_nothing(zip(holds, had(exercise), strict=True), share)
-            result = replace(result, had=had(exercise), earned=share, why_nothing=why)
+            had = had_beside(exercise, holds)
+            why = why_nothing(zip(holds, had, strict=True), share)
+            result = replace(result, had=had, earned=share, why_nothing=why)
         earned = self._earned.get(exercise.key, 0) + (hint_wanted or (tried and not result.solved))
         self._earned[exercise.key] = earned = min(earned, len(exercise.hints))
         result = replace(result, hints=earned)

@@ -9,7 +9,7 @@ import pytest
 
 from pitfall_lab.classroom.judge import known
 from pitfall_lab.lessons.attempt import Observation
-from pitfall_lab.lessons.credit import earned, idle
+from pitfall_lab.lessons.credit import earned, had, had_beside, idle
 from pitfall_lab.lessons.exercise import Exercise, Runner, grade
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.notebook import practice
@@ -107,12 +107,33 @@ def test_the_answer_key_lists_no_constant_with_points() -> None:
             "def counterexamples():\n    return torch.zeros(1, 3, 1), torch.zeros(1, 1, 1)\n",
             0.5,
         ),  # it has no input
+        # The given cell raises, so nothing has left `x.grad` alone.
+        ("7.3", "def row(f, x, k):\n    f(x)[k].backward()\n    return x.grad\n", 1 / 2),
+        # The given cell does nothing, so no gradient has memory of its own yet.
+        (
+            "19.3",
+            (
+                "def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n"
+                "        mean = sum(p.grad for p in together) / len(together)\n"
+                "        for p in together:\n            p.grad = mean\n"
+            ),
+            1 / 3,
+        ),
     ],
 )
 def test_an_answer_that_does_something_keeps_its_share_where_a_constant_would_be_right_in_the_same_cases(
     key: str, source: str, share: float
 ) -> None:
     assert points(exercises()[key], source) == pytest.approx(share)
+
+
+def test_what_a_given_cell_that_works_has_is_lost_with_it() -> None:
+    exercise = exercises()["5.1"]  # its function works on what it gets
+    assert had(exercise)[:2] == (True, True)
+    assert had_beside(exercise, [not it for it in had(exercise)]) == had(exercise)
+    exercise = exercises()["7.3"]  # its function raises
+    assert had(exercise) == had_beside(exercise, [False, True, True, True]) == (False, False, True, True)
+    assert had_beside(exercise, [True, True, False, True]) == (False, False, False, True)
 
 
 def test_the_notebook_says_why_what_holds_earns_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
