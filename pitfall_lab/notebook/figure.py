@@ -9,11 +9,13 @@ screen reader finds nothing.
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from html import escape
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.views.stored import with_page
@@ -105,6 +107,7 @@ class Play:
                 raise
             return found if found is None or isinstance(found, Shown) else Still(found)
 
+        drawn.__signature__ = _with_defaults(draw, controls)  # type: ignore[attr-defined] # where ipywidgets looks
         self._live = interactive(drawn, {"manual": False, "auto_display": True}, **controls)
         if refused:  # ipywidgets prints it into a widget that is not on the page yet
             self._live.close()
@@ -119,6 +122,18 @@ class Play:
             if self._first is None
             else with_page(live, {"text/html": self._first._repr_html_(), "text/plain": repr(self._first)})
         )
+
+
+def _with_defaults(draw: Callable[..., Any], controls: Iterable[str]) -> inspect.Signature:
+    """A signature with the controls as parameters, with the defaults that they have in ``draw``."""
+    try:
+        own = inspect.signature(draw).parameters
+    except (TypeError, ValueError):  # a function that is not Python's may have none
+        own = MappingProxyType({})
+    kind, none = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+    return inspect.Signature(
+        [inspect.Parameter(name, kind, default=own[name].default if name in own else none) for name in controls]
+    )
 
 
 def _open_figures() -> set[int]:
@@ -138,7 +153,7 @@ def play(draw: Callable[..., Shown | Picture | None], **controls: Any) -> Play:
     below a control for each argument.
 
     ``None`` is drawn as nothing, where ``draw`` has printed something instead. A control is an ipywidget or
-    what ``ipywidgets.interact`` makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu. Raises
-    what the first drawing raises.
+    what ``ipywidgets.interact`` makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu. These begin
+    with the defaults of ``draw``. Raises what the first drawing raises.
     """
     return Play(draw, controls)
