@@ -1005,6 +1005,8 @@ def _short(value: Any) -> str:
         parts = ", ".join(map(_short, value[:50]))
         ends = "[]" if isinstance(value, list) else ("(", ",)" if len(value) == 1 else ")")
         return textwrap.shorten(f"{ends[0]}{parts}{ends[1]}", 100, placeholder=" …")
+    if isinstance(value, str) and re.fullmatch(r"torch\.\w+", value):  # a dtype, which travels as text
+        return value
     return textwrap.shorten(f"{value:.5g}" if isinstance(value, float) else repr(value)[:1000], 100, placeholder=" …")
 
 

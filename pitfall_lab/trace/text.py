@@ -286,7 +286,7 @@ def _call(event: Event, look: _Around, trace: Trace) -> T:
         name, of = look.name(event.results[0]), event.operands[0].label if event.operands else None
         if of and not look.tensor(event.results[0]).get("name"):  # else it would be said that `w.grad` is w.grad
             return T(en=f"{code} reads the gradient of {look.name(of)}.", zh=f"{code} 读取 {look.name(of)} 的梯度。")
-        return T(en=f"{code} is {name}.", zh=f"{code} 是 {name}。")
+        return T(en=f"{name} is a name for {code}.", zh=f"{name} 是 {code} 的名字。")
     texts = [_turned(label, look, code) or _result(label, event, look, code) for label in event.results]
     graph = _recorded(event, look)
     en = " ".join(t.en for t in texts) + graph.en

@@ -74,7 +74,7 @@ def test_a_gradient_that_is_read_is_not_said_to_be_itself():
     program = "import torch\nw = torch.ones(1, requires_grad=True)\n(w * 2).backward()\nw.grad * 3\n"
     for language, line in (("en", "`w.grad` reads the gradient of w."), ("zh", "`w.grad` 读取 w 的梯度。")):
         assert line in named(program, language)
-    assert "`w.grad` is slope." in named(program.replace("w.grad * 3", "slope = w.grad"))
+    assert "slope is a name for `w.grad`." in named(program.replace("w.grad * 3", "slope = w.grad"))
 
 
 def test_the_writing_step_says_what_moved_and_what_it_will_break():

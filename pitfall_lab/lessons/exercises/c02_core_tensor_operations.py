@@ -171,8 +171,9 @@ def standardise(rows):
     hint_for=(1, 3, 3, 3, 3),
     hints=(
         T(
-            en="Which shape does `rows.mean(dim=1)` have, and with which dimension is it lined up?",
-            zh="`rows.mean(dim=1)` 是什么形状？它与哪个维度对齐？",
+            en="Which shapes do `rows.mean(dim=1)` and `rows.std(dim=1)` have, and with which dimension is "
+            "each lined up?",
+            zh="`rows.mean(dim=1)` 和 `rows.std(dim=1)` 是什么形状？各与哪个维度对齐？",
         ),
         T(
             en="The means must become a column: `keepdim=True` keeps the dimension with size 1.",

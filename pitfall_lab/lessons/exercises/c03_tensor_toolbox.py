@@ -311,9 +311,12 @@ def running_totals(numbers):
         ),
         Property(T(en="an empty list gives an empty list", zh="空列表得到空列表"), equal("running_totals([])", "[]")),
     ),
-    hint_for=(1, 1, 2, 3, 0, 0),
+    hint_for=(1, 1, 2, 3, 0, 1),
     hints=(
-        T(en="How many tensors does the loop make?", zh="循环一共产生几个张量？"),
+        T(
+            en="How many tensors are made for five numbers, and how many for none?",
+            zh="五个数会产生几个张量？没有数时呢？",
+        ),
         T(
             en="`total += number` writes into the tensor that is already in the list.",
             zh="`total += number` 会写入已经在列表里的张量。",

@@ -90,6 +90,13 @@ def nesterov(w, grad_of, lr, mu, steps):
     return w
 """
 
+_ON_NESTEROV = """\
+try:
+    found = nesterov(start, grad_of, lr, mu, steps)
+finally:
+    torch.optim, rules.sgd = torch_optim, torch_rule
+"""
+
 _RESUME = """\
 def checkpoint(model, optimizer, scheduler):
     return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
@@ -376,13 +383,19 @@ from torch.optim import sgd as rules
 torch_optim, torch.optim = torch.optim, Refused()
 torch_rule, rules.sgd = rules.sgd, Refused()
 """,
-        drive="""\
-try:
-    found = nesterov(start, grad_of, lr, mu, steps)
-finally:
-    torch.optim, rules.sgd = torch_optim, torch_rule
-""",
+        drive=_ON_NESTEROV,
         properties=(
+            *(
+                Property(
+                    T(en=f"the {ordinal} step is torch's", zh=f"第{number}步与 torch 相同"),
+                    true(
+                        "torch.allclose(found.detach(), reference(), atol=1e-6)",
+                        T(en="it leads elsewhere", zh="它走到了别处"),
+                        drive=f"steps = {steps}\n{_ON_NESTEROV}",
+                    ),
+                )
+                for steps, (ordinal, number) in enumerate((("first", "一"), ("second", "二")), 1)
+            ),
             Property(
                 T(en="the steps end where torch's end", zh="各步之后与 torch 的结果一致"),
                 true(
@@ -412,8 +425,8 @@ finally:
         ),
         hints=(
             T(
-                en="Nesterov looks one step ahead: the velocity is used once more, on top of the gradient.",
-                zh="Nesterov 会向前看一步：在梯度之上再用一次速度。",
+                en="The velocity is that of plain momentum. What does the step use in its place?",
+                zh="速度与普通动量相同。步子里用什么代替它？",
             ),
             T(
                 en="torch computes the velocity as usual, and then steps along `g + mu * velocity`.",

@@ -282,7 +282,14 @@ def loss_of(w):
             Property(
                 T(en="the gradient has not vanished", zh="梯度没有消失"),
                 every(
-                    runs(), true("bool(found.abs().min() > 1e-9)", T(en="an element of it is 0", zh="其中有元素是 0"))
+                    runs(),
+                    true(
+                        "bool(found.abs().min() > 1e-9)",
+                        T(
+                            en="an element of it is 0 (what is divided in float16 may become 0 once more)",
+                            zh="其中有元素是 0（在 float16 中再除，可能又变成 0）",
+                        ),
+                    ),
                 ),
             ),
             Property(
@@ -299,7 +306,16 @@ def loss_of(w):
                 ),
             ),
             Property(T(en="it comes in float32", zh="以 float32 返回"), true("found.dtype == torch.float32")),
-            Property(T(en="`w.grad` is untouched", zh="`w.grad` 未被改动"), true("w.grad is None")),
+            Property(
+                T(en="`w.grad` is untouched", zh="`w.grad` 未被改动"),
+                true(
+                    "w.grad is None",
+                    T(
+                        en="`backward()` fills it; `torch.autograd.grad` returns a gradient and leaves it alone",
+                        zh="`backward()` 会写入它；`torch.autograd.grad` 返回梯度而不碰它",
+                    ),
+                ),
+            ),
             Property(
                 T(en="another scale gives the same gradient", zh="换一个倍数，梯度相同"),
                 true(
