@@ -862,7 +862,7 @@ def test_each_property_names_a_hint_or_none(key: str) -> None:
             ),
             "The standard deviations",
         ),
-        ("2.2", "def standardise(rows):\n    return (rows - rows.mean(dim=1)) / rows.std(dim=1)\n", "Which shape does"),
+        ("2.2", "def standardise(rows):\n    return (rows - rows.mean(dim=1)) / rows.std(dim=1)\n", "Which shapes do"),
         (
             "2.2",
             (
