@@ -23,7 +23,7 @@ FEWEST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Single:
+class OneTarget:
     """A loss of one target: its class, and the weight of that."""
 
     event: Event
@@ -58,7 +58,7 @@ def _are_equal(weights: list[float]) -> bool:
     return isclose(min(weights), max(weights), rel_tol=1e-4)
 
 
-def _single(story: Story, event: Event) -> Single | None:
+def _single(story: Story, event: Event) -> OneTarget | None:
     """The loss, if it is the weighted mean over one target given as a class; else None."""
     label = event.operands[1].label
     given = next((o.label for o in event.operands if o.name == "weight"), None)
@@ -72,10 +72,10 @@ def _single(story: Story, event: Event) -> Single | None:
         return None
     target = next((value for _, value in Elements(story, label, event.step).known()), None)
     weight = Elements(story, given, event.step).at((int(target),)) if target is not None and target >= 0 else None
-    return Single(event, int(target), weight) if weight and target is not None else None
+    return OneTarget(event, int(target), weight) if weight and target is not None else None
 
 
-def _finding(story: Story, span: Span, losses: list[Single]) -> Finding:
+def _finding(story: Story, span: Span, losses: list[OneTarget]) -> Finding:
     least, most = min(losses, key=lambda each: each.weight), max(losses, key=lambda each: each.weight)
     here, step = at_line(story, span), losses[0].event.step
     weights = number(least.weight, 3), number(most.weight, 3)
