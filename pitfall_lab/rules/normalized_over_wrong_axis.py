@@ -5,19 +5,23 @@ components are.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.wording import at_line, capital, snippet
+from pitfall_lab.rules.kit.wording import at_line, capital, number, snippet
 from pitfall_lab.rules.signals.axes import Use, uses_of_axis
-from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.rules.signals.value_origins import argument, decimal, whole
 from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 PRODUCTS = spellings("matmul", "mm") | {"bmm", "einsum"}
+"""Products of vectors with vectors."""
+FACTORS = spellings("mul")
+"""Products of single numbers: with a sum after them, also a product of vectors."""
 LAYERS = {"linear", "embedding", "layer_norm", "multi_head_attention_forward"}
 """Layers whose result has its features along the last axis."""
 KEEPING = {
@@ -43,7 +47,8 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each ``normalize`` whose result is only ever multiplied along other axes, and
     each cosine along a wrong axis.
 
-    Not if the axis has length 1 or the tensor is a vector.
+    Where the axis is joined with another, or single places of it are taken, no product shows it: then the axis on which
+    a layer put the components does (:func:`_of_components`). Not if the axis has length 1 or the tensor is a vector.
     """
     reported = set()
     for event in story.calls("normalize"):
@@ -64,12 +69,41 @@ def find(story: Story) -> Iterator[Finding]:
         if uses and all(use.axis != use.followed and not use.weighted for use in uses):
             reported.add(place)
             yield _finding(story, event, axis % len(shape), shape, uses[0])
+        elif not uses and (use := _of_components(story, event, axis % len(shape), shape)) is not None:
+            reported.add(place)
+            yield _finding(story, event, axis % len(shape), shape, use)
     for event in story.calls("cosine_similarity"):
         place = story.span(event.step)
         found = _cosine(story, event) if place not in reported and event.error is None else None
         if found is not None:
             reported.add(place)
             yield _of_cosine(story, event, *found)
+
+
+def _of_components(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> Use | None:
+    """The first product of vectors along the last axis, on which a layer put their components, after a
+    normalization along ``axis``.
+
+    None if no layer did, no product is known, or the norm is another than the usual length.
+    """
+    last, usual = len(shape) - 1, decimal(argument(event, "p", 1) or "2.0") == 2
+    if axis == last or shape[last] < 2 or not usual or _layer(story, event.operands[0].label, event.step) is None:
+        return None
+    for use in uses_of_axis(story, event.results[0], last, event.step, copies=True):
+        along = use.axis == use.followed
+        if along and (use.event.name in PRODUCTS or (use.event.name == "sum" and _of_two(story, use))):
+            return use
+    return None
+
+
+def _of_two(story: Story, use: Use) -> bool:
+    """Whether the sum is over products of two tensors that both have components along its axis."""
+    made = story.event((story.tensor(use.label, use.event.step) or {}).get("born"))
+    if made is None or made.name not in FACTORS:
+        return False
+    shapes = [story.shape(o.label, made.step) or () for o in made.operands if o.label is not None]
+    length = (story.shape(use.label, use.event.step) or ())[use.axis]
+    return len(shapes) == 2 and all(shape[-1:] == (length,) for shape in shapes)
 
 
 def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | None:
@@ -88,7 +122,7 @@ def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | 
     return (axis % len(shape), shape, layers[0]) if layers[0] is not None and layers[1] is not None else None
 
 
-def _layer(story: Story, label: str, step: int) -> Event | None:
+def _layer(story: Story, label: str | None, step: int) -> Event | None:
     """The layer that returned the vectors, with their components on the last axis.
 
     Only calls that keep the shape and each element's position may come after it; else None.
@@ -96,7 +130,7 @@ def _layer(story: Story, label: str, step: int) -> Event | None:
     shape = story.shape(label, step)
     for _ in range(FURTHER):
         event = story.event((story.tensor(label, step) or {}).get("born"))
-        if event is None or label not in event.results or story.shape(label, step) != shape:
+        if event is None or label is None or label not in event.results or story.shape(label, step) != shape:
             return None
         if event.name in LAYERS:
             return event
@@ -152,6 +186,13 @@ def _finding(story: Story, event: Event, axis: int, shape: tuple[int, ...], use:
     span = story.span(event.step)
     here, there = at_line(story, span), at_line(story, story.span(use.event.step))
     code, size = snippet(story, span), "×".join(map(str, shape))
+    length = _length(event, axis, shape)
+    longer = T(en="", zh="")
+    if length is not None:
+        longer = T(
+            en=f" Along the other one the vectors have a length of {number(length)} here (root mean square).",
+            zh=f"而沿另一个轴，这里向量的长度（均方根）是 {number(length)}。",
+        )
     return RULE.finding(
         span,
         event.step,
@@ -164,17 +205,29 @@ def _finding(story: Story, event: Event, axis: int, shape: tuple[int, ...], use:
         T(
             en=f"`{code}` divides by the length along axis {axis} (`normalize` takes axis 1 where none is "
             "given). A product of two vectors is the cosine of their angle only when both have length 1 "
-            "along the axis that is summed.",
+            f"along the axis that is summed.{longer.en}",
             zh=f"`{code}` 除以沿第 {axis} 轴的长度（不指定时 `normalize` 用第 1 轴）。只有当两个向量沿求和的轴长度都"
-            "是 1 时，它们的乘积才是夹角的余弦。",
+            f"是 1 时，它们的乘积才是夹角的余弦。{longer.zh}",
         ),
         related=[
             story.related("made", event.step, T(en=f"length 1 along axis {axis}", zh=f"沿第 {axis} 轴长度为 1")),
             story.related("used", use.event.step, T(en="summed along another axis here", zh="在这里沿另一个轴求和")),
         ],
         fixes=_fixes(story, event),
-        facts=[Fact("axis", axis, story.by(event.step))],
+        facts=[Fact("axis", axis, story.by(event.step)), *([Fact("length", length)] if length is not None else [])],
     )
+
+
+def _length(event: Event, axis: int, shape: tuple[int, ...]) -> float | None:
+    """The length of the vectors along the axis that was meant, after those along ``axis`` got length 1.
+
+    It is the root of their mean square, and follows from the number of both. None if the norm is not the usual length,
+    or the axis that was meant is not known.
+    """
+    meant = len(shape) - 1 if axis != len(shape) - 1 else 0
+    if decimal(argument(event, "p", 1) or "2.0") != 2 or (meant == 0 and len(shape) > 2):
+        return None
+    return math.sqrt(shape[meant] / shape[axis])
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.value_origins import argument, whole
@@ -28,6 +29,8 @@ VIEWS = (
        "view"}
 )  # fmt: skip
 """Calls that may move the axis; with the same memory, the strides show where to."""
+RESHAPES = {"flatten", "reshape", "unflatten", "view"}
+"""Calls that cut the elements, in their order, into other rows."""
 PICKS = {"argmax": 1, "max": 1, "topk": 2, "softmin": 1}
 """Calls that pick along an axis, each with the place of its argument ``dim``."""
 FURTHER = 300
@@ -47,12 +50,12 @@ class Use:
     """Whether it was multiplied by another tensor before."""
 
 
-def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use]:
+def uses_of_axis(story: Story, label: str, axis: int, step: int, *, copies: bool = False) -> Iterator[Use]:
     """The calls that work along some axis of ``label``, or of a tensor computed from it, each with the
     number that ``axis`` has there.
 
     Only the ``FURTHER`` events after ``step`` are searched, and ``axis`` is followed only through element-wise
-    calls, products, layers and views.
+    calls, products, layers and views; with ``copies`` also where a ``reshape`` had to copy.
     """
     followed: dict[str, tuple[int, bool]] = {label: (axis, False)}
     for event in story.events[step + 1 : step + FURTHER]:
@@ -68,10 +71,21 @@ def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use
                 yield Use(event, operand.label, along, here, weighted)
             elif event.results and event.results[0] not in followed:
                 new = _carried(story, event, place, here)
+                if new is None and copies and place == 0 and event.name in RESHAPES:
+                    new = _kept(shape, story.shape(event.results[0], event.step) or (), here)
                 if new is not None:
                     others = [o.label for o in event.operands if o.label is not None and o.label != operand.label]
                     followed[event.results[0]] = new, weighted or (event.name in PRODUCTS and bool(others))
             break
+
+
+def _kept(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:
+    """The axis of the new shape that has the same length as ``axis`` and as many elements after it; None if none has,
+    as where it was joined or cut.
+    """
+    inner = prod(before[axis + 1 :])
+    found = [i for i, n in enumerate(after) if n == before[axis] > 1 and prod(after[i + 1 :]) == inner]
+    return found[0] if len(found) == 1 else None
 
 
 def against(story: Story, label: str, axis: int, step: int) -> tuple[Use | None, bool]:
