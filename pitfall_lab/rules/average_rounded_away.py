@@ -194,6 +194,8 @@ def _fixes(story: Story, born: int | None, update: Event, taken: str) -> tuple[F
             changes.append((each, f"{program.segment(each.value)}.{new}"))
     if changes:
         return unique(program.text, [Fix(title, program.replace(*changes), meaning="later")])
+    while isinstance(node, ast.Call) and call_name(node) not in COPIES and isinstance(node.func, ast.Attribute):
+        node = node.func.value  # `deepcopy(model).requires_grad_(False)`, `.eval()`: what the copy is made by
     if not isinstance(node, ast.Call) or call_name(node) not in COPIES:
         return ()
     wider: tuple[ast.AST, str] = (node, f"{program.segment(node)}.float()")

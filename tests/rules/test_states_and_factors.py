@@ -236,6 +236,27 @@ print(out.weight.grad.norm())
 }  # fmt: skip
 
 FIXED = {
+    "an average of a copy that is frozen, and of one that only evaluates, in a class": """
+import copy
+class Follower:
+    def __init__(self, model, share):
+        self.share = share
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+    @torch.no_grad()
+    def follow(self, model):
+        for kept, new in zip(self.model.parameters(), model.parameters()):
+            kept.lerp_(new.to(kept.dtype), self.share)  # PL834
+net = nn.Linear(6, 3).to(torch.bfloat16)
+for p in net.parameters():
+    nn.init.constant_(p, 2.0)
+follower = Follower(net, 0.002)
+with torch.no_grad():
+    for step in range(8):
+        for p in net.parameters():
+            p.add_(0.125)
+        follower.follow(net)
+print(follower.model.weight.float().mean())
+""",
     "an average of a copy in 16 bits": """
 import copy
 net = nn.Linear(6, 3).to(torch.bfloat16)
