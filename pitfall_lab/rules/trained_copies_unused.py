@@ -41,7 +41,7 @@ OUTWARDS = 3
 
 
 @dataclass(slots=True)
-class Copied:
+class TrainedCopy:
     """What became of one copy, made by ``made``, of the parameters ``sources``: its ``updates`` and other ``uses``.
 
     ``label`` is its newest tensor.
@@ -71,7 +71,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that copied parameters whose trained copies nothing used in the end, while the
     parameters themselves, which never changed, were used.
     """
-    groups: dict[object, list[Copied]] = defaultdict(list)
+    groups: dict[object, list[TrainedCopy]] = defaultdict(list)
     for each in _copies(story):
         groups[story.span(each.made.step)].append(each)
     told = set()
@@ -86,10 +86,10 @@ def find(story: Story) -> Iterator[Finding]:
                 break
 
 
-def _copies(story: Story) -> list[Copied]:
+def _copies(story: Story) -> list[TrainedCopy]:
     """The copies of parameters, stacked or cloned, that no module has as its own."""
     parameters = {r.get("storage"): label for label, r in story.tensors.items() if r.get("kind") == "parameter"}
-    copies, owner = list[Copied](), dict[str, Copied]()
+    copies, owner = list[TrainedCopy](), dict[str, TrainedCopy]()
     if not parameters:
         return copies
     for event in story.calls():
@@ -105,13 +105,13 @@ def _copies(story: Story) -> list[Copied]:
             made = (story.tensor(event.results[0], event.step) or {}).get("storage")
             many = len(set(sources)) == len(given) and len(given) > 1
             if (many or (event.name == "clone" and sources)) and made is not None and made not in parameters:
-                owner[made] = Copied(event, sources, event.results[0])
+                owner[made] = TrainedCopy(event, sources, event.results[0])
                 copies.append(owner[made])
     return copies
 
 
 def _note(
-    story: Story, event: Event, ours: list[tuple[int, Copied]], owner: dict[str, Copied], given: list[str]
+    story: Story, event: Event, ours: list[tuple[int, TrainedCopy]], owner: dict[str, TrainedCopy], given: list[str]
 ) -> None:
     """Note what the call does to the copies among its operands (``ours``, each with its place)."""
     place, first = ours[0]
@@ -141,7 +141,7 @@ def _note(
         each.uses.append(event.step)
 
 
-def _use(story: Story, found: Copied) -> Event | None:
+def _use(story: Story, found: TrainedCopy) -> Event | None:
     """The first call of a network that used a source after the copy's last update.
 
     None if not all sources were used, or one of them changed since it was copied.
@@ -159,7 +159,7 @@ def _use(story: Story, found: Copied) -> Event | None:
     return min(uses, key=lambda each: each.step)
 
 
-def _moved(story: Story, found: Copied) -> tuple[float, float] | None:
+def _moved(story: Story, found: TrainedCopy) -> tuple[float, float] | None:
     """The number of the copy that its updates changed most, as it was and as it is now; None where none is known."""
     last = found.updates[-1]
     before = Elements(story, found.made.results[0], found.made.step)
@@ -170,7 +170,7 @@ def _moved(story: Story, found: Copied) -> tuple[float, float] | None:
     return max(pairs, key=lambda pair: abs(pair[1] - pair[0]), default=None)
 
 
-def _finding(story: Story, found: Copied, use: Event) -> Finding:
+def _finding(story: Story, found: TrainedCopy, use: Event) -> Finding:
     there, copied = at_line(story, story.span(use.step)), at_line(story, story.span(found.made.step))
     last = found.updates[-1]
     changed, count = at_line(story, story.span(last.step)), len(found.updates)
@@ -209,7 +209,7 @@ def _finding(story: Story, found: Copied, use: Event) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Copied, use: Event) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: TrainedCopy, use: Event) -> tuple[Fix, ...]:
     """Fixes that copy the trained values back before the use; empty if the text does not show the network and a name
     of the copies.
     """
