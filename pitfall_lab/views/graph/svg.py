@@ -56,7 +56,7 @@ def _cards(scene: GraphScene, facts: Facts, language: str) -> str:
 
 
 def _dropped(facts: Facts, leaf: str, node: str) -> bool:
-    """Whether a leaf's AccumulateGrad dropped what came to it when it ran last: the leaf did not require grad any more."""
+    """Whether a leaf's AccumulateGrad dropped what came to it when it ran last: the leaf required no grad then."""
     record = at(facts.nodes.get(node, [])) or {}
     if record.get("name") != "AccumulateGrad" or record.get("output") != leaf or record.get("ran") is None:
         return False
