@@ -106,7 +106,7 @@ def disturbing() -> Iterator[Case]:
     for name, what, source in (
         ("other-grad-dtype", "has gradients be of another type than what they are of", (
         "    query.grad_dtype = torch.float64\n    return out\n")),
-        ("swapped", "swaps what it was given for something else, under the names that the grader has", (
+        ("swapped-under-its-names", "swaps what it was given for something else, under the names that the grader has", (
         "    torch.utils.swap_tensors(query, torch.ones(1, requires_grad=True))\n    return out\n")),
         ("buffer-answer", "answers with a buffer of a layer", "    return nn.Buffer(out)\n"),
         ("compiled", "has torch compile it, by a compiler of its own", (
@@ -139,7 +139,7 @@ def files() -> Iterator[Case]:
     yield of("nbgrader-locked", "an answer in a cell that nbgrader has locked and given points",
         json.dumps({**whole, "cells": graded}), "graded")  # fmt: skip
     same = [{**each, "id": "same"} for each in [code(f"%%exercise {TARGET}\n1 / 0"), *whole["cells"]]]
-    yield of("same-ids", "two answers in cells of one id", json.dumps({**whole, "cells": same}), "graded",
+    yield of("answers-of-one-id", "two answers in cells of one id", json.dumps({**whole, "cells": same}), "graded",
         says="there 2 times")  # fmt: skip
     kinds = text.replace('"cell_type": "code"', '"cell_type": "raw", "source": "", "cell_type": "\\u0063ode"')
     yield of("kinds-twice", "cells that say twice of which kind they are", kinds, "graded")
