@@ -75,17 +75,17 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that takes the exponential of a weighted loss for the probability of the class, of
     which the rest is then a factor of the loss.
     """
-    told = set()
+    reported = set()
     for event in story.calls("exp", "exp_", "expm1"):
         place = story.span(event.step)
-        if place in told or event.error is not None or not event.results or event.operands[0].label is None:
+        if place in reported or event.error is not None or not event.results or event.operands[0].label is None:
             continue
         focal = _rest(story, event)
         weighted = _weighted(story, event.operands[0].label, event, 1.0) if focal is not None else None
         if focal is not None and weighted is not None:
             example = _example(story, weighted)
             if example is not None or weighted.factor is not None:
-                told.add(place)
+                reported.add(place)
                 yield _finding(story, ProbabilityOfWeighted(event, weighted, *focal, *(example or ())))
 
 

@@ -74,14 +74,14 @@ def find(story: Story) -> Iterator[Finding]:
     groups: dict[object, list[TrainedCopy]] = defaultdict(list)
     for each in _copies(story):
         groups[story.span(each.made.step)].append(each)
-    told = set()
+    reported = set()
     for group in groups.values():
         if any(each.is_used for each in group):
             continue
         for each in group:
             use = _use(story, each) if each.is_trained else None
-            if use is not None and story.span(use.step) not in told:
-                told.add(story.span(use.step))
+            if use is not None and story.span(use.step) not in reported:
+                reported.add(story.span(use.step))
                 yield _finding(story, each, use)
                 break
 

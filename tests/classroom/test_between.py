@@ -1,4 +1,4 @@
-"""What lies between runs and submissions: files, names, times and copies by which somebody would have more, or less."""
+"""Cases of several runs or submissions together: files, names, times and copies that would change a student's points."""
 
 from __future__ import annotations
 

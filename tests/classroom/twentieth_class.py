@@ -1,6 +1,6 @@
-"""A twentieth round, by somebody who had not seen the grader before: NumPy's ways to memory that is nobody's, functions
-of torch's that no page describes, answers below what a page shows, signals of the processor's, and what lies between
-runs: earlier ones, names, times, copies of another's work, pages in the forms of other systems.
+"""The twentieth round, written without knowledge of the grader: memory outside of arrays by NumPy, torch's functions
+without documentation, answers below what a page shows, signals of the processor, and cases of several runs together:
+earlier runs, names, times, copies of another student's work, pages in the formats of other systems.
 """
 
 from __future__ import annotations
