@@ -1,4 +1,4 @@
-"""Cases of several runs or submissions together: files, names, times and copies that would change a student's points."""
+"""Cases of several runs or submissions together: files, names, times and copies that would change a mark."""
 
 from __future__ import annotations
 
