@@ -249,9 +249,9 @@ EXERCISES = (
         hints=(
             T(
                 en="`t = …` inside a function binds the function's own name, and an in-place method writes into the "
-                "memory that `t` has. Which assignment gives the same object another memory? Section 6 has one.",
+                "memory that `t` has. Which assignment gives the same object another memory?",
                 zh="函数内的 `t = …` 只绑定函数自己的名字，就地方法则写入 `t` 已有的内存。"
-                "哪种赋值让同一个对象换到另一块内存？第 6 节里有一个。",
+                "哪种赋值让同一个对象换到另一块内存？",
             ),
             T(
                 en="A tensor can be given another storage: not its name, an attribute of it is assigned.",
