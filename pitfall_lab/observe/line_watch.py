@@ -33,6 +33,8 @@ class LineWatch:
         self._tell = tell
         self._on = False
         self._last: dict[int, int] = {}
+        self._others: set[str] = set()
+        """The files that are not the learner's: most functions that are entered are in one of these."""
         self.missed: T | None = None
 
     def start(self, frame: FrameType | None) -> None:
@@ -70,7 +72,14 @@ class LineWatch:
         return frame.f_code.co_name != STAND_IN and self._sources.is_user(name) and self._sources.has_text(name)
 
     def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
-        return self._line if self._on and self._is_ours(frame) else None
+        name = frame.f_code.co_filename
+        if name in self._others or not self._on:
+            return None
+        if self._is_ours(frame):
+            return self._line
+        if not self._sources.is_user(name):
+            self._others.add(name)
+        return None
 
     def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
         if not self._on:

@@ -187,10 +187,27 @@ class MemoryComparison:
     def look_for_writes(self, span: Span | None) -> None:
         """Look for writes by NumPy code to memory that it shares with a tensor; each gets an event at ``span``."""
         for storage in [each for each in self._records.shared.values() if each.shadow.data is not None]:
+            if self._is_unwritten(storage):
+                continue
             for record, real in self._records.live(storage):
                 if record.kind != "array" and self._observed(storage, real) is not None:
+                    storage.readable = record.mark
                     self.catch_up(storage, real, span, announce=True)
                     break  # all tensors on a storage show the same memory
+
+    def _is_unwritten(self, storage: StorageRecord) -> bool:
+        """Whether the bytes in memory are those of the shadow; False if that takes a closer look.
+
+        This runs after each line for each storage: a batch of examples that view one array has hundreds.
+        """
+        record, modelled = self._records.by_mark.get(storage.readable), storage.shadow.data
+        real = record() if record is not None else None
+        if real is None or modelled is None:
+            return False
+        memory = real.untyped_storage()
+        return (
+            memory.nbytes() >= modelled.nbytes and tensor_facts.bytes_in(memory, modelled.nbytes) == modelled.tobytes()
+        )
 
     def catch_up(self, storage: StorageRecord, real: Any, span: Span | None = None, *, announce: bool) -> list[Effect]:
         """Compare a storage with its contents after the last event; a difference is a write that no version counted.

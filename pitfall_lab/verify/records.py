@@ -35,10 +35,11 @@ class StorageRecord:
 
     ``impls`` are the weak references to the StorageImpls; ``members`` are the marks of the living tensors and arrays on
     this memory; ``shared`` is True if NumPy code can write it without torch's knowledge. ``pointer``, its address, is
-    None until :meth:`Records.covering` first needs it.
+    None until :meth:`Records.covering` first needs it. ``readable`` is the mark of a tensor whose memory could be
+    read, or 0.
     """
 
-    __slots__ = ("dtype", "impls", "itemsize", "mark", "members", "nbytes", "pointer", "shadow", "shared")
+    __slots__ = ("dtype", "impls", "itemsize", "mark", "members", "nbytes", "pointer", "readable", "shadow", "shared")
 
     def __init__(  # noqa: PLR0917 - its facts
         self, mark: int, shadow: Storage, pointer: int | None, nbytes: int, dtype: str, itemsize: int
@@ -52,6 +53,7 @@ class StorageRecord:
         self.impls: tuple[int, ...] = ()
         self.members: set[int] = set()
         self.shared = False
+        self.readable = 0
 
     @property
     def label(self) -> str:

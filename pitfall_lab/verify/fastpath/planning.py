@@ -67,6 +67,8 @@ class Planning:
         entry = ENTRIES.get(call.name)
         if entry is None or not self._kinds.are_usual() or concerns(call):
             return
+        if self._follows_values and self._records.shared:
+            return  # no call takes the fast path while NumPy shares memory
         func = call.func
         operands: list[TensorRecord] = []
         self.functions.add(func)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -224,6 +225,7 @@ _ROLES = {
 }  # fmt: skip
 
 
+@cache
 def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Packed]:
     """Compile a function that makes a packed row (:data:`~pitfall_lab.verify.fastpath.event_rows.Packed`) from the
     operands and the other fields, in their order; ``roles`` says which marks it contains.
