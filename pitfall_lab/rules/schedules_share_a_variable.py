@@ -1,4 +1,4 @@
-"""PL634: the functions of a LambdaLR were made in a loop and all read its variable when they are called:
+"""PL634: the functions of a LambdaLR were made in a loop and all read a variable of it when they are called:
 every group follows the last.
 """
 
@@ -13,12 +13,12 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Scheduler, T
 
-Loop = ast.For | ast.comprehension
+Loop = ast.For | ast.While | ast.comprehension
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each lambda in a loop that makes several functions for a scheduler, all of
-    which read the loop's variable.
+    which read a variable that each round sets.
     """
     told = set()
     for scheduler in story.trace.beside.schedulers:
@@ -30,18 +30,37 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _late(story: Story, node: ast.Lambda, scheduler: Scheduler) -> list[str]:
-    """The variables of loops around a function that it reads when it is called, as those of the scheduler do."""
+    """The variables that loops around a function set in each round, and that it reads when it is called, as those of
+    the scheduler do.
+    """
     own = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
     read = {n.id for n in ast.walk(node.body) if isinstance(n, ast.Name)} - own
-    bound = {n.id for loop in _loops(story, node) for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    bound = {name for loop in _loops(story, node) for name in _set_by(loop)}
     return sorted(read & bound & set(scheduler.shared))
+
+
+def _set_by(loop: Loop) -> set[str]:
+    """The variables that are others in each round of a loop: its own, and those that its body computes from them."""
+    own = [] if isinstance(loop, ast.While) else _names(loop.target)
+    changing = {each.id for each in own}
+    body = [] if isinstance(loop, ast.comprehension) else [n for each in loop.body for n in ast.walk(each)]
+    changing |= {n.target.id for n in body if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+    for node in body:
+        if isinstance(node, ast.Assign) and any(each.id in changing for each in _names(node.value)):
+            names = [each for target in node.targets for each in _names(target)]
+            changing |= {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    return changing
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [each for each in ast.walk(node) if isinstance(each, ast.Name)]
 
 
 def _loops(story: Story, node: ast.AST) -> Iterator[Loop]:
     for around in story.program.ancestors(node):
         if isinstance(around, ast.ListComp | ast.GeneratorExp | ast.SetComp):
             yield from around.generators
-        elif isinstance(around, ast.For):
+        elif isinstance(around, ast.For | ast.While):
             yield around
         elif isinstance(around, ast.FunctionDef | ast.Lambda):
             return

@@ -39,7 +39,35 @@ class Noisy(Dataset):
         return self.rng.normal()
 """
 
+GROUPS = """
+layers = [nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1)]
+model, x, y = nn.Sequential(*layers), torch.randn(8, 3), torch.randn(8, 1)
+groups = [dict(params=layer.parameters()) for layer in layers]
+def follow(functions):
+    opt = SGD(groups, lr=0.1)
+    schedule = LambdaLR(opt, functions){}
+    for _ in range(3):
+        train(model, opt, x, y)
+        schedule.step()
+"""
+
 WRONG = {
+    "a factor that each round of the loop computes": GROUPS.format("  # used") + """
+def made(decay):
+    functions = []
+    for depth in range(3):
+        scale = decay ** (2 - depth)
+        functions.append(lambda step: scale / (step + 1))  # PL634
+    return functions
+follow(made(0.5))
+""",
+    "a factor that shrinks from round to round": GROUPS.format("  # used") + """
+functions, scale = [], 1.0
+while len(functions) < 3:
+    functions.append(lambda step: scale / (step + 1))  # PL634
+    scale *= 0.5
+follow(functions)
+""",
     "a cosine as long as all updates, stepped in each epoch": DATA + """
 def main(epochs):
     opt = SGD(model.parameters(), lr=0.1)
@@ -136,6 +164,21 @@ for batch in DataLoader(Noisy(np.random.RandomState(0)), num_workers=2):  # PL90
 }  # fmt: skip
 
 RIGHT = {
+    "functions made in a loop that read what is the same for all": GROUPS.format("") + """
+functions, kept = [], []
+for depth in range(3):
+    warm = 4
+    kept.append(depth)
+    functions.append(lambda step: min(1.0, (step + 1) / warm))
+follow(functions)
+""",
+    "functions that keep the factor of their round": GROUPS.format("") + """
+functions = []
+for depth in range(3):
+    scale = 0.5 ** depth
+    functions.append(lambda step, scale=scale: scale / (step + 1))
+follow(functions)
+""",
     "one cycle of which each update is a step, and one that counts epochs": DATA + """
 for length in (12, 3):
     opt = SGD(model.parameters(), lr=0.1)
