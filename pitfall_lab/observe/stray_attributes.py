@@ -43,13 +43,13 @@ class FoundStray:
 def parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     """The parameters of a module, without calling functions of the program."""
     for each in _inside(module, set()):
-        yield from (p for p in each.__dict__["_parameters"].values() if p is not None)
+        yield from (p for p in _table(each, "_parameters").values() if p is not None)
 
 
 def named(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The parameters of a module with their dotted names, without calling functions of the program."""
     for path, each in _named(module, "", set()):
-        yield from ((f"{path}{name}", p) for name, p in each.__dict__["_parameters"].items() if p is not None)
+        yield from ((f"{path}{name}", p) for name, p in _table(each, "_parameters").items() if p is not None)
 
 
 def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -69,15 +69,23 @@ def unsaved_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor
     """
     for path, each in _named(module, "", set()):
         for name in each.__dict__.get("_non_persistent_buffers_set", ()):
-            value = each.__dict__["_buffers"].get(name)
+            value = _table(each, "_buffers").get(name)
             if type(value) is torch.Tensor:
                 yield f"{path}{name}", value
+
+
+def _table(module: torch.nn.Module, name: str) -> dict[str, Any]:
+    """The module's own table of parameters, buffers or parts; empty for one that ``torch.jit`` compiled, and for one
+    whose ``__init__`` has not run.
+    """
+    found = module.__dict__.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _named(module: torch.nn.Module, path: str, known: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
     known.add(id(module))
     yield path, module
-    for name, part in module.__dict__["_modules"].items():
+    for name, part in _table(module, "_modules").items():
         if part is not None and id(part) not in known:
             yield from _named(part, f"{path}{name}.", known)
 

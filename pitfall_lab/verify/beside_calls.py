@@ -163,20 +163,18 @@ class BesideCalls:
         user = self._sources.user_frame(frame)
         if user is None:
             return
-        span = self._sources.span(user)
+        span, around = self._sources.span(user), str(frame.f_globals.get("__name__"))
+        if around.startswith(("torch.jit", "torch._jit")):
+            return  # it copies the methods of a module, and calls none
         if kind == "scheduler":
-            self._scheduler(owner, step, span, by_torch=str(frame.f_globals.get("__name__")).startswith("torch.optim"))
+            self._scheduler(owner, step, span, by_torch=around.startswith("torch.optim"))
         elif kind == "loading" and len(self._loaded) < MOST:
             held = WeaklyHeld(stray_attributes.parameters(owner))
             self._loaded.append(
                 (Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner), weakref.ref(owner))
             )
             self._fresh = SOON
-        elif (
-            kind == "saving"
-            and len(self._saved) < MOST
-            and not str(frame.f_globals.get("__name__")).startswith("torch.")
-        ):
+        elif kind == "saving" and len(self._saved) < MOST and not around.startswith("torch."):
             plain = _Plain(owner)
             plain.name(self._label)  # now, as the module may be gone at the end
             self._saved.append((Saving(step, type(owner).__name__, span), plain))

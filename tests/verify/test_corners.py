@@ -185,3 +185,18 @@ y = x * 3
 print(y.shape)
 """
     assert lockstep.check(text.replace("BEFORE\n", before).strip()).problems == []
+
+
+def test_a_module_that_jit_traced_is_observed_on() -> None:
+    text = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).eval()
+served = torch.jit.trace(net, torch.randn(4, 3))
+with torch.no_grad():
+    y = served(torch.randn(5, 3))
+print((y * 2).sum().item() < 1e9)
+"""
+    checked = lockstep.check(text.strip())
+    assert checked.problems == []
+    assert checked.trace.stopped is None
+    assert checked.trace.beside.loadings == ()  # torch.jit looks its methods up, and calls none
