@@ -40,13 +40,12 @@ FURTHER = 20
 class Mean:
     """``event`` is a mean over ``count`` targets; a backward starts from ``weight`` times that mean.
 
-    ``is_part``: some targets of the batch are left out of it.
+    Means of its place leave targets out, this one or another.
     """
 
     event: Event
     count: int
     weight: float
-    is_part: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def _unequal(story: Story, update: OptimizerStep, backwards: list[Event]) -> Une
         return None
     means = [_mean(story, each) for each in backwards]
     known = tuple(mean for mean in means if mean is not None)
-    if len(known) < len(means) or not any(mean.is_part for mean in known):
+    if len(known) < len(means):
         return None
     found = UnequalBatches(update, backwards[0], known)
     least, most = found.ends
@@ -106,13 +105,13 @@ def _mean(story: Story, backward: Event) -> Mean | None:
         first = made.operands[0].label if made.operands else None
         if made.name == "mean":
             count = prod(story.shape(first, made.step) or ())
-            is_part = len(made.operands) == 1 and _is_masked(story, first, made.step)
-            return Mean(made, count, weight, True) if is_part else None
+            is_masked = len(made.operands) == 1 and _is_masked(story, first, made.step)
+            return Mean(made, count, weight) if is_masked else None
         if made.name not in SCALING or len(made.operands) != TABLE:
             return None
         other = made.operands[1]
         if SCALING[made.name] < 0 and (held := _counted(story, other.label, made.step)):
-            return Mean(made, held, weight, True)
+            return Mean(made, held, weight)
         turned = first is None or (story.tensor(first) or {}).get("requires_grad") is False
         label, by = (other.label, made.operands[0]) if turned else (first, other)
         number = _constant(story, by.label, by.text, made.step)
@@ -136,7 +135,7 @@ def _of_classes(story: Story, loss: Event, weight: float) -> Mean | None:
     if any(o.name == "weight" and o.label is not None for o in loss.operands):
         return None
     kept = next((each for each in story.trace.beside.counted if each.step == loss.step and each.kind == "kept"), None)
-    return Mean(loss, kept.count, weight, kept.count < kept.of) if kept is not None else None
+    return Mean(loss, kept.count, weight) if kept is not None else None
 
 
 def _counted(story: Story, label: str | None, step: int) -> int | None:
