@@ -171,15 +171,18 @@ def _finding(story: Story, found: UnequalBatches) -> Finding:
     here, there = at_line(story, story.span(found.backward.step)), at_line(story, found.update.span)
     least, most = found.ends
     mean, step = found.means[0].event, found.backward.step
+    is_part = any(step < gap.step <= found.update.step for gap in story.trace.reach.gaps)
+    joined = len(found.means)
+    count = T(en=f"{'at least ' if is_part else ''}{joined}", zh=f"{'至少' if is_part else ''} {joined} ")
     return RULE.finding(
         story.span(step),
         step,
         T(
-            en=f"{capital(here.en)} adds up the gradients of {len(found.means)} means with equal weights for one update"
-            f", but they are means over {least} to {most} targets: a target of a small batch counts up to "
+            en=f"{capital(here.en)} adds up the gradients of {count.en} means with equal weights for one update, but "
+            f"they are means over {least} to {most} targets: a target of a small batch counts up to "
             f"{most / least:.0f} times as much as one of a large batch.",
-            zh=f"{here.zh}以相等的权重累加 {len(found.means)} 个平均值的梯度，用于一次更新；但它们是 {least} 到 {most} "
-            f"个目标的平均：小批次中一个目标的分量最多是大批次中一个目标的 {most / least:.0f} 倍。",
+            zh=f"{here.zh}以相等的权重累加{count.zh}个平均值的梯度，用于一次更新；但它们是 {least} 到 {most} 个目标"
+            f"的平均：小批次中一个目标的分量最多是大批次中一个目标的 {most / least:.0f} 倍。",
         ),
         T(
             en="Each loss is a mean over the targets of its own batch that are not left out. The mean over all targets "
