@@ -53,7 +53,7 @@ PAIRS, OTHERS = 20, 3
 """So many pairs of class numbers, of so many classes, have to be there to see that they are numbered otherwise."""
 PURE = 0.9
 """The least share of one number among those that meet a class."""
-KEPT = 40
+KEPT = 100
 """The losses at one place whose targets are counted."""
 
 

@@ -122,8 +122,9 @@ class StepWatch:
 
         def about_to_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
             if threading.get_ident() == self._thread:
-                self._step(optimizer)
-                self._recorder.stepping(optimizer, plain=not (args[1:] or kwargs) and _is_plain(optimizer))
+                frame = self._sources.user_frame(sys._getframe(1))
+                self._recorder.stepping(optimizer, frame, plain=not (args[1:] or kwargs) and _is_plain(optimizer))
+                self._step(optimizer, frame)
 
         def has_stepped(_optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
             if threading.get_ident() == self._thread:
@@ -139,12 +140,12 @@ class StepWatch:
         for handle in self._handles:
             handle.remove()
 
-    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+    def _step(self, optimizer: torch.optim.Optimizer, frame: FrameType | None) -> None:
         pace = self._seen.get(id(optimizer))
         if pace is None or pace.optimizer() is not optimizer:  # another optimizer may get the id of a dead one
             pace = self._seen[id(optimizer)] = Pace(weakref.ref(optimizer))
         if pace.steps < STEPS or len(vars(optimizer)) != pace.attributes:
             pace.attributes = len(vars(optimizer))
-            self._tell(optimizer, pace, self._sources.user_frame(sys._getframe(2)))
+            self._tell(optimizer, pace, frame)
         with contextlib.suppress(Exception):  # parameter groups may be anything that the program makes of them
             pace.note(optimizer.param_groups)

@@ -428,26 +428,32 @@ class Recorder(TorchFunctionMode):
         recorded end if it is new there.
         """
         self.stepped()
+        self._notes(kind, frame)
+        was, self._is_paused = self._is_paused, self._is_paused and not self._is_between
+        self.tell(tell, kind, owner, frame, span=None)
+        self._is_paused = self._is_paused or was
+
+    def _notes(self, kind: str, frame: FrameType) -> None:
         if self._rounds is not None and not self._stopped and (self._is_between or not self._is_paused):
             try:
                 if self._rounds.notes(kind, frame):
                     self._return()
             except Exception as error:
                 self.stop(error)
-        was, self._is_paused = self._is_paused, self._is_paused and not self._is_between
-        self.tell(tell, kind, owner, frame, span=None)
-        self._is_paused = self._is_paused or was
 
-    def stepping(self, optimizer: torch.optim.Optimizer, *, plain: bool) -> None:
-        """Called before an optimizer's step.
+    def stepping(self, optimizer: torch.optim.Optimizer, frame: FrameType | None, *, plain: bool) -> None:
+        """Called before an optimizer's step, which ``frame`` of the program makes.
 
-        In a round that is not recorded, take the mode off during the step, because it costs time.
+        Rounds that are not recorded end if no recorded round of their loop made a step there: then the step follows
+        the loop. Else take the mode off during the step, because it costs time.
 
         Only if the step is ``plain``: it runs torch's code alone. :meth:`stepped` puts the mode back.
         """
         self.stepped()
         if self._rounds is None:
             return
+        if frame is not None:
+            self._notes("step", frame)
         with (
             contextlib.suppress(Exception),
             unseen(),

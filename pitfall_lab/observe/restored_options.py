@@ -1,4 +1,6 @@
-"""Reads the options of an optimizer that a loaded state is about to replace: no torch call shows them."""
+"""Reads what a loaded state is about to put in the place of an optimizer's options and averages: no torch call shows
+it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import inspect
 import math
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,11 +16,51 @@ from pitfall_lab.observe.frame_variables import variables
 
 ABOVE = 4
 """How many frames above are looked at: a subclass of an optimizer calls the method of its base class."""
+LIKE_PARAMETER = frozenset(
+    {
+        "acc_delta",
+        "ax",
+        "exp_avg",
+        "exp_avg_sq",
+        "exp_inf",
+        "grad_avg",
+        "max_exp_avg_sq",
+        "momentum_buffer",
+        "prev",
+        "square_avg",
+        "step_size",
+        "sum",
+    }
+)
+"""What torch's optimizers keep for each parameter in the parameter's shape; others keep sums of rows, or vectors."""
 
 
-def groups(optimizer: torch.optim.Optimizer, frame: FrameType) -> list[dict[str, Any]] | None:
-    """The parameter groups that ``load_state_dict`` is putting in the place of the optimizer's own; None if it is not
-    running in ``frame`` or just above it (a copy of an optimizer is made by the same method).
+class LoadedState(NamedTuple):
+    """What ``load_state_dict`` is putting in the place of an optimizer's own: ``groups`` of options, and for each
+    parameter its averages.
+    """
+
+    groups: list[dict[str, Any]]
+    averages: dict[Any, Any]
+
+
+class MisplacedState(NamedTuple):
+    """What :class:`pitfall_lab.trace.MisplacedAverages` stores, without its place; and the parameter."""
+
+    parameter: torch.Tensor
+    number: int
+    entry: str
+    loaded: tuple[int, ...]
+    shape: tuple[int, ...]
+    wrong: int
+    of: int
+    groups: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def loaded_state(optimizer: torch.optim.Optimizer, frame: FrameType) -> LoadedState | None:
+    """What ``load_state_dict`` is putting in the place of the optimizer's own; None if it is not running in ``frame``
+    or just above it (a copy of an optimizer is made by the same method).
     """
     code = getattr(inspect.unwrap(torch.optim.Optimizer.load_state_dict), "__code__", None)
     here: FrameType | None = frame
@@ -27,8 +69,10 @@ def groups(optimizer: torch.optim.Optimizer, frame: FrameType) -> list[dict[str,
             return None
         if here.f_code is code:
             held = variables(here)
-            new = held.get("param_groups")
-            return new if held.get("self") is optimizer and isinstance(new, list) else None
+            new, averages = held.get("param_groups"), held.get("state")
+            if held.get("self") is not optimizer or not isinstance(new, list):
+                return None
+            return LoadedState(new, averages if isinstance(averages, dict) else {})
         here = here.f_back
     return None
 
@@ -60,3 +104,86 @@ def usual(optimizer: torch.optim.Optimizer, name: str) -> float | None:
     """What the optimizer's class takes for an option where nothing is given; None if that is no number."""
     parameter = inspect.signature(type(optimizer).__init__).parameters.get(name)
     return number(parameter.default) if parameter is not None else None
+
+
+def misplaced(old: list[dict[str, Any]], state: LoadedState) -> MisplacedState | None:
+    """The first parameter whose loaded averages have another shape than it has, or have its shape and come with
+    another name; None if there is none.
+
+    Names are those that a group has for its parameters (``param_names``), or an option of the groups that is a text;
+    they count if the state has the same names in another order.
+    """
+    parameters = [parameter for group in old for parameter in group["params"]]
+    loaded = [_average(state.averages.get(parameter)) for parameter in parameters]
+    known = [
+        (number, parameter, *average)
+        for number, (parameter, average) in enumerate(zip(parameters, loaded, strict=True))
+        if average is not None
+    ]
+    wrong = [each for each in known if each[3] != tuple(each[1].shape)]
+    if wrong:
+        number, parameter, entry, shape = wrong[0]
+        order = _order(old, [average[1] if average is not None else None for average in loaded])
+        return MisplacedState(parameter, number, entry, shape, tuple(parameter.shape), len(wrong), len(known), order)
+    return _renamed(old, state.groups, known)
+
+
+def _average(entries: Any) -> tuple[str, tuple[int, ...]] | None:
+    """The first of a parameter's averages that has the parameter's shape in a state that is right: name and shape."""
+    return next(
+        (
+            (name, tuple(value.shape))
+            for name, value in (entries.items() if isinstance(entries, dict) else ())
+            if name in LIKE_PARAMETER and isinstance(value, torch.Tensor)
+        ),
+        None,
+    )
+
+
+def _order(old: list[dict[str, Any]], loaded: list[tuple[int, ...] | None]) -> tuple[int, ...]:
+    """For each group of the state the group that has its shapes; empty if there is not exactly one for each."""
+    shapes = [[tuple(parameter.shape) for parameter in group["params"]] for group in old]
+    order, at = [], 0
+    for group in shapes:
+        given = loaded[at : at + len(group)]
+        at += len(group)
+        fits = [place for place, own in enumerate(shapes) if own == given]
+        if len(fits) != 1:
+            return ()
+        order.append(fits[0])
+    return tuple(order) if len(set(order)) == len(order) else ()
+
+
+def _renamed(
+    old: list[dict[str, Any]], new: list[dict[str, Any]], known: list[tuple[int, torch.Tensor, str, tuple[int, ...]]]
+) -> MisplacedState | None:
+    """The first parameter whose averages, of the right shape, come with another name; None if there is none."""
+    order: tuple[int, ...] = ()
+    own, saved = _parameter_names(old), _parameter_names(new)
+    if not _is_other_order(own, saved):
+        texts = ([[group.get(key) for group in each] for each in (old, new)] for key in (old[0] if old else ()))
+        named = next(((one, other) for one, other in texts if _is_other_order(one, other)), None)
+        if named is None:
+            return None
+        order = tuple(named[0].index(name) for name in named[1])
+        shapes = [[parameter.shape for parameter in group["params"]] for group in old]
+        if any(shapes[place] != shapes[at] for place, at in enumerate(order)):
+            return None  # the state fits as it comes, and would not fit in the order of the names
+        own, saved = ([name for name, group in zip(each, old, strict=True) for _ in group["params"]] for each in named)
+    wrong = [each for each in known if own[each[0]] != saved[each[0]]]
+    if not wrong:
+        return None
+    number, parameter, entry, shape = wrong[0]
+    names = saved[number], own[number]
+    return MisplacedState(parameter, number, entry, shape, shape, len(wrong), len(known), order, names)
+
+
+def _parameter_names(groups: list[dict[str, Any]]) -> list[Any]:
+    return [name for group in groups for name in group.get("param_names") or ()]
+
+
+def _is_other_order(own: list[Any], saved: list[Any]) -> bool:
+    """Whether both are the same names, each once, in another order."""
+    if own == saved or not all(isinstance(name, str) for name in (*own, *saved)):
+        return False
+    return len(set(own)) == len(own) and sorted(own) == sorted(saved)

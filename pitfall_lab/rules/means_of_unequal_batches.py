@@ -40,13 +40,12 @@ FURTHER = 20
 class Mean:
     """``event`` is a mean over ``count`` targets; a backward starts from ``weight`` times that mean.
 
-    ``is_part``: some targets of the batch are left out of it.
+    Means of its place leave targets out, this one or another.
     """
 
     event: Event
     count: int
     weight: float
-    is_part: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def _unequal(story: Story, update: OptimizerStep, backwards: list[Event]) -> Une
         return None
     means = [_mean(story, each) for each in backwards]
     known = tuple(mean for mean in means if mean is not None)
-    if len(known) < len(means) or not any(mean.is_part for mean in known):
+    if len(known) < len(means):
         return None
     found = UnequalBatches(update, backwards[0], known)
     least, most = found.ends
@@ -106,13 +105,13 @@ def _mean(story: Story, backward: Event) -> Mean | None:
         first = made.operands[0].label if made.operands else None
         if made.name == "mean":
             count = prod(story.shape(first, made.step) or ())
-            is_part = len(made.operands) == 1 and _is_masked(story, first, made.step)
-            return Mean(made, count, weight, True) if is_part else None
+            is_masked = len(made.operands) == 1 and _is_masked(story, first, made.step)
+            return Mean(made, count, weight) if is_masked else None
         if made.name not in SCALING or len(made.operands) != TABLE:
             return None
         other = made.operands[1]
         if SCALING[made.name] < 0 and (held := _counted(story, other.label, made.step)):
-            return Mean(made, held, weight, True)
+            return Mean(made, held, weight)
         turned = first is None or (story.tensor(first) or {}).get("requires_grad") is False
         label, by = (other.label, made.operands[0]) if turned else (first, other)
         number = _constant(story, by.label, by.text, made.step)
@@ -136,7 +135,7 @@ def _of_classes(story: Story, loss: Event, weight: float) -> Mean | None:
     if any(o.name == "weight" and o.label is not None for o in loss.operands):
         return None
     kept = next((each for each in story.trace.beside.counted if each.step == loss.step and each.kind == "kept"), None)
-    return Mean(loss, kept.count, weight, kept.count < kept.of) if kept is not None else None
+    return Mean(loss, kept.count, weight) if kept is not None else None
 
 
 def _counted(story: Story, label: str | None, step: int) -> int | None:
@@ -172,15 +171,18 @@ def _finding(story: Story, found: UnequalBatches) -> Finding:
     here, there = at_line(story, story.span(found.backward.step)), at_line(story, found.update.span)
     least, most = found.ends
     mean, step = found.means[0].event, found.backward.step
+    is_part = any(step < gap.step <= found.update.step for gap in story.trace.reach.gaps)
+    joined = len(found.means)
+    count = T(en=f"{'at least ' if is_part else ''}{joined}", zh=f"{'至少' if is_part else ''} {joined} ")
     return RULE.finding(
         story.span(step),
         step,
         T(
-            en=f"{capital(here.en)} adds up the gradients of {len(found.means)} means with equal weights for one update"
-            f", but they are means over {least} to {most} targets: a target of a small batch counts up to "
+            en=f"{capital(here.en)} adds up the gradients of {count.en} means with equal weights for one update, but "
+            f"they are means over {least} to {most} targets: a target of a small batch counts up to "
             f"{most / least:.0f} times as much as one of a large batch.",
-            zh=f"{here.zh}以相等的权重累加 {len(found.means)} 个平均值的梯度，用于一次更新；但它们是 {least} 到 {most} "
-            f"个目标的平均：小批次中一个目标的分量最多是大批次中一个目标的 {most / least:.0f} 倍。",
+            zh=f"{here.zh}以相等的权重累加{count.zh}个平均值的梯度，用于一次更新；但它们是 {least} 到 {most} 个目标"
+            f"的平均：小批次中一个目标的分量最多是大批次中一个目标的 {most / least:.0f} 倍。",
         ),
         T(
             en="Each loss is a mean over the targets of its own batch that are not left out. The mean over all targets "

@@ -27,7 +27,10 @@ def find(story: Story) -> Iterator[Finding]:
     back to: that is meant, unless the loaded rate is next to nothing and no scheduler changes it.
     """
     lost: dict[Span | None, list[Restored]] = {}
+    others = {(each.span, each.optimizer) for each in story.trace.beside.misplaced}
     for restored in story.trace.beside.restored:
+        if (restored.span, restored.optimizer) in others:
+            continue  # the groups of the state belong to other groups, and their options too
         optimizer = story.trace.optimizers[restored.optimizer]
         if _is_lost(story, restored, optimizer) and _is_given(story, restored):
             lost.setdefault(restored.span, []).append(restored)

@@ -1,5 +1,5 @@
-"""PL818: an optimizer steps with gradients that are not zero, and most of the weights stay as they were:
-the updates are rounded away.
+"""PL818: an optimizer steps with gradients that are not zero, and most numbers of the weights, or nearly all of one
+weight, stay as they were: the updates are rounded away.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import ast
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -21,14 +21,20 @@ from pitfall_lab.trace import Event, T
 BITS = {"float16": 11, "bfloat16": 8}
 """The number of significant binary digits of each type."""
 ROUNDS, FEWEST = 3, 24
-MOST = 0.75
-"""The part of the known numbers that must stay as they were. A few always do."""
+MOST, NEARLY_ALL = 0.75, 0.95
+"""The part of the known numbers of all weights, or of a single one, that must stay as they were. A few always do."""
+CONVERSIONS = {"bfloat16", "half", "to", "type"}
+"""Calls that make numbers of another type of given ones."""
+OF_ONE_LENGTH = {"Adagrad", "Adam", "Adamax", "AdamW", "NAdam", "RAdam", "RMSprop"}
+"""Optimizers whose steps are about as long as the rate, whatever the length of the gradient."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
     """``lost`` of ``known`` elements with a gradient did not change in the updates ``moments`` of one
     line; ``weight`` has one of them.
+
+    ``count`` is the number of weights that these elements are of, ``of`` that of all weights which the line updates.
     """
 
     moments: list[Moment]
@@ -37,26 +43,71 @@ class Stalled:
     known: int
     lost: int
     example: tuple[float, float]
+    count: int
+    of: int
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each update of weights in 16 bits that leaves most of them as they were, in several
-    iterations.
+    """One finding for each update of weights in 16 bits that leaves most of their numbers as they were in several
+    iterations, or nearly all numbers of one of the weights.
     """
     lines: dict[object, list[tuple[str, Moment]]] = defaultdict(list)
     for label, moments in lives(story).items():
         if str((story.tensor(label) or {}).get("dtype")) in BITS:
             for moment in moments:
-                if moment.kind == "used" and moment.storage is not None:
+                if moment.kind == "used" and moment.storage is not None and not _is_copied(story, moment):
                     lines[story.span(moment.step)].append((label, moment))
     for used in lines.values():
-        found = _stalled(story, used)
+        found = _stalled(story, used) or _stalled(story, _standing(story, used), NEARLY_ALL)
         if found is not None:
-            yield _finding(story, found)
+            yield _finding(story, replace(found, of=len({label for label, _ in used})))
 
 
-def _stalled(story: Story, used: list[tuple[str, Moment]]) -> Stalled | None:
-    """The finding's data if at least ``MOST`` (a share) of the known changes were rounded away; else None.
+def _is_copied(story: Story, moment: Moment) -> bool:
+    """Whether the update took over the numbers of a tensor with more digits, in which small updates add up."""
+    event = moment.event
+    if event.name not in ("copy_", "data") or len(event.operands) < len(("weight", "source")):
+        return False
+    source = event.operands[1].label
+    made = story.event((story.tensor(source, event.step) or {}).get("born"))
+    given = made.operands[0].label if made is not None and made.name in CONVERSIONS and made.operands else None
+    dtypes = [str((story.tensor(label, event.step) or {}).get("dtype")) for label in (source, given) if label]
+    return any(dtype in ("float32", "float64") for dtype in dtypes)
+
+
+def _standing(story: Story, used: list[tuple[str, Moment]]) -> list[tuple[str, Moment]]:
+    """The updates of those weights of which nearly all numbers stay, although the steps together are long enough."""
+    apart: dict[str, list[tuple[str, Moment]]] = defaultdict(list)
+    for label, moment in used:
+        apart[label].append((label, moment))
+    return [
+        each
+        for label, own in apart.items()
+        if _stalled(story, own, NEARLY_ALL) is not None and _is_far(story, label, own)
+        for each in own
+    ]
+
+
+def _is_far(story: Story, weight: str, used: list[tuple[str, Moment]]) -> bool:
+    """Whether all steps of the optimizer together would move most of the known numbers of a weight by more than the
+    distance to the next number of its type. A weight with next to no gradient stays in any type.
+    """
+    digits = BITS[str((story.tensor(weight) or {}).get("dtype"))]
+    far = []
+    for label, moment in used:
+        steps = [each for each in story.trace.optimizer_steps if each.step <= moment.step and label in each.holds]
+        if not steps or steps[-1].made is None:
+            return False
+        optimizer = story.trace.optimizers[steps[-1].made]
+        rate = max((rate for _, rate in optimizer.rates), default=0.0)
+        for before, _, slope in _numbers(story, label, moment):
+            step = rate * (1.0 if optimizer.optimizer in OF_ONE_LENGTH else abs(slope))
+            far.append(optimizer.steps * step > 2.0 ** (math.frexp(before)[1] - digits))
+    return 2 * sum(far) > len(far)
+
+
+def _stalled(story: Story, used: list[tuple[str, Moment]], most: float = MOST) -> Stalled | None:
+    """The finding's data if at least ``most`` (a share) of the known changes were rounded away; else None.
 
     None too if the later half of the updates changes more (a learning rate that warms up), or if too little is known.
     """
@@ -64,7 +115,7 @@ def _stalled(story: Story, used: list[tuple[str, Moment]]) -> Stalled | None:
     known, lost = sum(len(tally) for tally in tallies), sum(map(sum, tallies))
     late = [stays for tally in tallies[len(tallies) // 2 :] for stays in tally]
     rounds = max((sum(each == label for each, _ in used) for label, _ in used), default=0)
-    if rounds < ROUNDS or known < FEWEST or lost < MOST * known or sum(late) < MOST * len(late):
+    if rounds < ROUNDS or known < FEWEST or lost < most * known or sum(late) < most * len(late):
         return None
     weight = max(
         {label: 0 for label, _ in used},
@@ -75,7 +126,8 @@ def _stalled(story: Story, used: list[tuple[str, Moment]]) -> Stalled | None:
         (pair for label, moment in used if label == weight and (pair := _example(story, label, moment)) is not None),
         (0.0, 0.0),
     )
-    return Stalled([m for _, m in used], weight, dtype, known, lost, example)
+    count = len({label for label, _ in used})
+    return Stalled([m for _, m in used], weight, dtype, known, lost, example, count, count)
 
 
 def _tally(story: Story, label: str, moment: Moment) -> list[bool]:
@@ -128,13 +180,20 @@ def _finding(story: Story, found: Stalled) -> Finding:
     )
     share, digits = f"{100 * found.lost / found.known:.0f} %", BITS[found.dtype]
     value, slope = (number(each) for each in found.example)
+    which = T(en="them", zh="它们")
+    whose = T(en="", zh="")
+    if found.count < found.of:
+        which = T(en=f"{found.count} of {found.of}", zh=f" {found.of} 个权重中的 {found.count} 个")
+        whose = T(en=f" of {name.en}", zh=f" {name.zh} 的")
+        if found.count > 1:
+            whose = T(en=f" of {name.en} and {found.count - 1} more", zh=f" {name.zh} 等 {found.count} 个权重的")
     return RULE.finding(
         story.span(step),
         step,
         T(
-            en=f"{capital(here.en)} makes weights of {found.dtype}, and {there.en} updates them by too little: "
-            f"{share} of the known numbers that have a gradient stay as they were.",
-            zh=f"{here.zh}把权重变成 {found.dtype}，而{there.zh}对它们的更新太小：已知的、有梯度的数中"
+            en=f"{capital(here.en)} makes weights of {found.dtype}, and {there.en} updates {which.en} by too little: "
+            f"{share} of the known numbers{whose.en} that have a gradient stay as they were.",
+            zh=f"{here.zh}把权重变成 {found.dtype}，而{there.zh}对{which.zh}的更新太小：{whose.zh}已知的、有梯度的数中"
             f"有 {share} 保持不变。",
         ),
         T(
@@ -147,7 +206,7 @@ def _finding(story: Story, found: Stalled) -> Finding:
         ),
         related=[story.related("step", first.step, T(en="most numbers stay as they were", zh="大多数的数保持不变"))],
         fixes=_fixes(story),
-        facts=[Fact("known", found.known), Fact("unchanged", found.lost)],
+        facts=[Fact("known", found.known), Fact("unchanged", found.lost), Fact("weights", (found.count, found.of))],
     )
 
 
@@ -183,10 +242,12 @@ RULE = Rule(
     ),
     why=T(
         en="A bfloat16 number has 8 binary digits: next to 1 comes 1.0078, and nothing between. An update of 0.001 is "
-        "rounded back to 1, and so is each later one; they do not add up. float16 has 11 digits, and float32 24. "
+        "rounded back to 1, and so is each later one; they do not add up. The factors of a norm, which begin as 1, "
+        "stand still first, while biases near 0 still move. float16 has 11 digits, and float32 24. "
         "`torch.autocast` keeps the weights in float32 and computes the products in 16 bits.",
         zh="bfloat16 的数有 8 个二进制位：1 的下一个是 1.0078，中间什么也没有。0.001 的更新会被舍入回 1，之后的每"
-        "一次也是如此；它们不会累积起来。float16 有 11 位，float32 有 24 位。`torch.autocast` 让权重保持 float32，"
+        "一次也是如此；它们不会累积起来。归一化层的系数从 1 开始，最先停住不动，而接近 0 的偏置还会移动。float16 有 11 "
+        "位，float32 有 24 位。`torch.autocast` 让权重保持 float32，"
         "而用 16 位计算乘积。",
     ),
     bad="""import torch

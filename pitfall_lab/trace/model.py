@@ -378,6 +378,32 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
+class MisplacedAverages:
+    """``load_state_dict`` gave the optimizer with index ``optimizer`` averages of other parameters than it holds at
+    their places, after ``step`` events.
+
+    ``entry`` is the name of the first such tensor, ``number`` that of its parameter (from 0, through all groups),
+    ``parameter`` the label of that if it has one, ``loaded`` and ``shape`` are the shapes of tensor and parameter.
+    ``count`` is the number of such parameters, of the ``of`` whose averages were loaded. Where the shapes agree,
+    ``names`` are those that the state and the optimizer have for the parameter (or its group). ``groups`` is, for each
+    group of the state, the number of the group that it belongs to, if that is known.
+    """
+
+    step: int
+    optimizer: int
+    number: int
+    entry: str
+    loaded: tuple[int, ...]
+    shape: tuple[int, ...]
+    count: int
+    of: int
+    groups: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    span: Span | None = None
+    parameter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     """``load_state_dict`` of a ``module`` (its class name) was called after ``step`` events.
 
@@ -613,6 +639,7 @@ class Beside:
     counted: tuple[Counted, ...] = ()
     picked: tuple[Picked, ...] = ()
     restored: tuple[Restored, ...] = ()
+    misplaced: tuple[MisplacedAverages, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

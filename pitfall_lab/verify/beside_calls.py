@@ -178,8 +178,8 @@ class BesideCalls:
             plain = _Plain(owner)
             plain.name(self._label)  # now, as the module may be gone at the end
             self._saved.append((Saving(step, type(owner).__name__, span), plain))
-        elif kind == "restoring" and (groups := restored_options.groups(owner, frame)) is not None:
-            self._optimizers.restoring(owner, groups, step, span)
+        elif kind == "restoring" and (state := restored_options.loaded_state(owner, frame)) is not None:
+            self._optimizers.restoring(owner, state, step, span)
         elif kind == "pass" and len(self._passes) < MOST:
             self._passes.append(self._pass(owner, step, span))
             with unseen():
@@ -402,6 +402,7 @@ class BesideCalls:
             tuple(Counted(at, *each) for at, each in self._counts.finished()),
             tuple(Picked(*each) for each in self._picks.finished()),
             tuple(self._optimizers.restored),
+            self._optimizers.misplaced(),
         )
 
 

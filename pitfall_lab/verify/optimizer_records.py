@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pitfall_lab.observe import restored_options
 from pitfall_lab.observe.optimizer_watch import Pace
 from pitfall_lab.observe.swapping import Watching
-from pitfall_lab.trace import OptimizerMade, OptimizerStep, Restored, Span
+from pitfall_lab.trace import MisplacedAverages, OptimizerMade, OptimizerStep, Restored, Span
 
 Label = Callable[[Any], str | None]
 MOST = 60
-"""The number of replaced options that are recorded."""
+"""The number of replaced options, and of states of other parameters, that are recorded."""
 
 
 class WeaklyHeld:
@@ -71,6 +71,7 @@ class Optimizers:
         self._made: list[_Made] = []
         self.steps: list[OptimizerStep] = []
         self.restored: list[Restored] = []
+        self._misplaced: list[tuple[MisplacedAverages, WeaklyHeld]] = []
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None, rate: float | None) -> None:
         """Called when an optimizer receives a parameter, in its constructor or later: add it to
@@ -96,6 +97,8 @@ class Optimizers:
         """
         for made in self._made:
             made.held.name(self._label)
+        for _, parameter in self._misplaced:
+            parameter.name(self._label)
         held = (self._label(parameter) for group in optimizer.param_groups for parameter in group["params"])
         labels = tuple(label for label in held if label is not None)
         number = self.number(optimizer)
@@ -110,20 +113,48 @@ class Optimizers:
                 ]
         self.steps.append(OptimizerStep(step, type(optimizer).__name__, span, labels, number))
 
-    def restoring(self, optimizer: Any, groups: list[dict[str, Any]], step: int, span: Span | None) -> None:
-        """Called before a loaded state replaces an optimizer's parameter groups by ``groups``: record the options that
-        it changes, if the optimizer has not stepped yet.
+    def restoring(self, optimizer: Any, state: restored_options.LoadedState, step: int, span: Span | None) -> None:
+        """Called before a loaded ``state`` replaces an optimizer's own: record averages of other parameters, and the
+        options that it changes if the optimizer has not stepped yet.
         """
         number = self.number(optimizer)
-        if number is None or self.steps_of(number) or len(self.restored) >= MOST:
+        if number is None:
+            return
+        self._place(number, restored_options.misplaced(optimizer.param_groups, state), step, span)
+        if self.steps_of(number) or len(self.restored) >= MOST:
             return
         before = self._made[:number]
-        for name, given, loaded, began in restored_options.replaced(optimizer.param_groups, groups):
+        for name, given, loaded, began in restored_options.replaced(optimizer.param_groups, state.groups):
             earlier = tuple(
                 made.options[name] for made in before if made.kind == type(optimizer).__name__ and name in made.options
             )
             usual = restored_options.usual(optimizer, name)
             self.restored.append(Restored(step, number, name, given, loaded, span, usual, began, earlier))
+
+    def _place(
+        self, optimizer: int, found: restored_options.MisplacedState | None, step: int, span: Span | None
+    ) -> None:
+        if found is not None and len(self._misplaced) < MOST:
+            misplaced = MisplacedAverages(
+                step,
+                optimizer,
+                found.number,
+                found.entry,
+                found.loaded,
+                found.shape,
+                found.wrong,
+                found.of,
+                found.groups,
+                found.names,
+                span,
+            )
+            self._misplaced.append((misplaced, WeaklyHeld([found.parameter])))
+
+    def misplaced(self) -> tuple[MisplacedAverages, ...]:
+        """The averages that were loaded for other parameters, each with the label of its parameter if it has one."""
+        for _, parameter in self._misplaced:
+            parameter.name(self._label)
+        return tuple(replace(each, parameter=next(iter(parameter.labels), None)) for each, parameter in self._misplaced)
 
     def made(self) -> tuple[OptimizerMade, ...]:
         """All optimizers, each with the labels of those of its tensors that an observed call used."""

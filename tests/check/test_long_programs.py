@@ -139,6 +139,16 @@ model.load_state_dict(best)
 """
 
 
+def test_a_step_after_a_loop_that_was_left_is_recorded_and_the_loop_around_both_is_left_too() -> None:
+    text = HEAD + "def backwards():\n    for number in range(12):\n"
+    text += "        (nn.functional.mse_loss(model(torch.randn(2, 4)), torch.ones(2, 3)) / 12).backward()\n"
+    text += "for update in range(40):\n    optimizer.zero_grad()\n    backwards()\n    optimizer.step()\n"
+    trace = sampled(text)
+    assert {each.span and each.span.line for each in trace.optimizer_steps} == {text.count("\n")}
+    assert trace.calls < 1000
+    assert not trace.disagreements
+
+
 def test_weights_kept_in_a_round_that_was_not_recorded_are_found_where_they_were_kept() -> None:
     text = HEAD + KEPT
     trace = sampled(text)

@@ -53,7 +53,47 @@ for part in (batches[:4], batches[4:]):
     opt.zero_grad()
 """,
 }
+TEXTS = (
+    HEAD
+    + """
+texts = [torch.randint(1, 3, (20 if i % 2 else 3,)) for i in range(8)]
+table = nn.Embedding(3, 3, padding_idx=0)
+opt = torch.optim.SGD(table.parameters(), 0.1)
+def loss_of(texts, reduction="mean"):
+    tokens = nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    scores, y = table(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
+    return nn.functional.cross_entropy(scores, y, ignore_index=0, reduction=reduction)
+print(loss_of(texts))
+"""
+)
+WRONG["texts one by one, and all together with padding"] = (
+    TEXTS
+    + """
+for _ in range(3):
+    opt.zero_grad()
+    for text in texts:
+        (loss_of([text]) / len(texts)).backward()  # PL646
+    opt.step()
+"""
+)
 RIGHT = {
+    "texts one by one, divided by all their targets": TEXTS
+    + """
+for _ in range(3):
+    opt.zero_grad()
+    for text in texts:
+        (loss_of([text], "sum") / sum(len(t) - 1 for t in texts)).backward()
+    opt.step()
+""",
+    "texts together, and those that are left": TEXTS
+    + """
+for _ in range(3):
+    opt.zero_grad()
+    for i in range(0, 8, 5):
+        (loss_of(texts[i : i + 5]) / 2).backward()
+    opt.step()
+    opt.zero_grad()
+""",
     "sums, divided by all targets": HEAD
     + """
 for part in (batches[:4], batches[4:]):

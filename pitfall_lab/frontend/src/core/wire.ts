@@ -255,6 +255,7 @@ export interface Beside {
   counted: Counted[];
   picked: Picked[];
   restored: Restored[];
+  misplaced: MisplacedAverages[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -878,6 +879,22 @@ export interface Restored {
   usual: number | null;
   began: number | null;
   earlier: number[];
+}
+
+/** `load_state_dict` gave the optimizer with index `optimizer` averages of other parameters than it holds at their places, after `step` events. */
+export interface MisplacedAverages {
+  step: number;
+  optimizer: number;
+  number: number;
+  entry: string;
+  loaded: number[];
+  shape: number[];
+  count: number;
+  of: number;
+  groups: number[];
+  names: string[];
+  span: Span | null;
+  parameter: string | null;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element); where they are known, the mean, the lowest and the highest of all. */
