@@ -572,11 +572,13 @@ class Counted:
     the statistics in the variables ``names`` are NaN for them; ``numbers`` are the missing entries of such a column in
     a table of the program's, and the rows of that. ``renumbered``: it compares ``of`` class numbers with others, and
     ``count`` are equal, although each number given second nearly always meets one and the same of the first;
-    ``numbers`` are these pairs one after the other.
+    ``numbers`` are these pairs one after the other. ``middle``: it takes medians of an even count of numbers, of which
+    the two in the middle differ in ``count`` of ``of`` rows; ``numbers`` are the two of the first such row, and by how
+    much the lower ones are below the mean of the two, over all rows.
     """
 
     step: int
-    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered"]
+    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle"]
     count: int
     of: int
     numbers: tuple[float, ...] = ()
