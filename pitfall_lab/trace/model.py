@@ -574,11 +574,14 @@ class Counted:
     ``count`` are equal, although each number given second nearly always meets one and the same of the first;
     ``numbers`` are these pairs one after the other. ``middle``: it takes medians of an even count of numbers, of which
     the two in the middle differ in ``count`` of ``of`` rows; ``numbers`` are the two of the first such row, and by how
-    much the lower ones are below the mean of the two, over all rows.
+    much the lower ones are below the mean of the two, over all rows. ``zeroed``: it takes the smallest or the largest
+    numbers, and ``count`` of its ``of`` places went to zeros that were written by an index or a mask; ``numbers`` are
+    the best number that was left over instead, and the steps of the writes. Of a softmax, ``count`` of its ``of``
+    numbers are such zeros, and the first of ``numbers`` is their share of a row on average.
     """
 
     step: int
-    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle"]
+    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "zeroed"]
     count: int
     of: int
     numbers: tuple[float, ...] = ()
