@@ -63,7 +63,7 @@ FIRST = 3
 LOOKS = 10
 """The calls at one place whose numbers are looked at; later ones may take the fast path, which looks at none."""
 LOOKED_AT = (
-    lost_numbers.CONVERSIONS
+    lost_numbers.JOINING
     | compared_numbers.COMPARING
     | counted_numbers.COUNTED
     | zeroed_entries.WRITING
@@ -324,6 +324,8 @@ class BesideCalls:
             return
         self._looks[call.span, call.name] += 1
         with unseen():
+            if call.name in lost_numbers.JOINING:
+                self._lost(call, step, lost_numbers.joined_whole_numbers(call, result))
             if call.name in lost_numbers.CONVERSIONS:
                 self._lost(call, step, lost_numbers.lost_by_conversion(call, result))
                 return
