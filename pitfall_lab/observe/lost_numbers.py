@@ -35,9 +35,9 @@ JOINING = CONVERSIONS | TABLES | WRITES.keys()
 """Calls that may make different whole numbers equal."""
 DIGITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 """The binary digits of the short types: up to 2 to that power, each whole number has a place of its own."""
-HELD = {"float32": 24, "float16": 11, "int16": 15, "uint8": 8, "int8": 7}
+HELD = {"float32": 24, "float16": 11, "bfloat16": 8, "int16": 15, "uint8": 8, "int8": 7, "bool": 1}
 LONGEST = 64
-"""What NumPy's types hold of a whole number, at most."""
+"""The binary digits of a whole number that a type has, by its name; of the other types, at most."""
 LARGEST = 2.0**62
 SMALL = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 SHORT = frozenset({torch.float32, torch.float16, torch.bfloat16})
@@ -158,7 +158,8 @@ def joined_whole_numbers(call: Call, result: Any) -> LostNumbers | None:
         return None
     given = call.args[place or 0]
     for each in given if call.name in TABLES and isinstance(given, list | tuple) else (given,):
-        numbers = _table(each)
+        dtype = str(getattr(each, "dtype", "")).removeprefix("torch.")
+        numbers = _table(each) if HELD.get(dtype, LONGEST) > DIGITS[made.dtype] else None
         found = _joined(numbers, made.dtype) if numbers is not None else None
         if found is not None:
             return found
@@ -176,7 +177,7 @@ def _table(given: Any) -> np.ndarray[Any, np.dtype[Any]] | None:
 
 def _joined(before: Any, dtype: torch.dtype) -> LostNumbers | None:
     """The whole numbers beyond what a type can tell apart that become equal in it."""
-    if before.dtype.kind not in "fiu" or HELD.get(before.dtype.name, LONGEST) <= DIGITS[dtype]:
+    if before.dtype.kind not in "fiu":
         return None
     values = before.reshape(-1)[:MOST]
     with np.errstate(all="ignore"):

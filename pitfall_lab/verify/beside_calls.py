@@ -62,14 +62,12 @@ FIRST = 3
 """The number of steps of each scheduler that are recorded one by one, and of findings at one place in the program."""
 LOOKS = 10
 """The calls at one place whose numbers are looked at; later ones may take the fast path, which looks at none."""
-LOOKED_AT = (
-    lost_numbers.JOINING
-    | compared_numbers.COMPARING
-    | counted_numbers.COUNTED
-    | zeroed_entries.WRITING
-    | zeroed_entries.RANKING
-    | zeroed_entries.SHARING
-)
+COMPARED = lost_numbers.CONVERSIONS | compared_numbers.COMPARING | counted_numbers.COUNTED
+LOOKED_AT = COMPARED | zeroed_entries.WRITING | zeroed_entries.RANKING | zeroed_entries.SHARING
+SELDOM = lost_numbers.JOINING - lost_numbers.CONVERSIONS
+"""Of these calls, which are many and seldom convert anything, only the first at each place is looked at, and none for
+which the fast path would have to be left.
+"""
 SETTINGS = ("T_max", "T_0", "eta_min", "step_size", "gamma", "total_iters", "total_steps", "best")
 MODES = ("min", "max")
 """Of a scheduler that looks at a metric; the setting is the position in this list, and ``best`` the
@@ -312,6 +310,11 @@ class BesideCalls:
         if call.name == picked_rows.PICKING:
             with unseen():
                 self._picks.after(call, step)
+        is_first = call.name in SELDOM and not self._looks[call.span, call.name]
+        if is_first and self._wants(call.name, call.span):
+            self._looks[call.span, call.name] += 1
+            with unseen():
+                self._lost(call, step, lost_numbers.joined_whole_numbers(call, result))
         if not self.looks(call.name, call.span):
             return
         if call.name in counted_numbers.COUNTED and self._counts.looks(call.name, call.span):
@@ -324,7 +327,7 @@ class BesideCalls:
             return
         self._looks[call.span, call.name] += 1
         with unseen():
-            if call.name in lost_numbers.JOINING:
+            if call.name in lost_numbers.CONVERSIONS:
                 self._lost(call, step, lost_numbers.joined_whole_numbers(call, result))
             if call.name in lost_numbers.CONVERSIONS:
                 self._lost(call, step, lost_numbers.lost_by_conversion(call, result))
@@ -347,7 +350,7 @@ class BesideCalls:
     def _compares(self, name: str, span: Span | None) -> bool:
         """Whether what the next call of this function at this place loses, or compares, is recorded."""
         return (
-            name in LOOKED_AT
+            name in COMPARED
             and self._looks[span, name] < LOOKS
             and len(self._compared) < MOST
             and self._wants(name, span)
