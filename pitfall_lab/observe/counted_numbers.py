@@ -1,8 +1,8 @@
 """Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors.
 
 Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, the targets that a loss
-leaves out, columns of a table that have become one number, class numbers that are compared, and entries of sparse
-tensors that are stored in parts.
+leaves out, columns of a table that have become one number, class numbers that are compared, entries of sparse
+tensors that are stored in parts, and the two numbers in the middle of an even count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
 from pitfall_lab.trace.operation_facts import spellings
 
-Kind = Literal["empty", "weights", "kept", "blank", "parts", "renumbered"]
+Kind = Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "zeroed"]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
 CLASSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
@@ -32,7 +32,8 @@ TAKING = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
 STORED = "torch.Tensor._values"
 EQUALS = frozenset({"torch.Tensor.eq", "torch.Tensor.__eq__", "torch.eq"})
 """Calls that compare numbers one by one."""
-COUNTED = EQUALS | SEARCHES | CLASSES | FILLING | TAKING | {LOGITS, STORED}
+MEDIANS = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("median", "nanmedian"))
+COUNTED = EQUALS | SEARCHES | CLASSES | FILLING | TAKING | MEDIANS | {LOGITS, STORED}
 MOST = 1 << 22
 """The number of elements of the largest tensor that is looked at."""
 LARGEST = 1000
@@ -53,6 +54,10 @@ PAIRS, OTHERS = 20, 3
 """So many pairs of class numbers, of so many classes, have to be there to see that they are numbered otherwise."""
 PURE = 0.9
 """The least share of one number among those that meet a class."""
+MIDDLE, CLOSE = 12, 1e-3
+"""The largest count of numbers whose median is looked at, and the part of their range by which the two in the middle
+have to differ.
+"""
 KEPT = 100
 """The losses at one place whose targets are counted."""
 
@@ -97,7 +102,7 @@ class Counts:
     _looks: Counter[tuple[Span | None, str]] = field(default_factory=Counter)
     _searched: dict[Span | None, _Searched] = field(default_factory=dict)
     _blank: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
-    _parts: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
+    _first: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
     _weighted: dict[tuple[Span | None, tuple[float, ...]], _Weighted] = field(default_factory=dict)
     _kept: dict[Span | None, dict[int, CountedNumbers]] = field(default_factory=dict)
     _equals: dict[Span | None, list[tuple[int, Any]]] = field(default_factory=dict)
@@ -121,19 +126,22 @@ class Counts:
         if call.dispatching or not call.args or not all(type(x) in PLAIN for x in call.args[:1]):
             return
         if call.name in EQUALS:
-            table = _paired_classes(call)
-            if table is None:
-                self._looks[call.span, call.name] = LOOKS  # no class numbers
-            elif call.span in self._equals or len(self._equals) < FOUND:
-                self._equals.setdefault(call.span, []).append((step, table))
-        elif call.name == STORED:
-            parts = _parts(call.args[0])
-            if parts is not None and len(self._parts) < FOUND:
-                self._parts.setdefault(call.span, (step, parts))
+            self._compare(call, step)
+        elif call.name == STORED or call.name in MEDIANS:
+            found = _parts(call.args[0]) if call.name == STORED else _middles(call)
+            if found is not None and len(self._first) < FOUND:
+                self._first.setdefault(call.span, (step, found))
         elif call.name in SEARCHES:
             self._search(call, step)
         else:
             self._weigh(call, step)
+
+    def _compare(self, call: Call, step: int) -> None:
+        table = _paired_classes(call)
+        if table is None:
+            self._looks[call.span, call.name] = LOOKS  # no class numbers
+        elif call.span in self._equals or len(self._equals) < FOUND:
+            self._equals.setdefault(call.span, []).append((step, table))
 
     def _search(self, call: Call, step: int) -> None:
         rows = _empty_rows(call)
@@ -187,7 +195,7 @@ class Counts:
         equals = [_renumbered(tables) for tables in self._equals.values()]
         numbered = [each for each in equals if each is not None]
         return sorted(
-            [*searched, *weighted, *kept[: FOUND * 2], *self._blank.values(), *self._parts.values(), *numbered]
+            [*searched, *weighted, *kept[: FOUND * 2], *self._blank.values(), *self._first.values(), *numbered]
         )
 
 
@@ -221,6 +229,31 @@ def _parts(sparse: torch.Tensor) -> CountedNumbers | None:
         return None
     at = (*map(float, places[:, most].tolist()), float(counts[most]))
     return CountedNumbers("parts", int((counts >= TWICE).sum()), counts.numel(), at)
+
+
+def _middles(call: Call) -> CountedNumbers | None:
+    """In how many rows, of all with finite numbers, the two in the middle differ.
+
+    ``numbers`` are these two of the first such row, and half their difference as its mean over all rows.
+    None if there is no such row, or if the count of a row's numbers is odd or large.
+    """
+    numbers = call.args[0]
+    axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
+    if not _is_held(numbers) or not numbers.is_floating_point() or not 0 < numbers.numel() <= MOST:
+        return None
+    rows = numbers.detach().reshape(-1) if axis is None else numbers.detach().movedim(axis, -1)
+    count = rows.shape[-1]
+    if count % 2 or not TWICE <= count <= MIDDLE:
+        return None
+    ordered = rows.reshape(-1, count).double().sort(-1).values
+    ordered = ordered[ordered.isfinite().all(-1)]
+    lower, upper = ordered[:, count // 2 - 1], ordered[:, count // 2]
+    differ = upper - lower > CLOSE * (ordered[:, -1] - ordered[:, 0])
+    if not bool(differ.any()):
+        return None
+    first = int(differ.int().argmax())
+    found = float(lower[first]), float(upper[first]), float((upper - lower).mean()) / TWICE
+    return CountedNumbers("middle", int(differ.sum()), len(ordered), found)
 
 
 def _blank_columns(call: Call, result: Any) -> CountedNumbers | None:

@@ -14,7 +14,7 @@ import torch
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace.operation_facts import spellings
 
-Sign = Literal["+", "-", "*", "to", "=", "cut"]
+Sign = Literal["+", "-", "*", "to", "=", "cut", "#"]
 _BY_SIGN: dict[str, tuple[Sign, Callable[[Any, Any], Any]]] = {
     **dict.fromkeys(spellings("add", in_place=True), ("+", operator.add)),
     **dict.fromkeys(spellings("sub", in_place=True), ("-", operator.sub)),
@@ -28,6 +28,17 @@ CONVERSIONS = frozenset({
     "torch.Tensor.short", "torch.Tensor.int", "torch.Tensor.long",
 })  # fmt: skip
 """Conversions that may lose numbers: all that torch has, those that make a tensor of Python numbers among them."""
+TABLES = frozenset(f"torch.{name}" for name in spellings("cat") | {"stack"})
+WRITES = {"torch.Tensor.__setitem__": 2, "torch.Tensor.copy_": 1}
+"""Calls that may convert what they write, each with the place of the argument that is written."""
+JOINING = CONVERSIONS | TABLES | WRITES.keys()
+"""Calls that may make different whole numbers equal."""
+DIGITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+"""The binary digits of the short types: up to 2 to that power, each whole number has a place of its own."""
+HELD = {"float32": 24, "float16": 11, "bfloat16": 8, "int16": 15, "uint8": 8, "int8": 7, "bool": 1}
+LONGEST = 64
+"""The binary digits of a whole number that a type has, by its name; of the other types, at most."""
+LARGEST = 2.0**62
 SMALL = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 SHORT = frozenset({torch.float32, torch.float16, torch.bfloat16})
 IN_NUMPY = SMALL | {torch.bool, torch.int64, torch.float16, torch.float32, torch.float64}
@@ -46,7 +57,8 @@ class LostNumbers(NamedTuple):
 
     For an operation ``sign``, ``one`` and ``other`` are its operands, ``meant`` is the true result and ``got`` what
     torch returns. For a conversion (``=``), ``one`` and ``other`` are neighbours, or a number and itself; where it cut
-    fractions off (``cut``), they are the smallest and the largest number that became 0.
+    fractions off (``cut``), they are the smallest and the largest number that became 0. For whole numbers that became
+    equal (``#``), ``of`` is the number of different ones, and ``lost`` by how many there are fewer now.
     """
 
     sign: Sign
@@ -126,6 +138,59 @@ def lost_by_conversion(call: Call, result: Any) -> LostNumbers | None:
         [merged for axis in range(before.ndim) if (merged := _merged(before, after, axis)) is not None] if wide else []
     )
     return max(found, key=lambda numbers: numbers.lost / numbers.of, default=None)
+
+
+def joined_whole_numbers(call: Call, result: Any) -> LostNumbers | None:
+    """Different whole numbers, too large for a short type, that a call has made equal; None if there are none.
+
+    Numbers are compared wherever they are, not only neighbours.
+    """
+    if call.dispatching or not call.args:
+        return None
+    place = WRITES.get(call.name)
+    made = result if place is None else call.args[0]
+    if (
+        type(made) not in PLAIN
+        or made.dtype not in DIGITS
+        or made.device.type != "cpu"
+        or len(call.args) <= (place or 0)
+    ):
+        return None
+    given = call.args[place or 0]
+    for each in given if call.name in TABLES and isinstance(given, list | tuple) else (given,):
+        dtype = str(getattr(each, "dtype", "")).removeprefix("torch.")
+        numbers = _table(each) if HELD.get(dtype, LONGEST) > DIGITS[made.dtype] else None
+        found = _joined(numbers, made.dtype) if numbers is not None else None
+        if found is not None:
+            return found
+    return None
+
+
+def _table(given: Any) -> np.ndarray[Any, np.dtype[Any]] | None:
+    """The numbers of a tensor, of an array or of nested lists; None for other things."""
+    if not (isinstance(given, list | tuple) and given and isinstance(given[0], list | tuple)):
+        return _numbers(given)
+    is_table = all(isinstance(row, list | tuple) and len(row) == len(given[0]) for row in given)
+    numbers = [x for row in given for x in row] if is_table and len(given) * len(given[0]) <= MOST else []
+    return np.asarray(numbers, dtype=np.float64) if all(type(x) in (int, float) for x in numbers) else None
+
+
+def _joined(before: Any, dtype: torch.dtype) -> LostNumbers | None:
+    """The whole numbers beyond what a type can tell apart that become equal in it."""
+    if before.dtype.kind not in "fiu":
+        return None
+    values = before.reshape(-1)[:MOST]
+    with np.errstate(all="ignore"):
+        sizes = np.abs(values.astype(np.float64))
+        large = values[(sizes > 2.0 ** DIGITS[dtype]) & (sizes < LARGEST) & (values == np.trunc(values))]
+    numbers = np.unique(large.astype(np.int64))
+    after = torch.from_numpy(numbers).to(dtype).double().numpy(force=True)
+    same = np.isfinite(after[1:]) & (after[1:] == after[:-1])
+    if not same.any():
+        return None
+    first = int(same.argmax())
+    one, other = float(numbers[first]), float(numbers[first + 1])
+    return LostNumbers("#", one, other, other, float(after[first]), int(same.sum()), numbers.size)
 
 
 def _numbers(given: Any) -> np.ndarray[Any, np.dtype[Any]] | None:

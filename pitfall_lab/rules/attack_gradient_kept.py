@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
@@ -30,7 +30,8 @@ class AttackGradientKept:
     left in the input ``given``.
 
     ``last`` is the backward of the loss that was computed from what ``read`` returned.
-    ``places`` are those of all backwards that the update uses, in order.
+    ``places`` are those of all backwards that the update uses, in order. ``alone`` is a backward on the line of
+    ``first`` with whose gradient nothing was updated; None where there is none.
     """
 
     update: OptimizerStep
@@ -40,12 +41,14 @@ class AttackGradientKept:
     given: str
     read: Event
     places: list[Span | None]
+    alone: Event | None = None
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each backward whose input gradient made the input of the next loss, in several iterations.
 
-    A warning if an update uses several of them: then the steps of an attack are added up. Else a note.
+    A warning if an update uses several of them, as the steps of an attack are then added up, or if the same line also
+    ran for the gradient of an input alone, in an evaluation, say. Else a note.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     inputs = {label: moments for label, moments in lives(story).items() if label not in held} if held else {}
@@ -58,7 +61,10 @@ def find(story: Story) -> Iterator[Finding]:
         place = story.span(rounds[0].first.step) if rounds else None
         if len(rounds) >= ROUNDS and place not in told:
             told.add(place)
-            yield _finding(story, next((each for each in rounds if _is_summed(story, each)), rounds[0]))
+            worst = next((each for each in rounds if _is_summed(story, each)), None)
+            if worst is None and place not in rounds[0].places[-1:]:
+                worst = replace(rounds[0], alone=_alone(story, held, filled, rounds[0]))
+            yield _finding(story, worst or rounds[0])
 
 
 def _kept(
@@ -101,6 +107,29 @@ def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Ev
     return reader if start in used else None
 
 
+def _alone(story: Story, held: set[str], filled: dict[int, str], found: AttackGradientKept) -> Event | None:
+    """The first backward on the line of ``first`` whose gradient of the parameters was cleared, or left until the end,
+    before anything was updated with it or another loss was added to it.
+
+    None if there is none, or if it is not known: then each run of that line may be meant to be trained on.
+    """
+    place, gaps = story.span(found.first.step), [gap.step for gap in story.trace.reach.gaps]
+    is_complete = story.trace.stopped is None and story.trace.outcome.kind == "finished"
+    for moments in (moments for label, moments in lives(story).items() if label in held):
+        for number, moment in enumerate(moments):
+            if moment.kind != "added" or moment.step not in filled or story.span(moment.step) != place:
+                continue
+            then = (each for each in moments[number + 1 :] if each.kind != "changed" and story.span(each.step) != place)
+            after = next(then, None)
+            until = after.step if after is not None else len(story.events)
+            is_left = after is None and is_complete
+            if (is_left or (after is not None and after.kind == "cleared")) and not any(
+                moment.step < gap <= until for gap in gaps
+            ):
+                return moment.event
+    return None
+
+
 def _is_summed(story: Story, found: AttackGradientKept) -> bool:
     """Whether the update adds up the steps of an attack: several in a row, on another line than the
     last backward, and not scaled.
@@ -134,6 +163,11 @@ def _finding(story: Story, found: AttackGradientKept) -> Finding:
             en=f"the sum of {len(found.places)} gradients, of which {count} come from this loss and not from that on",
             zh=f" {len(found.places)} 个梯度的和来更新，其中 {count} 个来自这里，而不是来自",
         )
+    elif found.alone is not None:
+        meant = T(
+            en=f" {capital(here.en)} is meant for the input: it also runs where no update follows.",
+            zh=f"{here.zh}是为输入准备的：它也在之后没有更新的地方运行。",
+        )
     return RULE.finding(
         story.span(found.first.step),
         found.first.step,
@@ -152,7 +186,7 @@ def _finding(story: Story, found: AttackGradientKept) -> Finding:
             f"的梯度。如果只需要 {given.zh} 的梯度，请使用 `torch.autograd.grad`，或者在 `backward(inputs=…)` 中指定"
             f"它，或者在之后清零梯度。{meant.zh}",
         ),
-        severity="warning" if summed else None,
+        severity="warning" if summed or found.alone is not None else None,
         related=[
             story.related("read", found.read.step, T(en="uses the gradient of the input", zh="使用输入的梯度")),
             story.related(
@@ -201,11 +235,12 @@ RULE = Rule(
     what=T(
         en="A program runs `backward()` to learn how an input changes the loss, as an adversarial attack or a "
         "saliency map does, changes the input by that gradient, and then trains on it. The first backward also filled "
-        "the gradients of the parameters, so the update uses two losses. With one such backward it is a note only: "
-        "some programs mean to train on both. With several, the update is mostly made of an attack's own steps.",
+        "the gradients of the parameters, so the update uses two losses. With one such backward it is a note only, "
+        "as some programs mean to train on both, unless the same line also runs where nothing is trained. With "
+        "several, the update is mostly made of an attack's own steps.",
         zh="程序用 `backward()` 求输入怎样影响损失（例如对抗攻击或显著图），按这个梯度改变输入，然后用它训练。"
-        "第一次反向传播也填写了参数的梯度，所以更新使用了两个损失。只有一次这样的反向传播时，这只是一条提示："
-        "有的程序本来就要用两者训练。有多次时，更新主要由攻击自己的各步组成。",
+        "第一次反向传播也填写了参数的梯度，所以更新使用了两个损失。只有一次这样的反向传播时，这只是一条提示，"
+        "因为有的程序本来就要用两者训练，除非同一行也在不训练的地方运行。有多次时，更新主要由攻击自己的各步组成。",
     ),
     why=T(
         en="`backward()` has no list of leaves unless it is given one: every leaf that requires a gradient gets "

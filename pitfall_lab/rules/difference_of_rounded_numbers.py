@@ -10,16 +10,15 @@ from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.widening import DIGITS, wider
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Lost, T
 from pitfall_lab.trace.operation_facts import spellings
 
-DIGITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 MANY = 0.25
 """The part of the neighbours that must have become equal."""
 EXTREMES = {"min", "max", "amin", "amax", "median"}
@@ -122,7 +121,7 @@ def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
     Empty if the text does not show the dtype of the conversion.
     """
     program = story.program
-    wide = _wider(program, program.at(story.span(found.event.step)))
+    wide = wider(program, program.at(story.span(found.event.step)))
     difference = program.at(story.span(found.used.step))
     if wide is None:
         return ()
@@ -136,29 +135,6 @@ def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
         Fix(T(en="Keep the numbers in float64", zh="让数保持 float64"), program.replace(wide), meaning="later")
     )
     return unique(program.text, candidates)
-
-
-def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """The syntax node to replace and its new text, which make a conversion, or the making
-    of the tensor, one to float64.
-
-    None if the node is no call, or none that has a type among its arguments, converts to a short float type, or makes
-    a tensor from one argument (``tensor``, ``as_tensor``, ``asarray``).
-    """
-    if not isinstance(node, ast.Call):
-        return None
-    for each in (*node.args, *(k.value for k in node.keywords)):
-        if isinstance(each, ast.Attribute) and each.attr in {*DIGITS, "float", "half"}:
-            return each, f"{program.segment(each.value)}.float64"
-    if isinstance(node.func, ast.Attribute) and node.func.attr in {"float", "half", "bfloat16"}:
-        return node.func, f"{program.segment(node.func.value)}.double"
-    if (
-        isinstance(node.func, ast.Attribute)
-        and node.func.attr in spellings("as_tensor") | {"tensor"}
-        and len(node.args) == 1
-    ):
-        return node.args[0], f"{program.segment(node.args[0])}, dtype={program.segment(node.func.value)}.float64"
-    return None
 
 
 RULE = Rule(

@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
     for lost in story.trace.beside.losses:
         event, place = story.event(lost.step), story.span(lost.step)
         known = event is None or place in reported
-        if known or event is None or lost.sign in ("=", "cut") or event.error is not None or not event.results:
+        if known or event is None or lost.sign in ("=", "cut", "#") or event.error is not None or not event.results:
             continue
         used = next(iter(story.uses(event.results[0])), None) if lost.sign == "to" else _measured(story, event)
         if used is not None and _dtype(story, event.results[0], event.step) in RANGES:

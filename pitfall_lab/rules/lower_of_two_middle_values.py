@@ -34,13 +34,18 @@ MOST, SHOWN, CLOSE, FURTHER = 12, 6, 1e-3, 20
 
 @dataclass(frozen=True, slots=True)
 class Middle:
-    """``event`` took medians of ``count`` numbers each: one was ``lower``, where the mean of the two is ``mean``."""
+    """``event`` took medians of ``count`` numbers each: one was ``lower``, where the mean of the two is ``mean``.
+
+    All ``rows`` medians are lower than these means, by ``below`` on average.
+    """
 
     event: Event
     count: int
     used: Event
     lower: float
     mean: float
+    rows: int = 1
+    below: float = 0.0
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -71,11 +76,15 @@ def _middle(story: Story, event: Event) -> Middle | None:
     used = _used(story, event)
     if used is None:
         return None
+    middles = (each for each in story.trace.beside.counted if each.step == event.step and each.kind == "middle")
+    counted = next(middles, None)
+    if counted is not None:
+        lower, upper, below = counted.numbers
+        return Middle(event, count, used, lower, (lower + upper) / 2, counted.of, below)
     numbers = Elements(story, label, event.step)
     along = range(len(shape)) if axis is None else [axis % len(shape)]
     lengths = [range(1 if place in along else length) for place, length in enumerate(shape)]
-    rows = [*_few(lengths), *_few([each[::-1] for each in lengths])]
-    for row in rows:
+    for row in [*_few(lengths), *_few([each[::-1] for each in lengths])]:
         places = product(*(range(n) if place in along else (row[place],) for place, n in enumerate(shape)))
         known = sorted(value for value in map(numbers.at, places) if value is not None)
         if len(known) == count:
@@ -106,6 +115,12 @@ def _finding(story: Story, found: Middle) -> Finding:
     here, there = (at_line(story, story.span(event.step)) for event in (found.event, found.used))
     data = expression(story, found.event.operands[0].label, found.event.step)
     lower, mean = number(found.lower), number(found.mean)
+    much = T(en="", zh="")
+    if found.rows > 1:
+        much = T(
+            en=f" The {found.rows:,} medians are on average {number(found.below)} below the mean of their two.",
+            zh=f"这 {found.rows:,} 个中位数平均比各自两数的平均值低 {number(found.below)}。",
+        )
     return RULE.finding(
         story.span(found.event.step),
         found.event.step,
@@ -118,9 +133,9 @@ def _finding(story: Story, found: Middle) -> Finding:
         T(
             en=f"With an even count of numbers in {data.en} there is none in the middle. NumPy takes the mean of the "
             f"two beside it, torch the lower one, so all that is calculated from it on {there.en} is too low, and the "
-            "fewer the numbers, the more. `quantile(0.5)` gives the mean of the two.",
+            f"fewer the numbers, the more.{much.en} `quantile(0.5)` gives the mean of the two.",
             zh=f"{data.zh} 中数的个数是偶数，没有正中间的数。NumPy 取中间两个数的平均值，torch 取较小的一个，所以"
-            f"{there.zh}由它算出的一切都偏低，数越少偏得越多。`quantile(0.5)` 给出两者的平均值。",
+            f"{there.zh}由它算出的一切都偏低，数越少偏得越多。{much.zh}`quantile(0.5)` 给出两者的平均值。",
         ),
         related=[story.related("used", found.used.step, T(en="calculated with here", zh="在这里用于计算"))],
         fixes=_fixes(story, found.event),

@@ -16,8 +16,10 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
+from pitfall_lab.rules.masked_zero_wins import zero_in
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.rules.signals.written_zeros import SIGNED, written_zeros
 from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
@@ -33,11 +35,15 @@ HOPS = 4
 
 @dataclass(frozen=True, slots=True)
 class MaskWithoutEffect:
-    """``mask`` set masked scores to ``value``; ``softmax`` was then applied to the scores."""
+    """``mask`` set masked scores to ``value``; ``softmax`` was then applied to the scores.
+
+    ``share`` is what goes to masked scores in each row on average, if it is known.
+    """
 
     mask: Event
     value: float
     softmax: Event
+    share: float | None = None
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -54,6 +60,13 @@ def find(story: Story) -> Iterator[Finding]:
         if softmax is not None:
             reported.add(place)
             yield _finding(story, MaskWithoutEffect(event, value, softmax))
+    for counted in (each for each in story.trace.beside.counted if each.kind == "zeroed"):
+        softmax = story.events[counted.step]
+        zeros = written_zeros(story, counted) if softmax.name in SOFTMAX else None
+        place = story.span(zeros.write.step) if zeros is not None else None
+        if zeros is not None and zeros.source.name in SIGNED and place not in reported:
+            reported.add(place)
+            yield _finding(story, MaskWithoutEffect(zeros.write, 0.0, softmax, counted.numbers[0]))
 
 
 def _value(event: Event) -> float | None:
@@ -103,6 +116,12 @@ def _finding(story: Story, found: MaskWithoutEffect) -> Finding:
     span = story.span(found.mask.step)
     here, there = at_line(story, span), at_line(story, story.span(found.softmax.step))
     value, share = number(found.value), number(math.exp(found.value))
+    much = T(en="", zh="")
+    if found.share is not None:
+        much = T(
+            en=f" On average {found.share:.0%} of each row goes to what is masked.",
+            zh=f"平均每行有 {found.share:.0%} 分给了被遮住的部分。",
+        )
     return RULE.finding(
         span,
         found.mask.step,
@@ -114,16 +133,19 @@ def _finding(story: Story, found: MaskWithoutEffect) -> Finding:
         ),
         T(
             en=f"A softmax takes `exp` of each score. `exp({value})` is {share}, as much as an ordinary score gets; "
-            "only a score far below all others, best `-inf`, becomes a share of 0.",
+            f"only a score far below all others, best `-inf`, becomes a share of 0.{much.en}",
             zh=f"softmax 对每个分数取 `exp`。`exp({value})` 是 {share}，与普通分数差不多；只有远低于其他分数的值（最好"
-            "是 `-inf`）才会得到 0 的份额。",
+            f"是 `-inf`）才会得到 0 的份额。{much.zh}",
         ),
         related=[
             story.related("made", found.mask.step, T(en="masked with this number", zh="用这个数遮住")),
             story.related("used", found.softmax.step, T(en="becomes a share here", zh="在这里变成份额")),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("value", found.value, story.by(found.mask.step)), *_looks(story, found.mask)],
+        facts=[
+            Fact("value", found.value, story.by(found.mask.step)),
+            *(_looks(story, found.mask) if found.share is None else []),
+        ],
     )
 
 
@@ -146,10 +168,12 @@ def _looks(story: Story, masking: Event) -> list[Fact]:
 def _fixes(story: Story, found: MaskWithoutEffect) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(found.mask.step)) if program.tree is not None else None
-    if not isinstance(node, ast.Call) or call_name(node) != found.mask.name:
+    given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+    plain: list[ast.expr] = [arg for arg in given if _is_number(arg)]
+    if found.share is not None:
+        plain = [zero] if (zero := zero_in(story, found.mask)) is not None else []
+    elif isinstance(node, ast.Call) and call_name(node) != found.mask.name:
         return ()
-    given = [*node.args, *(k.value for k in node.keywords)]
-    plain = [arg for arg in given if _is_number(arg)]
     if len(plain) != 1:
         return ()
     new = 'float("-inf")' if not (torch := torch_name(program)) else f"-{torch}.inf"

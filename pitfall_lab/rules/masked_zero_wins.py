@@ -1,4 +1,6 @@
-"""PL468: numbers were left out by making them zero, and the zero is then the smallest or the largest."""
+"""PL468: numbers were left out by making them zero, by a mask or an index, and the zero is then the smallest or the
+largest.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,19 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.kit.wording import number as shown
 from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.forms import made_by, same_numbers
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, whole
-from pitfall_lab.trace import Event, T
+from pitfall_lab.rules.signals.written_zeros import SIGNED, is_given, written_zeros
+from pitfall_lab.trace import Counted, Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 PRODUCTS = spellings("mul", in_place=True)
 FILLS = {"masked_fill", "masked_fill_"}
+WRITES = spellings("index_fill", "index_put", "scatter", in_place=True) | {"fill_diagonal_"}
+"""Calls that write one number to chosen places, like an assignment to an index."""
 EXTREMA = {"min": 1, "max": 1, "amin": 1, "amax": 1, "argmin": 1, "argmax": 1, "topk": 2, "sort": 1, "argsort": 1}
 """Calls that take the smallest or the largest, each with the place of the argument that says along which axes."""
 SORTS = {"sort", "argsort"}
@@ -47,14 +53,8 @@ POSITIVE = {"cdist", "norm", "pairwise_distance", "exp", "softmax", "sigmoid", "
             "std", "vector_norm", "linalg_norm", "abs", "rand", "rand_like"}  # fmt: skip
 """Calls whose result is never below zero."""
 NEGATIVE = {"log_softmax", "logsigmoid"}
-SIGNED = (
-    spellings("add", "div", "matmul", "mm", "sub")
-    | {"addmm", "batch_norm", "bmm", "conv1d", "conv2d", "cosine_similarity", "einsum", "embedding", "gru",
-       "layer_norm", "linear", "log", "lstm", "normalize", "randn", "randn_like", "tanh"}
-)  # fmt: skip
-"""Calls whose result has numbers of both signs."""
-CHANCE = {"rand", "rand_like", "bernoulli", "bernoulli_", "dropout"}
-"""Calls that draw, or drop at random: what is zero there was not masked."""
+WEIGHED = spellings("matmul", "mul") | spellings("ge", "gt", "le", "lt", "ne") | {"bmm", "einsum", "relu"}
+"""Uses of the numbers that were taken for which a zero may be meant: a weight of 0, and a test for what is left."""
 INVERTS = spellings("bitwise_not") | {"__rsub__", "rsub", "logical_not"}
 """Calls that make a mask of what a mask leaves."""
 EMPTY = {"zeros": True, "zeros_like": True, "new_zeros": True, "ones": False, "ones_like": False, "new_ones": False}
@@ -88,6 +88,28 @@ def find(story: Story) -> Iterator[Finding]:
             if mask is not None and place not in told and any(each(story, mask, taken) for each in wins):
                 told.add(place)
                 yield _finding(story, mask, taken)
+    for counted in (each for each in story.trace.beside.counted if each.kind == "zeroed"):
+        taken = story.events[counted.step]
+        mask = _written(story, counted) if taken.name in EXTREMA else None
+        if mask is not None and story.span(taken.step) not in told:
+            told.add(story.span(taken.step))
+            yield _finding(story, mask, taken, counted)
+
+
+def _written(story: Story, counted: Counted) -> Mask | None:
+    """The last of the calls that wrote the zeros which a ranking puts first, if they stand for what is left out.
+
+    None if a place was computed from the numbers themselves, if zero is an extremum of numbers of this kind, if what
+    was taken is a weight or compared, or if the numbers have another use for which zero may be meant.
+    """
+    taken, found = story.events[counted.step], written_zeros(story, counted)
+    if found is None or not _is_of_kind(found.source.name, _is_least(story, taken)):
+        return None
+    ranked = taken.results[0] if len(taken.results) > 1 else None
+    if any(use.name in WEIGHED for use in (story.uses(ranked) if ranked is not None else ())):
+        return None
+    mask = Mask(found.write, found.label, found.index, False, found.result)
+    return mask if any(each.step == taken.step for each in _extrema(story, mask)) else None
 
 
 def _mask(story: Story, event: Event) -> Mask | None:
@@ -111,7 +133,7 @@ def _mask(story: Story, event: Event) -> Mask | None:
         found = _chosen(story, event, result)
     if found is None or not (story.tensor(found.label, event.step) or {}).get("dtype", "").startswith(("float", "bfl")):
         return None
-    return found if _is_given(story, found) else None
+    return found if is_given(story, found.mask, found.label, event.step) else None
 
 
 def _chosen(story: Story, event: Event, result: str) -> Mask | None:
@@ -160,24 +182,6 @@ def _is_mask(story: Story, label: str, step: int, *, truth: bool = False) -> boo
         if (story.tensor(label, step) or {}).get("dtype") == "bool":
             return True
     return known == {0, 1}
-
-
-def _is_given(story: Story, mask: Mask) -> bool:
-    """Whether the mask was not computed from the values that it masks, and is no dropout of a training."""
-    pending, seen = [mask.mask], {mask.mask}
-    learned = (story.tensor(mask.label, mask.event.step) or {}).get("requires_grad")
-    while pending and len(seen) < FURTHER:
-        made = made_by(story, pending.pop(), mask.event.step)
-        if made is None:
-            continue
-        if learned and made.name in CHANCE:
-            return False
-        for each in (o.label for o in made.operands if o.label is not None and o.label not in seen):
-            if each == mask.label:
-                return False
-            seen.add(each)
-            pending.append(each)
-    return True
 
 
 def _extrema(story: Story, mask: Mask) -> Iterator[Event]:
@@ -410,18 +414,23 @@ def _has_no_zero(story: Story, mask: Mask, numbers: Elements, least: bool) -> bo
     while made is not None and made.name in ("neg", "__neg__") and made.operands[0].label is not None:
         negated = not negated
         made = made_by(story, same_numbers(story, made.operands[0].label, made.step), made.step)
-    if made is None:
-        return False
-    positive, negative = made.name in POSITIVE, made.name in NEGATIVE
+    return made is not None and _is_of_kind(made.name, least, negated=negated)
+
+
+def _is_of_kind(name: str, least: bool, *, negated: bool = False) -> bool:
+    """Whether the results of a call have both signs, or the sign for which zero is never the smallest, or largest."""
+    positive, negative = name in POSITIVE, name in NEGATIVE
     if negated:
         positive, negative = negative, positive
-    return made.name in SIGNED or (positive and least) or (negative and not least)
+    return name in SIGNED or (positive and least) or (negative and not least)
 
 
-def _finding(story: Story, mask: Mask, taken: Event) -> Finding:
+def _finding(story: Story, mask: Mask, taken: Event, counted: Counted | None = None) -> Finding:
+    if counted is not None:
+        return _counted_finding(story, mask, taken, counted)
     least, is_product = _is_least(story, taken), mask.event.name in PRODUCTS
     here, there = at_line(story, story.span(taken.step)), at_line(story, story.span(mask.event.step))
-    number, flags = (expression(story, each, mask.event.step) for each in (mask.label, mask.mask))
+    data, flags = (expression(story, each, mask.event.step) for each in (mask.label, mask.mask))
     kind = T(en="smallest", zh="最小") if least else T(en="largest", zh="最大")
     limit = "inf" if least else "-inf"
     does = T(en="a product with", zh="的乘积") if is_product else T(en="a fill by", zh="的填充")
@@ -447,16 +456,49 @@ def _finding(story: Story, mask: Mask, taken: Event) -> Finding:
             zh=f"{here.zh}取{kind.zh}的数，得到的却是{there.zh}在被遮住的位置上填的零。",
         ),
         T(
-            en=f"Only some entries of {number.en} are to be compared, and the others were made zero by {does.en} "
+            en=f"Only some entries of {data.en} are to be compared, and the others were made zero by {does.en} "
             f"{flags.en}. Zero is a number like any other: where the entries that count are all {beyond.en} than "
             f'zero, it wins.{share.en} Fill the others with what can never win: `masked_fill(..., float("{limit}"))`.',
-            zh=f"{number.zh} 中只有一些项该参与比较，其余的通过与 {flags.zh} {does.zh}变成了零。零也是数：该参与比较"
+            zh=f"{data.zh} 中只有一些项该参与比较，其余的通过与 {flags.zh} {does.zh}变成了零。零也是数：该参与比较"
             f"的项都比零{beyond.zh}时，零就会胜出。{share.zh}请给其余的项填上永远不会胜出的数："
             f'`masked_fill(..., float("{limit}"))`。',
         ),
         related=[story.related("masked", mask.event.step, T(en="made zero here", zh="在这里变成零"))],
         fixes=_fixes(story, mask, taken, limit),
         facts=[Fact("extremum", taken.op, story.by(taken.step)), *([Fact("zeros", zeros)] if zeros else [])],
+    )
+
+
+def _counted_finding(story: Story, mask: Mask, taken: Event, counted: Counted) -> Finding:
+    least = _is_least(story, taken)
+    here, there = at_line(story, story.span(taken.step)), at_line(story, story.span(mask.event.step))
+    data, best = expression(story, mask.label, mask.event.step), shown(counted.numbers[0])
+    kind = T(en="smallest", zh="最小") if least else T(en="largest", zh="最大")
+    beyond = T(en="greater", zh="大") if least else T(en="smaller", zh="小")
+    limit = "inf" if least else "-inf"
+    return RULE.finding(
+        story.span(taken.step),
+        taken.step,
+        T(
+            en=f"{capital(here.en)} takes the {kind.en} numbers, and {counted.count:,} of {counted.of:,} places go to "
+            f"zeros that {there.en} put where {data.en} was to be left out.",
+            zh=f"{here.zh}取{kind.zh}的数，而 {counted.of:,} 个名次中有 {counted.count:,} 个给了{there.zh}写入的零，"
+            f"它们代替了 {data.zh} 中要排除的项。",
+        ),
+        T(
+            en=f"Zero is a number like any other. {capital(data.en)} has numbers {beyond.en} than zero, such as "
+            f"{best}, and a zero comes before them although it stands for what is left out. Write what can never win: "
+            f'`float("{limit}")`.',
+            zh=f"零也是数。{data.zh} 中有比零{beyond.zh}的数，例如 {best}，而零代表要排除的项，却排在它们前面。"
+            f'请写入永远不会胜出的数：`float("{limit}")`。',
+        ),
+        related=[story.related("masked", mask.event.step, T(en="made zero here", zh="在这里变成零"))],
+        fixes=_fixes(story, mask, taken, limit),
+        facts=[
+            Fact("extremum", taken.op, story.by(taken.step)),
+            Fact("zeros", counted.count),
+            Fact("places", counted.of),
+        ],
     )
 
 
@@ -472,17 +514,10 @@ def _fixes(story: Story, mask: Mask, taken: Event, limit: str) -> tuple[Fix, ...
         return ()
     infinite = f'float("{limit}")'
     changes: list[tuple[ast.AST, str]] = []
-    if isinstance(node, ast.Call) and event.name in {*FILLS, "where"}:
-        zero = next(
-            (n for n in [*node.args, *(k.value for k in node.keywords)] if _says_zero(program.segment(n))), None
-        )
-        if zero is not None:
-            changes.append((zero, infinite))
-    elif isinstance(node, ast.Assign | ast.Subscript) and event.name == "__setitem__":
-        statement = program.statement(node)
-        if isinstance(statement, ast.Assign) and _says_zero(program.segment(statement.value)):
-            changes.append((statement.value, infinite))
-    elif numbers is not None and flags is not None:
+    zero = zero_in(story, event)
+    if zero is not None:
+        changes.append((zero, infinite))
+    elif numbers is not None and flags is not None and event.name in PRODUCTS:
         new = f"{operand(program, numbers)}.masked_fill({_inverted(story, mask, flags)}, {infinite})"
         changes.append((node, f"{program.segment(numbers)} = {new}" if isinstance(node, ast.AugAssign) else new))
     fixes = []
@@ -491,12 +526,27 @@ def _fixes(story: Story, mask: Mask, taken: Event, limit: str) -> tuple[Fix, ...
         fixes.append(Fix(title, program.replace(*changes), meaning="later"))
     source = written_as(story, taken, taken.operands[0].label)
     same = program.function(node) is program.function(call)
-    if isinstance(source, ast.Name) and isinstance(flags, ast.Name | ast.Attribute) and same:
+    is_flags = isinstance(flags, ast.Name | ast.Attribute) and _is_mask(story, mask.mask, event.step)
+    if isinstance(source, ast.Name) and flags is not None and is_flags and same:
         out = _inverted(story, mask, flags) if mask.keeps else program.segment(flags)
         fixes.append(
             Fix(title, program.replace((source, f"{source.id}.masked_fill({out}, {infinite})")), meaning="later")
         )
     return unique(program.text, fixes)
+
+
+def zero_in(story: Story, event: Event) -> ast.expr | None:
+    """The expression for the zero in a call that writes it, or in an assignment to an index; None if there is none."""
+    node = story.program.at(story.span(event.step))
+    if isinstance(node, ast.Call) and event.name in {*FILLS, *WRITES, "where"}:
+        said = [k.value for k in node.keywords if k.arg not in ("dim", "index", "mask")]
+        given = [*said, *reversed(node.args)]
+        return next((each for each in given if _says_zero(story.program.segment(each))), None)
+    if isinstance(node, ast.Assign | ast.Subscript) and event.name == "__setitem__":
+        statement = story.program.statement(node)
+        if isinstance(statement, ast.Assign) and _says_zero(story.program.segment(statement.value)):
+            return statement.value
+    return None
 
 
 def _says_zero(text: str) -> bool:
@@ -531,10 +581,12 @@ RULE = Rule(
         en="A product with a mask of zeros and ones leaves nothing out: the tensor keeps its shape, and what is masked "
         "is the number 0. For a sum that is right. For an extremum 0 takes part like any other number, so the smallest "
         "of positive numbers, or the largest of negative ones, is always a masked entry, and no gradient goes to those "
-        "that count. `inf` is never the smallest while there is another, and `-inf` never the largest.",
+        "that count. The same holds for zeros that are written by an index: `scores.scatter_(1, seen, 0.0)`. `inf` is "
+        "never the smallest while there is another, and `-inf` never the largest.",
         zh="与由零和一组成的掩码相乘并没有排除任何东西：张量的形状不变，被遮住的就是数字 0。对求和来说这是对的。求最值"
-        "时 0 和其他数一样参与比较，所以正数中最小的、负数中最大的，总是被遮住的项，而该起作用的项得不到梯度。只要还有"
-        "别的数，`inf` 就永远不是最小的，`-inf` 也永远不是最大的。",
+        "时 0 和其他数一样参与比较，所以正数中最小的、负数中最大的，总是被遮住的项，而该起作用的项得不到梯度。用索引"
+        "写入的零也是如此：`scores.scatter_(1, seen, 0.0)`。只要还有别的数，`inf` 就永远不是最小的，`-inf` 也永远不是"
+        "最大的。",
     ),
     bad="""import torch
 

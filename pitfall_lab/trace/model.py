@@ -523,11 +523,12 @@ class Lost:
     ``sign`` is ``+``, ``-`` or ``*``: ``one`` and ``other`` would have given ``meant``, which is outside the range of
     the result's type, and gave ``got``; ``to``: the number ``one`` became ``got`` in a type of whole numbers; ``=``:
     the neighbours ``one`` and ``other`` became the same number ``got``; ``cut``: all numbers from ``one`` (negative) to
-    ``other`` became 0, as fractions are cut off towards 0.
+    ``other`` became 0, as fractions are cut off towards 0; ``#``: the whole numbers ``one`` and ``other``, wherever
+    they were, became the same number ``got``, and of ``of`` different ones there are ``lost`` fewer.
     """
 
     step: int
-    sign: Literal["+", "-", "*", "to", "=", "cut"]
+    sign: Literal["+", "-", "*", "to", "=", "cut", "#"]
     one: float
     other: float
     meant: float
@@ -598,11 +599,16 @@ class Counted:
     the statistics in the variables ``names`` are NaN for them; ``numbers`` are the missing entries of such a column in
     a table of the program's, and the rows of that. ``renumbered``: it compares ``of`` class numbers with others, and
     ``count`` are equal, although each number given second nearly always meets one and the same of the first;
-    ``numbers`` are these pairs one after the other.
+    ``numbers`` are these pairs one after the other. ``middle``: it takes medians of an even count of numbers, of which
+    the two in the middle differ in ``count`` of ``of`` rows; ``numbers`` are the two of the first such row, and by how
+    much the lower ones are below the mean of the two, over all rows. ``zeroed``: it takes the smallest or the largest
+    numbers, and ``count`` of its ``of`` places went to zeros that were written by an index or a mask; ``numbers`` are
+    the best number that was left over instead, and the steps of the writes. Of a softmax, ``count`` of its ``of``
+    numbers are such zeros, and the first of ``numbers`` is their share of a row on average.
     """
 
     step: int
-    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered"]
+    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "zeroed"]
     count: int
     of: int
     numbers: tuple[float, ...] = ()

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
+import torch
+
 from pitfall_lab.observe import (
     compared_numbers,
     counted_numbers,
@@ -24,6 +26,7 @@ from pitfall_lab.observe import (
     scheduler_functions,
     stored_examples,
     stray_attributes,
+    zeroed_entries,
 )
 from pitfall_lab.observe.line_watch import LineWatch
 from pitfall_lab.observe.looking import unseen
@@ -59,7 +62,12 @@ FIRST = 3
 """The number of steps of each scheduler that are recorded one by one, and of findings at one place in the program."""
 LOOKS = 10
 """The calls at one place whose numbers are looked at; later ones may take the fast path, which looks at none."""
-LOOKED_AT = lost_numbers.CONVERSIONS | compared_numbers.COMPARING | counted_numbers.COUNTED
+COMPARED = lost_numbers.CONVERSIONS | compared_numbers.COMPARING | counted_numbers.COUNTED
+LOOKED_AT = COMPARED | zeroed_entries.WRITING | zeroed_entries.RANKING | zeroed_entries.SHARING
+SELDOM = lost_numbers.JOINING - lost_numbers.CONVERSIONS
+"""Of these calls, which are many and seldom convert anything, only the first at each place is looked at, and none for
+which the fast path would have to be left.
+"""
 SETTINGS = ("T_max", "T_0", "eta_min", "step_size", "gamma", "total_iters", "total_steps", "best")
 MODES = ("min", "max")
 """Of a scheduler that looks at a metric; the setting is the position in this list, and ``best`` the
@@ -151,6 +159,7 @@ class BesideCalls:
         self._drifts: list[Drift] = []
         self._counts = counted_numbers.Counts()
         self._picks = picked_rows.Picks()
+        self._zeros = zeroed_entries.ZeroedEntries()
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
 
@@ -299,15 +308,25 @@ class BesideCalls:
         if call.name == picked_rows.PICKING:
             with unseen():
                 self._picks.after(call, step)
+        is_first = call.name in SELDOM and not self._looks[call.span, call.name]
+        if is_first and self._wants(call.name, call.span):
+            self._looks[call.span, call.name] += 1
+            with unseen():
+                self._lost(call, step, lost_numbers.joined_whole_numbers(call, result))
         if not self.looks(call.name, call.span):
             return
         if call.name in counted_numbers.COUNTED and self._counts.looks(call.name, call.span):
             with unseen():
                 self._counts.after(call, result, step)
+        if self._zeros.looks(call.name, call.span):
+            with unseen(), torch.no_grad():
+                self._zeros.after(call, result, step)
         if not self._compares(call.name, call.span):
             return
         self._looks[call.span, call.name] += 1
         with unseen():
+            if call.name in lost_numbers.CONVERSIONS:
+                self._lost(call, step, lost_numbers.joined_whole_numbers(call, result))
             if call.name in lost_numbers.CONVERSIONS:
                 self._lost(call, step, lost_numbers.lost_by_conversion(call, result))
                 return
@@ -321,14 +340,15 @@ class BesideCalls:
 
         Only the first ``LOOKS`` are, or those that are counted in.
         """
-        if span is not None and span.source == 0 and self._counts.looks(name, span):
+        is_own = span is not None and span.source == 0
+        if is_own and (self._counts.looks(name, span) or self._zeros.looks(name, span)):
             return True
         return self._compares(name, span)
 
     def _compares(self, name: str, span: Span | None) -> bool:
         """Whether what the next call of this function at this place loses, or compares, is recorded."""
         return (
-            name in LOOKED_AT
+            name in COMPARED
             and self._looks[span, name] < LOOKS
             and len(self._compared) < MOST
             and self._wants(name, span)
@@ -399,7 +419,7 @@ class BesideCalls:
             tuple(self._compared),
             tuple(self._drifts),
             tuple(Paired(*each) for each in paired),
-            tuple(Counted(at, *each) for at, each in self._counts.finished()),
+            tuple(Counted(at, *each) for at, each in sorted([*self._counts.finished(), *self._zeros.found.values()])),
             tuple(Picked(*each) for each in self._picks.finished()),
             tuple(self._optimizers.restored),
             self._optimizers.misplaced(),

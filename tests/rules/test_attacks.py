@@ -140,6 +140,37 @@ for _ in range(3):
     F.cross_entropy(head((table(words) + away).mean(1)), y).backward()
     learns.step()
 """,
+    "a single step, by a function that measures, too": """
+def attack(model, x, y):
+    moved = x.clone().requires_grad_()
+    F.cross_entropy(model(moved), y).backward()  # PL658
+    return (moved + 0.1 * moved.grad.sign()).detach()
+for _ in range(3):
+    opt.zero_grad()
+    F.cross_entropy(net(attack(net, x, y)), y).backward()
+    opt.step()
+print((net(attack(net, x, y)).argmax(1) == y).float().mean())
+""",
+    "a single step, and its gradient cleared in a validation before the next epoch": """
+class Sharp:
+    def __init__(self, model):
+        self.model = model
+    def moved(self, seen, kind):
+        seen = seen.detach().clone()
+        seen.requires_grad = True
+        loss = F.cross_entropy(self.model(seen), kind)
+        loss.backward()  # PL658
+        return seen.detach() + 0.1 * F.normalize(seen.grad, dim=1)
+sharp = Sharp(net)
+for epoch in range(3):
+    for part, kind in zip(x.split(4), y.split(4)):
+        opt.zero_grad()
+        seen = sharp.moved(part, kind)
+        F.cross_entropy(net(seen), kind).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+    print(F.cross_entropy(net(sharp.moved(x, y)), y).item())
+""",
 }
 
 RIGHT = {
@@ -199,6 +230,19 @@ for _ in range(3):
         moved = (seen + 0.1 * seen.grad.sign()).detach()
         F.cross_entropy(net(moved), kind).backward()
     opt.step()
+""",
+    "both, by one function, of parts whose last is left over": """
+def both(part, kind):
+    seen = part.clone().requires_grad_()
+    F.cross_entropy(net(seen), kind).backward()
+    moved = (seen + 0.1 * seen.grad.sign()).detach()
+    F.cross_entropy(net(moved), kind).backward()
+opt.zero_grad()
+for number in range(5):
+    both(x, y)
+    if number % 2:
+        opt.step()
+        opt.zero_grad()
 """,
     "all steps of the attack are trained on": """
 for _ in range(3):

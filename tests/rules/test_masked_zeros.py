@@ -90,6 +90,39 @@ for _ in range(2):
     hard = torch.amin(dist * ~same, dim=1)  # PL468
     print(F.relu(dist.mul(same).amax(1) - hard + 0.2).mean())
 """,
+    "written by an index: what each user has seen": """
+user, item = nn.Embedding(60, 8), nn.Embedding(100, 8)
+seen = torch.rand(60, 100).topk(10).indices
+with torch.no_grad():
+    scores = user.weight @ item.weight.T - 4
+    scores.scatter_(1, seen, 0.0)
+    ranked = scores.topk(20, dim=1).indices  # PL468
+print((ranked[:, :, None] == seen[:, None, :]).any(-1).float().mean())
+""",
+    "by rows and columns, of the last step's scores": """
+net = nn.Linear(8, 50)
+rows, columns = torch.arange(30).repeat_interleave(3), torch.randint(0, 50, (90,))
+def best(h):
+    logits = net(h)[:, -1] - 3
+    logits[rows, columns] = 0
+    return logits.argmax(-1)  # PL468
+print(best(torch.randn(30, 5, 8)))
+""",
+    "tokens that are forbidden in all rows, not in place": """
+logits = nn.Linear(8, 50)(torch.randn(30, 8)) - 3
+kept = logits.index_fill(1, torch.tensor([0, 3, 7]), 0)
+print(torch.max(kept, dim=1).indices.tolist())  # PL468
+print(kept.sort(dim=1, descending=True).indices[:, 0])  # PL468
+""",
+    "oneself among the nearest, and the nearest of what was seen": """
+points, others = torch.randn(40, 3), torch.randn(60, 3)
+near = -(points @ points.T).abs() @ torch.ones(40, 40) + points @ points.T
+near.fill_diagonal_(0)
+print(near.topk(3).indices[:5])  # PL468
+distance = torch.cdist(points, others)
+distance.scatter_(1, torch.rand(40, 60).topk(4).indices, 0)
+print(distance.argmin(1))  # PL468
+""",
 }
 RIGHT = {
     "the largest of positive numbers, and the smallest of negative ones": ROWS
@@ -130,6 +163,30 @@ print((counts * ~seen).topk(5, dim=1).values[0])
 few = torch.zeros(60, 100, dtype=torch.bool)
 few.scatter_(1, torch.rand(60, 100).topk(3).indices, True)
 print(((scores - 9) * few).topk(5, dim=1, largest=False).values[0])
+""",
+    "written by an index: scores above zero, what never wins, and few that are above zero at the top": """
+user, item = torch.randn(60, 8), torch.randn(100, 8)
+seen = torch.rand(60, 100).topk(10).indices
+scores = user @ item.T
+print(scores.scatter(1, seen, 0.0).topk(3).indices[0], scores.scatter(1, seen, float("-inf")).topk(20).indices[0])
+chances = torch.sigmoid(scores - 5).scatter_(1, seen, 0)
+print(chances.topk(20).indices[0], torch.relu(scores - 9).scatter_(1, seen, 0).topk(20).indices[0])
+""",
+    "a class that the others are compared with, and a start": """
+utility = nn.Linear(8, 5)(torch.randn(30, 8)) - 1
+utility[:, 0] = 0
+print(utility.argmax(1), utility.index_fill(1, torch.tensor([0]), 0).argmax(1))
+best = torch.full((30,), float("-inf"))
+best[torch.tensor([4])] = 0.0
+print(best.argmax(), torch.full((9,), -1e9).index_fill(0, torch.tensor([2, 3]), 0.0).topk(1))
+""",
+    "places computed from the numbers, and zeros that are weights or are dropped": """
+weight = torch.randn(30, 9) @ torch.randn(9, 9) - 20
+small = weight.abs().argsort(1)[:, :4]
+print(weight.scatter(1, small, 0.0).topk(3).indices[0])
+pairs = weight.scatter(1, torch.rand(30, 9).topk(3).indices, 0.0)
+values, places = pairs.topk(3)
+print(values[values < 0].shape, (torch.randn(30, 3) * values).sum())
 """,
     "sums and means": ROWS + "print((x * mask).sum(1) / mask.sum(1), (x * mask).mean())\n",
     "zeros that are the numbers themselves": ROWS

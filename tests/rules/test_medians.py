@@ -27,6 +27,13 @@ print(few / few.median())  # PL833
 middle, _ = rated.t().nanmedian(0)  # PL833
 print(middle.mean())
 """,
+    "of many rows, along any axis": """
+wells = 100 + 12 * torch.randn(3, 4, 500)
+level = wells.median(dim=1).values  # PL833
+print((level - 100).mean(), (level < 100).float().mean())
+spread, _ = torch.median((wells - 100).abs().permute(2, 0, 1), dim=-1)  # PL833
+print((wells - 100) / spread.T[:, None])
+""",
 }
 RIGHT = {
     "odd, or many": DATA
@@ -39,6 +46,14 @@ print(rated[:, :3].median(1).values.mean(), rated.median(0).values.mean(), rated
     + """
 values, places = rated.median(1)
 print(values.mean(), rated.gather(1, places[:, None]).mean())
+""",
+    "many rows: cut in halves, of an odd count, of equal numbers in the middle, with gaps": """
+wells = torch.randn(3, 4, 500)
+print((wells > wells.median(1, keepdim=True).values).sum())
+print(wells.median(0).values.mean(), wells.median(2).values.mean())
+flat = wells.clone()
+flat[:, 1:] = 0.5
+print(flat.median(1).values.mean(), wells.where(wells < 9, torch.nan)[:, :3].nanmedian(1).values.mean())
 """,
     "the two are equal, or whole numbers": DATA
     + """

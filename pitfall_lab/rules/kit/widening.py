@@ -1,0 +1,34 @@
+"""The text of a conversion to a short floating point type, as one to float64."""
+
+from __future__ import annotations
+
+import ast
+
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.trace.operation_facts import spellings
+
+DIGITS = {"float32": 24, "float16": 11, "bfloat16": 8}
+"""The binary digits of the short types."""
+
+
+def wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
+    """The syntax node to replace and its new text, which make a conversion, or the making
+    of the tensor, one to float64.
+
+    None if the node is no call, or none that has a type among its arguments, converts to a short float type, or makes
+    a tensor from one argument (``tensor``, ``as_tensor``, ``asarray``).
+    """
+    if not isinstance(node, ast.Call):
+        return None
+    for each in (*node.args, *(k.value for k in node.keywords)):
+        if isinstance(each, ast.Attribute) and each.attr in {*DIGITS, "float", "half"}:
+            return each, f"{program.segment(each.value)}.float64"
+    if isinstance(node.func, ast.Attribute) and node.func.attr in {"float", "half", "bfloat16"}:
+        return node.func, f"{program.segment(node.func.value)}.double"
+    if (
+        isinstance(node.func, ast.Attribute)
+        and node.func.attr in spellings("as_tensor") | {"tensor"}
+        and len(node.args) == 1
+    ):
+        return node.args[0], f"{program.segment(node.args[0])}, dtype={program.segment(node.func.value)}.float64"
+    return None

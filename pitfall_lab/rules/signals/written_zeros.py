@@ -1,0 +1,93 @@
+"""Zeros that were written to chosen places of some numbers, by an index or a mask, as a recording has counted them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.forms import made_by, same_numbers
+from pitfall_lab.trace import Counted, Event
+from pitfall_lab.trace.operation_facts import spellings
+
+SIGNED = (
+    spellings("add", "div", "matmul", "mm", "sub")
+    | {"addmm", "batch_norm", "bmm", "conv1d", "conv2d", "cosine_similarity", "einsum", "embedding", "gru",
+       "layer_norm", "linear", "log", "lstm", "normalize", "randn", "randn_like", "tanh"}
+)  # fmt: skip
+"""Calls whose result has numbers of both signs."""
+PARTS = {"__getitem__", "select", "chunk", "split", "unbind", "index_select", "data"}
+"""Calls whose result is some of the numbers."""
+CHANCE = {"rand", "rand_like", "bernoulli", "bernoulli_", "dropout"}
+"""Calls that draw, or drop at random: what is zero there was not masked."""
+FURTHER = 12
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenZeros:
+    """``write``, the last of several, set entries of ``label`` to 0 and gave ``result``; ``source`` had computed them.
+
+    ``index`` is the tensor that says which entries, the first of several; empty where none does.
+    """
+
+    write: Event
+    label: str
+    result: str
+    index: str
+    source: Event
+
+
+def written_zeros(story: Story, counted: Counted) -> WrittenZeros | None:
+    """The last of the calls that wrote the zeros which another call met.
+
+    None if a place was computed from the numbers themselves, or by chance in a training, or if it is not known how the
+    numbers were computed.
+    """
+    writes = [story.events[int(step)] for step in counted.numbers[1:]]
+    indexes: list[str] = []
+    for write in writes:
+        label = write.operands[0].label if write.operands else None
+        indexes = _indexes(story, write)
+        if label is None or not all(is_given(story, index, label, write.step) for index in indexes):
+            return None
+    label = writes[-1].operands[0].label if writes else None
+    source = _source(story, label, writes[0].step) if label is not None else None
+    if label is None or source is None:
+        return None
+    result = writes[-1].results[0] if writes[-1].results else label
+    return WrittenZeros(writes[-1], label, result, indexes[0] if indexes else "", source)
+
+
+def _indexes(story: Story, write: Event) -> list[str]:
+    """The tensors that say which places a call writes to."""
+    labels = [o.label for o in write.operands[1:] if o.label is not None]
+    kinds = ("int", "uint", "bool")
+    return [each for each in labels if str((story.tensor(each, write.step) or {}).get("dtype")).startswith(kinds)]
+
+
+def _source(story: Story, label: str, step: int) -> Event | None:
+    """The call that computed the numbers, past views, copies and selections; None if it is not known."""
+    for _ in range(FURTHER):
+        made = made_by(story, same_numbers(story, label, step), step)
+        if made is None or made.name not in PARTS or made.operands[0].label is None:
+            return made
+        label, step = made.operands[0].label, made.step
+    return None
+
+
+def is_given(story: Story, index: str, label: str, step: int) -> bool:
+    """Whether a mask or an index was not computed from the values of ``label``, and is no dropout of a training."""
+    own = {label, same_numbers(story, label, step)}
+    pending, seen = [index], {index}
+    learned = (story.tensor(label, step) or {}).get("requires_grad")
+    while pending and len(seen) < FURTHER:
+        made = made_by(story, pending.pop(), step)
+        if made is None:
+            continue
+        if learned and made.name in CHANCE:
+            return False
+        for each in (o.label for o in made.operands if o.label is not None and o.label not in seen):
+            if each in own:
+                return False
+            seen.add(each)
+            pending.append(each)
+    return True
