@@ -812,7 +812,7 @@ export interface Unfinite {
 /** The call at `step` lost numbers without an error, `lost` of the `of` that were looked at; an example. */
 export interface Lost {
   step: number;
-  sign: "+" | "-" | "*" | "to" | "=" | "cut";
+  sign: "+" | "-" | "*" | "to" | "=" | "cut" | "#";
   one: number;
   other: number;
   meant: number;
@@ -854,7 +854,7 @@ export interface Paired {
 /** What the numbers show that the call at `step` was given. */
 export interface Counted {
   step: number;
-  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered";
+  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered" | "middle" | "zeroed";
   count: number;
   of: number;
   numbers: number[];
