@@ -185,15 +185,25 @@ class MemoryComparison:
     # ------------------------------------------------------------------ writes outside torch functions
 
     def look_for_writes(self, span: Span | None) -> None:
-        """Look for writes by NumPy code to memory that it shares with a tensor; each gets an event at ``span``."""
+        """Look for writes by NumPy code to memory that it shares with a tensor; they get an event at ``span``.
+
+        One event for all storages that were written since the last look: windows of one array overlap.
+        """
+        written: list[StorageRecord] = []
+        effects: list[Effect] = []
         for storage in [each for each in self._records.shared.values() if each.shadow.data is not None]:
             if self._is_unwritten(storage):
                 continue
             for record, real in self._records.live(storage):
                 if record.kind != "array" and self._observed(storage, real) is not None:
                     storage.readable = record.mark
-                    self.catch_up(storage, real, span, announce=True)
+                    found = self._take_over(storage, real)
+                    if found:
+                        written.append(storage)
+                        effects += found
                     break  # all tensors on a storage show the same memory
+        if written:
+            self._announce(written, span, effects)
 
     def _is_unwritten(self, storage: StorageRecord) -> bool:
         """Whether the bytes in memory are those of the shadow; False if that takes a closer look.
@@ -217,6 +227,15 @@ class MemoryComparison:
         With ``announce``, the write gets an event of its own at ``span``; else it belongs to the call that is compared
         now. No effects where the contents are equal or cannot be compared.
         """
+        effects = self._take_over(storage, real)
+        if effects and announce:
+            self._announce([storage], span, effects)
+        elif effects:
+            self._silently.append(storage)
+        return effects
+
+    def _take_over(self, storage: StorageRecord, real: Any) -> list[Effect]:
+        """Give the shadow the contents of torch's storage; return the effects, none where they are equal."""
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
         if observed is None or modelled is None or observed.dtype != modelled.dtype or observed.size != modelled.size:
@@ -224,19 +243,16 @@ class MemoryComparison:
         if identical(observed, modelled):
             return []
         self._engine.overwrite(storage.shadow, observed)
-        effects = self._describe.storage(storage, "observed")
-        if announce:
-            self._announce(storage, span, effects)
-        else:
-            self._silently.append(storage)
-        return effects
+        return self._describe.storage(storage, "observed")
 
-    def _announce(self, storage: StorageRecord, span: Span | None, effects: list[Effect]) -> None:
-        """Write an event for a write that was not part of a call."""
-        op = "numpy" if storage.shared else "unseen"
+    def _announce(self, written: list[StorageRecord], span: Span | None, effects: list[Effect]) -> None:
+        """Write an event for writes that were not part of a call."""
+        op = "numpy" if any(storage.shared for storage in written) else "unseen"
         step = self._writer.reserve()
-        self._writes.setdefault(storage.label, []).append(step)
-        arrays = tuple(Operand(record.label) for record, _ in self._records.live(storage) if record.kind == "array")
-        self._writer.put(
-            Event(step, "write", op, span, operands=arrays, writes=(storage.label,), effects=tuple(effects))
-        )
+        arrays = []
+        for storage in written:
+            self._writes.setdefault(storage.label, []).append(step)
+            living = self._records.live(storage)
+            arrays += [Operand(record.label) for record, _ in living if record.kind == "array"]
+        labels = tuple(storage.label for storage in written)
+        self._writer.put(Event(step, "write", op, span, operands=tuple(arrays), writes=labels, effects=tuple(effects)))
