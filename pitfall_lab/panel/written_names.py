@@ -20,11 +20,14 @@ def written_into(statement: ast.AST) -> set[str]:
         elif isinstance(node, ast.Assign):
             targets = [target for target in node.targets if isinstance(target, (ast.Subscript, ast.Attribute))]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _changes(node.func.attr):
-            targets = [node.func.value]
+            is_function = _root(node.func) in MODULES  # ``nn.init.zeros_(w)``: what it is given changes, not ``nn``
+            targets = node.args[:1] if is_function else [node.func.value]
         found |= {name for target in targets if (name := _root(target))}
     return found
 
 
+MODULES = {"torch", "nn", "F", "init", "np"}
+"""Python modules by their usual names."""
 _CHANGING = {"step", "load_state_dict", "append", "extend", "pop", "update"}
 
 
@@ -43,6 +46,8 @@ def changed(cell: str) -> list[str]:
 
     >>> changed("h.mul_(2)\ny = h + w\nw -= 1\nopt.step()")
     ['h', 'opt', 'w']
+    >>> changed("nn.init.zeros_(h)")
+    ['h']
     >>> changed("h = torch.ones(2)\nh.mul_(2)")
     []
     """

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from pitfall_lab.observe import tensor_facts
+from pitfall_lab.observe import private, tensor_facts
 from pitfall_lab.observe.live.broken import Root
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing, parts
@@ -50,6 +50,9 @@ class Owners:
     def __init__(self) -> None:
         self._came: dict[int, int] = {}
         self._took: dict[tuple[str, int], int] = {}
+        #: torch's sequence number before the cell in which each optimizer came, and that at the last look.
+        self._after: dict[tuple[str, int], int] = {}
+        self._number = 0
         self._was: dict[str, frozenset[int]] = {}
         self._former: dict[str, frozenset[int]] = {}
         #: Parameters that were frozen after a cell, with the ids of the optimizers that were there.
@@ -71,14 +74,31 @@ class Owners:
         made: dict[tuple[str, str], list[LeftOut]] = {}
         for thing in loose:
             one = self._of(thing, holders, losses, leads, budget)
-            if one is not None:
+            if one is not None and not (one.why == "behind" and self._is_earlier(thing, one, roots, budget)):
                 made.setdefault((one.why, one.optimizer), []).append(one)
         return [group[0]._replace(others=len(group) - 1) for group in made.values()] if not budget.spent else []
+
+    def _is_earlier(self, thing: Thing, left: LeftOut, roots: Sequence[Root], budget: Budget) -> bool:
+        """Whether every loss that depends on the parameter was computed in cells before that of the optimizer: it was
+        trained by another one.
+        """
+        if not private.has_sequence:
+            return False
+        after = next((number for (text, _), number in self._after.items() if text == left.optimizer), 0)
+        later = [r.node for r in roots if r.thing.value.numel() == 1 and r.node._sequence_nr() >= after]
+        return all(
+            node.name() != tensor_facts.ACCUMULATE or node.variable is not thing.value for node in walk(later, budget)
+        )
 
     def _remember(self, found: Found, trained: Iterable[Thing], now: int) -> None:
         self._came = {id(thing.value): self._came.get(id(thing.value), now) for thing in trained}
         self._took = {(t.text, id(t.value)): self._took.get((t.text, id(t.value)), now) for t in found.optimizers}
         there = frozenset(id(each.value) for each in found.optimizers)
+        self._after = {
+            (t.text, id(t.value)): self._after.get((t.text, id(t.value)), self._number) for t in found.optimizers
+        }
+        if private.next_sequence is not None:
+            self._number = private.next_sequence()
         frozen = {
             id(t.value): there
             for t in trained
