@@ -21,6 +21,7 @@ for _ in range(2):
     (net(X) - Y).square().mean().backward()
     opt.step()
 print(flat(net).norm())"""
+QUARTER = "rows = slice({0}, {0} + 16)\n((net(X[rows]) - Y[rows]).square().sum() / len(X)).backward()\nprint(flat(net))"
 HALF = "loss = (net(X[:9]) - Y[:9]).square().mean() / 2\nloss.backward()\nprint(net[0].weight.grad.norm())"
 CHUNKS = """net.zero_grad()
 for x, y in zip(X.split(16), Y.split(16)):
@@ -32,6 +33,7 @@ print(flat(net) - g_all)"""
     "cells",
     [
         [ALL, FEW],
+        ["((net(X) - Y).square().sum() / len(X)).backward()\nprint(flat(net))"] * 2,
         [ALL, "g_all.norm()", FEW.replace("flat(net)", "norm(net)")],
         [
             "(X @ w - Y).square().mean().backward()\nprint(w.grad)",
@@ -81,6 +83,7 @@ def test_it_is_said_after_the_second_backward(notebook, cells):
             CHUNKS,
         ],
         [HALF, HALF],
+        [QUARTER.format(0), QUARTER.format(16)],
         ["parts = 4", *["((net(X) - Y).square().mean() / parts).backward()\nprint(flat(net))"] * 3],
     ],
 )

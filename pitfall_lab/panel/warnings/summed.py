@@ -82,10 +82,22 @@ def _divisors(run: Cell) -> set[str]:
             if (
                 isinstance(loss, ast.BinOp)
                 and isinstance(loss.op, ast.Div)
-                and isinstance(loss.right, (ast.Constant, ast.Name))
+                and (isinstance(loss.right, (ast.Constant, ast.Name)) or _is_of_the_whole(loss))
             ):
                 found.add(ast.unparse(loss.right))
     return found
+
+
+def _is_of_the_whole(loss: ast.BinOp) -> bool:
+    """Whether a loss is computed from parts of what its divisor counts, as in ``error(net(x[rows])) / len(x)``."""
+    counted = {each.id for each in ast.walk(loss.right) if isinstance(each, ast.Name)}
+    parts = {
+        id(each.value): each.value.id
+        for each in ast.walk(loss.left)
+        if isinstance(each, ast.Subscript) and isinstance(each.value, ast.Name)
+    }
+    used = [each for each in ast.walk(loss.left) if isinstance(each, ast.Name) and each.id in counted]
+    return any(each in counted for each in parts.values()) and all(id(each) in parts for each in used)
 
 
 def _uses_steps(run: Cell, runs: list[Cell]) -> bool:
