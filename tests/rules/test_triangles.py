@@ -124,6 +124,11 @@ raw = torch.randn(30, 30)
 A = raw.tril(-1) + raw.tril(-1).T + 9 * torch.eye(30)
 print(torch.linalg.solve_triangular(A, torch.ones(30, 1), upper=True))
 """,
+    "distributions that solve for themselves": MATRIX
+    + """
+far = MultivariateNormal(torch.zeros(3), precision_matrix=C)
+print(far.log_prob(b.T), MultivariateNormal(torch.zeros(3), scale_tril=L).log_prob(b.T), far.covariance_matrix)
+""",
     "a triangle with a diagonal above": """
 A = torch.randn(30, 30).tril(2) + 9 * torch.eye(30)
 print(torch.linalg.solve_triangular(A, torch.ones(30, 1), upper=True))
