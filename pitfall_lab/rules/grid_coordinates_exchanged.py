@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -26,6 +27,10 @@ BLANK = {"empty", "zeros", "empty_like", "zeros_like", "new_empty", "new_zeros"}
 """Calls that prepare a grid that is filled afterwards."""
 LAST = -1
 PLANE = 2
+PRODUCTS = spellings("matmul") | {"bmm", "einsum", "linear"}
+"""Products of a grid with a small matrix, which may leave each coordinate almost as it is."""
+NEAR = 0.25
+"""How far a number of such a matrix may be from that of the identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,9 @@ def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: i
             grids = [each for each in given if _has_axes(story.shape(each, event.step) or (), (*axes, along))]
             found = [one for each in grids if (one := _joined(story, each, event.step, axes, along)) is not None]
             return found[0] if len(found) == 1 else None
+        if event.name in PRODUCTS:
+            grid = _multiplied(story, event, label, (*axes, along))
+            return _joined(story, grid, event.step, axes, along) if grid is not None else None
         if not given or (
             event.name not in SAME_AXES | STRETCHED
             and storage != (story.tensor(given[0], event.step) or {}).get("storage")
@@ -98,6 +106,49 @@ def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: i
         *places, along = [axis for axis in moved if axis is not None]
         label, step, axes = given[0], event.step, tuple(places)
     return None
+
+
+def _multiplied(story: Story, event: Event, label: str, axes: tuple[int, ...]) -> str | None:
+    """The grid that a product multiplied with a matrix which is, but for small differences, the identity: a grid that
+    is turned or stretched a little, or not yet. None if the product is another one.
+
+    The last of ``axes`` is that of the coordinates.
+    """
+    given = [o.label for o in event.operands if o.label is not None]
+    places = (0, 1) if axes[-1] == LAST else (1, 0)  # the grid's place and the matrix's
+    if event.name == "einsum":
+        places = _by_letters(event) or (0, 0)
+    if len(given) <= max(places) or places[0] == places[1] or (event.name == "linear" and places[0] == 1):
+        return None
+    grid, matrix = (given[place] for place in places)
+    one, other = story.shape(grid, event.step) or (), story.shape(label, event.step) or ()
+    is_kept = _has_axes(one, axes) and all(one[axis] == other[axis] for axis in axes)
+    return grid if is_kept and _is_near_identity(story, matrix, event.step, len(axes) - 1) else None
+
+
+def _by_letters(event: Event) -> tuple[int, int] | None:
+    """The places of the grid and of the matrix in an ``einsum`` that multiplies each place of the grid with the
+    matrix; None if it does something else.
+    """
+    formula = next((o.text for o in event.operands if o.label is None), "").strip("'\"").replace(" ", "")
+    inputs, _, out = formula.partition("->")
+    letters = inputs.split(",")
+    for grid, matrix in ((0, 1), (1, 0)) if len(letters) == PLANE and out else ():
+        ends = {letters[grid][-1], out[-1]}
+        if letters[grid][:-1] == out[:-1] and len(ends) == PLANE and set(letters[matrix]) == ends:
+            return grid, matrix
+    return None
+
+
+def _is_near_identity(story: Story, label: str, step: int, count: int) -> bool:
+    """Whether the numbers of a matrix, or of each matrix in a batch, are known and near those of the identity."""
+    shape = story.shape(label, step) or ()
+    known = dict(Elements(story, label, step).known())
+    return (
+        shape[-2:] == (count, count)
+        and len(known) == prod(shape)
+        and all(abs(value - (place[-1] == place[-2])) <= NEAR for place, value in known.items())
+    )
 
 
 def _has_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:

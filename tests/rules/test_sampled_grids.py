@@ -101,6 +101,43 @@ d, h, w = (torch.linspace(-1, 1, n) for n in (3, 4, 5))
 grid = torch.stack(torch.meshgrid(d, h, w, indexing="ij"), dim=-1)  # PL454
 F.grid_sample(torch.rand(1, 1, 3, 4, 5), grid[None], align_corners=True)
 """,
+    "a learned rotation that begins with none, in a module": """
+class Rigid(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.angle, self.shift = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(2))
+        i, j = torch.meshgrid(torch.linspace(-1, 1, size), torch.linspace(-1, 1, size), indexing="ij")
+        self.register_buffer("places", torch.stack((i, j), dim=-1)[None])  # PL454
+    def forward(self, image):
+        c, s = self.angle.cos(), self.angle.sin()
+        turn = torch.stack((torch.stack((c, -s)), torch.stack((s, c))))
+        return F.grid_sample(image, self.places @ turn.T + self.shift, align_corners=True)
+net, image, wanted = Rigid(20), torch.rand(1, 1, 20, 20), torch.rand(1, 1, 20, 20)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.mse_loss(net(image), wanted))
+""",
+    "a linear layer that begins as the identity": LINES
+    + """
+layer = nn.Linear(2, 2)
+nn.init.eye_(layer.weight)
+base = torch.stack(torch.meshgrid(one, one, indexing="ij"), -1)  # PL454
+sample(layer(base).expand(2, 6, 6, 2)).mean().backward()
+""",
+    "turned by einsum, a little": LINES
+    + """
+turn = torch.tensor([[0.99, -0.14], [0.14, 0.99]])
+rows, columns = torch.meshgrid(one, one, indexing="ij")
+grid = torch.stack([rows, columns], 2)  # PL454
+sample(torch.einsum("ij,hwj->hwi", turn, grid).expand(2, 6, 6, 2))
+""",
+    "a matrix for each example, from the left": LINES
+    + """
+turns = torch.eye(2).repeat(2, 1, 1, 1, 1) + 0.01 * torch.randn(2, 1, 1, 2, 2)
+rows, columns = torch.meshgrid(one, one, indexing="ij")
+grid = torch.stack([rows, columns], -1)  # PL454
+sample((turns @ grid[..., None]).squeeze(-1))
+""",
     "in a loop of training, through a scale that is learned": LINES
     + """
 scale = nn.Parameter(torch.ones(2))
@@ -172,6 +209,19 @@ sample(turned.expand(2, 6, 6, 2))
 y, x = torch.meshgrid(one, one, indexing="ij")
 sample(torch.stack([-y, x], -1).expand(2, 6, 6, 2))
 sample(torch.stack([y, -x], -1).expand(2, 6, 6, 2))
+""",
+    "multiplied with a matrix: the column first, flipped behind it, exchanged by it, or mapped at will": LINES
+    + """
+turn = torch.tensor([[0.99, -0.14], [0.14, 0.99]])
+y, x = torch.meshgrid(one, one, indexing="ij")
+sample((torch.stack([x, y], -1) @ turn.T).expand(2, 6, 6, 2))
+sample((torch.stack([y, x], -1) @ turn).flip(-1).expand(2, 6, 6, 2))
+sample((torch.stack([y, x], -1) @ turn)[..., [1, 0]].expand(2, 6, 6, 2))
+sample((torch.stack([y, x], -1) @ torch.eye(2).flip(0)).expand(2, 6, 6, 2))
+sample((torch.stack([y, x], -1) @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])).expand(2, 6, 6, 2))
+sample(nn.Linear(2, 2)(torch.stack([y, x], -1)).expand(2, 6, 6, 2))
+sample(torch.einsum("ij,hwj->hwi", turn.flip(0), torch.stack([y, x], 2)).expand(2, 6, 6, 2))
+sample((turn @ torch.stack([x, y], -1)[..., None]).squeeze(-1).expand(2, 6, 6, 2))
 """,
     "x first in meshgrid, and the result turned": """
 image = torch.rand(1, 3, 5, 8)
