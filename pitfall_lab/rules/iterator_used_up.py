@@ -35,6 +35,8 @@ ITERATORS_OF_PYTHON = {
     "batched",
 }
 ENDLESS = {"cycle", "count", "repeat"}
+SIDE_BY_SIDE = {"zip", "enumerate"}
+"""Functions of Python whose result ends with the iterators that they are given."""
 Loop = ast.For | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 
 
@@ -44,7 +46,7 @@ class UsedUp:
     iterator was read at ``place``.
 
     ``held`` is the number of its items where an optimizer read it; ``None`` where the first
-    round of the loop itself did.
+    round of the loop itself did, or another loop (``elsewhere``).
     """
 
     loop: Loop
@@ -54,6 +56,7 @@ class UsedUp:
     step: int
     held: int | None
     rounds: int
+    elsewhere: bool = False
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -64,18 +67,33 @@ def find(story: Story) -> Iterator[Finding]:
     if program.tree is None or trace.stopped is not None or trace.outcome.kind != "finished":
         return
     for loop in program.nodes:
-        if isinstance(loop, Loop) and isinstance(_source(loop), ast.Name | ast.Attribute):
-            found = (
-                _used_up(story, loop)
-                if _is_dead(story, loop)
-                else _ran_once(story, loop) or _in_each_round(story, loop)
-            )
-            if found is not None:
-                yield _finding(story, found)
+        sources = _sources(loop) if isinstance(loop, Loop) else []
+        if not isinstance(loop, Loop) or not sources:
+            continue
+        if _is_dead(story, loop):
+            each = (_used_up(story, loop, source) or _read_elsewhere(story, loop, source) for source in sources)
+        else:
+            each = (_ran_once(story, loop, source) or _in_each_round(story, loop, source) for source in sources)
+        found = next((data for data in each if data is not None), None)
+        if found is not None:
+            yield _finding(story, found)
 
 
 def _source(loop: Loop) -> ast.expr:
     return loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
+
+
+def _sources(loop: Loop) -> list[ast.expr]:
+    """The names that the loop reads, also those in a ``zip`` or an ``enumerate``, which end with the first that ends.
+
+    A ``zip`` or an ``enumerate`` that is given something starred has none.
+    """
+    source = _source(loop)
+    if isinstance(source, ast.Call) and isinstance(source.func, ast.Name) and source.func.id in SIDE_BY_SIDE:
+        parts = [] if any(isinstance(each, ast.Starred) for each in source.args) else source.args
+    else:
+        parts = [source]
+    return [each for each in parts if isinstance(each, ast.Name | ast.Attribute)]
 
 
 def _inside(loop: Loop) -> list[ast.AST]:
@@ -96,14 +114,14 @@ def _is_dead(story: Story, loop: Loop) -> bool:
     return any(True for _ in methods) and not any(story.within(part) for part in _inside(loop))
 
 
-def _used_up(story: Story, loop: Loop) -> UsedUp | None:
+def _used_up(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
     """The data of the finding if the loop's iterator had been passed to an optimizer, which
     read it to its end; else None.
 
     None too if the program reached the loop fewer than ``ROUNDS`` times after that.
     """
     program = story.program
-    name, scope, assignment = _iterator(story, loop)
+    name, scope, assignment = _iterator(story, loop, source)
     for made in story.trace.optimizers if assignment is not None else ():
         node = program.at(made.span)
         given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
@@ -118,41 +136,81 @@ def _used_up(story: Story, loop: Loop) -> UsedUp | None:
     return None
 
 
-def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
+def _read_elsewhere(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
+    """The data of the finding if another loop had read the iterator of a loop that never made a call; else None.
+
+    None too if something may end that loop before its end, or if the program reached the loop fewer than ``ROUNDS``
+    times after that.
+    """
+    program = story.program
+    maker = _maker(story, source, loop)
+    if maker is None:
+        return None
+    for other in program.nodes:
+        if not isinstance(other, Loop) or other is loop or _leaves(other) or _source(other) not in _sources(other):
+            continue
+        ran = [event.step for part in _inside(other) for event in story.within(part)]
+        if ran and _maker(story, _source(other), other) is maker:
+            rounds = _passed(story, loop, max(ran), surely=True)
+            name = program.segment(source)
+            return (
+                UsedUp(loop, name, maker, program.place(other), max(ran), None, rounds, elsewhere=True)
+                if rounds >= ROUNDS
+                else None
+            )
+    return None
+
+
+def _ran_once(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
     """The data of the finding if the first execution of the loop read the iterator, and later
     executions made no calls; else None.
 
-    There must be at least ``ROUNDS`` later ones, and an optimizer that stepped.
+    There must be at least ``ROUNDS`` later ones, and an optimizer that stepped. None too if the iterator is made again
+    for each execution.
     """
-    name, _, assignment = _iterator(story, loop)
-    if assignment is None:
+    name, _, assignment = _iterator(story, loop, source)
+    maker = assignment.value if assignment is not None else None
+    if maker is None and isinstance(source, ast.Attribute):
+        maker = _maker(story, source, loop)
+    if maker is None or _made_again(story, loop, maker):
         return None
     ran = sorted({event.step for part in _inside(loop) for event in story.within(part)})
     rounds = _passed(story, loop, ran[-1], surely=True) if ran and story.trace.optimizer_steps else 0
-    return UsedUp(loop, name, assignment.value, story.span(ran[0]), ran[-1], None, rounds) if rounds >= ROUNDS else None
+    return UsedUp(loop, name, maker, story.span(ran[0]), ran[-1], None, rounds) if rounds >= ROUNDS else None
 
 
-def _in_each_round(story: Story, loop: Loop) -> UsedUp | None:
+def _made_again(story: Story, loop: Loop, maker: ast.expr) -> bool:
+    """Whether the innermost loop or function that executes ``loop`` executes ``maker`` too."""
+    repeated = (
+        n for n in story.program.ancestors(loop) if isinstance(n, ast.For | ast.While | ast.FunctionDef | ast.Lambda)
+    )
+    around = next(repeated, None)
+    return around is not None and any(n is around for n in story.program.ancestors(maker))
+
+
+def _in_each_round(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
     """The data of the finding if the loop ran in each of several rounds of an outer loop that its
     iterator was made before; else None.
 
-    None too if a ``break``, ``return``, ``raise`` or ``yield`` may end the loop before its end.
+    None too if a ``break``, ``return``, ``raise`` or ``yield`` may end the loop before its end, as another iterator
+    of a ``zip`` may.
     """
     program = story.program
-    leaves = (
-        n
-        for part in _inside(loop)
-        for n in ast.walk(part)
-        if isinstance(n, ast.Break | ast.Return | ast.Raise | ast.Yield)
-    )
     ran = [event.step for part in _inside(loop) for event in story.within(part)]
-    maker = _maker(story, _source(loop), loop) if ran and not any(True for _ in leaves) else None
+    maker = _maker(story, source, loop) if ran and source is _source(loop) and not _leaves(loop) else None
     around = _repeating(story, loop) if maker is not None else None
     if maker is None or around is None or maker in set(ast.walk(around)):
         return None
     rounds = _rounds(program, around) or _passed(story, loop, max(ran))
-    name = program.segment(_source(loop))
+    name = program.segment(source)
     return UsedUp(loop, name, maker, program.place(loop), max(ran), None, rounds - 1) if rounds >= ROUNDS else None
+
+
+def _leaves(loop: Loop) -> bool:
+    """Whether a statement of the loop may end it before its end."""
+    return any(
+        isinstance(n, ast.Break | ast.Return | ast.Raise | ast.Yield) for part in _inside(loop) for n in ast.walk(part)
+    )
 
 
 def _repeating(story: Story, node: ast.AST) -> ast.For | None:
@@ -285,12 +343,12 @@ def _is_iterator(program: Program, node: ast.expr) -> bool:
     )
 
 
-def _iterator(story: Story, loop: Loop) -> tuple[str, ast.AST | None, ast.Assign | None]:
-    """The name that the loop iterates over, the function that it is in, and the assignment of an iterator to that name.
+def _iterator(story: Story, loop: Loop, source: ast.expr) -> tuple[str, ast.AST | None, ast.Assign | None]:
+    """The name that the loop reads in ``source``, the function that it is in, and the assignment of an iterator to it.
 
     The function is None at the top level, the assignment None if there is none.
     """
-    program, (name, scope) = story.program, _given_as(story, loop)
+    program, (name, scope) = story.program, _given_as(story, loop, source)
     scopes = [None, scope, *(program.ancestors(scope) if scope is not None else ())]
     assignments = [n for n in program.nodes if isinstance(n, ast.Assign) and _makes_iterator(story, n, name)]
     return name, scope, next((n for n in assignments if "." in name or program.function(n) in scopes), None)
@@ -302,13 +360,13 @@ def _makes_iterator(story: Story, node: ast.Assign, name: str) -> bool:
     return iterates and any(story.program.segment(target) == name for target in node.targets)
 
 
-def _given_as(story: Story, loop: Loop) -> tuple[str, ast.AST | None]:
-    """The expression that the loop iterates over, and the function that it is in (None: the top level).
+def _given_as(story: Story, loop: Loop, source: ast.expr) -> tuple[str, ast.AST | None]:
+    """The expression ``source`` that the loop reads, and the function that it is in (None: the top level).
 
     If it is a parameter of a function that is called only once, the argument of that call instead.
     """
     program, function = story.program, story.program.function(loop)
-    name = program.segment(_source(loop))
+    name = program.segment(source)
     names = [a.arg for a in function.args.args] if function is not None else []
     if function is None or name not in names:
         return name, function
@@ -327,15 +385,19 @@ def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> in
     of the statements around it.
 
     ``surely``: count rounds between updates, 0 if fewer than ``ROUNDS``, and only if no branch or early
-    return can lead past the loop.
+    return can lead past the loop. In a function or a ``for`` loop, statements before the loop count too.
     """
     program, updates = story.program, [update.step for update in story.trace.optimizer_steps]
+    node: ast.AST = loop
     statement = program.statement(loop)
     for _ in range(DEEPEST):
         if statement is None:
             return 0
-        block = program.block(statement)
-        for each in block[block.index(statement) :] if surely else block:
+        block, around = program.block(statement), program.parents.get(statement)
+        direct = isinstance(around, ast.For | ast.FunctionDef)
+        if surely and isinstance(around, ast.For | ast.FunctionDef) and _may_leave(around, node):
+            return 0
+        for each in block[block.index(statement) :] if surely and not direct else block:
             events = [event for event in story.within(each) if event.step > since]
             if surely and not hasattr(each, "body"):  # rounds between updates: a line may make a call several times
                 here = bisect_left(updates, since)
@@ -344,7 +406,6 @@ def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> in
                     return later
             elif events and not surely:
                 return sum((event.span, event.op) == (events[0].span, events[0].op) for event in events)
-        around = program.parents.get(statement)
         if surely and (
             isinstance(around, ast.If | ast.Try | ast.Match)
             or sum(isinstance(n, ast.Return) for n in ast.walk(around or loop)) > 1
@@ -353,6 +414,7 @@ def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> in
         if isinstance(around, ast.FunctionDef):
             sites = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == around.name]
             around = sites[0] if len(sites) == 1 else None
+            node = around or node
         statement = program.statement(around)
     return 0
 
@@ -364,7 +426,10 @@ def _finding(story: Story, found: UsedUp) -> Finding:
     first = next((e for e in story.events if e.step > found.step and e.span is not None), None)
     reader = T(en=f"the optimizer on {there.en} has read it to its end", zh=f"{there.zh}的优化器已经把它读到末尾")
     keeps = T(en="The optimizer keeps a list of its own; the", zh="优化器保存了自己的列表；")
-    if found.held is None:
+    if found.elsewhere:
+        reader = T(en=f"the loop on {there.en} has read it to its end", zh=f"{there.zh}的循环已经把它读到末尾")
+        keeps = T(en="After that the", zh="此后，")
+    elif found.held is None:
         reader = T(en="the first round has read it to its end", zh="第一轮已经把它读到末尾")
         keeps = T(en="After the first round the", zh="第一轮之后，")
     return RULE.finding(
@@ -378,9 +443,10 @@ def _finding(story: Story, found: UsedUp) -> Finding:
         ),
         T(
             en=f"{capital(at_line(story, made).en)} makes an iterator, which gives each item once. {keeps.en} "
-            "loop finds nothing left, and a sum over nothing is 0. Keep a list, or make the iterator again.",
+            "loop finds nothing left: a sum over nothing is 0, and an average that it should move stays as it is. Keep "
+            "a list, or make the iterator again.",
             zh=f"{at_line(story, made).zh}创建的是迭代器，每一项只给出一次。{keeps.zh}"
-            "循环什么也得不到，对空的东西求和就是 0。请保存为列表，或者重新创建迭代器。",
+            "循环什么也得不到：对空的东西求和就是 0，它本该移动的平均值保持不变。请保存为列表，或者重新创建迭代器。",
         ),
         related=[
             Related("made", made, None, T(en="the iterator is made here", zh="迭代器在这里创建")),
@@ -398,16 +464,32 @@ def _later(found: UsedUp) -> T:
 
 
 def _fixes(story: Story, found: UsedUp) -> tuple[Fix, ...]:
-    value, text = found.maker, story.program.segment(found.maker)
+    value = found.maker
     if isinstance(value, ast.Call) and call_name(value) == "iter" and len(value.args) == 1:
         whole = story.program.segment(value.args[0])
         title = T(
             en=f"Iterate over `{whole}` itself, which begins anew each time", zh=f"直接遍历 `{whole}`，它每次都重新开始"
         )
         return unique(story.program.text, [Fix(title, story.program.replace((value, whole)), meaning="later")])
-    new = f"list{text}" if isinstance(value, ast.GeneratorExp) and text.startswith("(") else f"list({text})"
+    new = _listed(story, value)
     title = T(en=f"Keep a list: `{found.name} = {new}`", zh=f"保存为列表：`{found.name} = {new}`")
-    return unique(story.program.text, [Fix(title, story.program.replace((value, new)), meaning="later")])
+    # the other iterators of a ``zip`` are used up as well, and would end it too
+    beside = [
+        maker
+        for source in _sources(found.loop)
+        if (maker := _maker(story, source, found.loop)) is not None and maker is not value
+    ]
+    edits = [(each, _listed(story, each)) for each in (value, *beside)]
+    if beside:
+        names = "`, `".join(story.program.segment(each) for each, _ in edits)
+        title = T(en=f"Keep lists of `{names}`", zh=f"把 `{names}` 保存为列表")
+    return unique(story.program.text, [Fix(title, story.program.replace(*edits), meaning="later")])
+
+
+def _listed(story: Story, made: ast.expr) -> str:
+    """The text of a list of what an expression gives."""
+    text = story.program.segment(made)
+    return f"list{text}" if isinstance(made, ast.GeneratorExp) and text.startswith("(") else f"list({text})"
 
 
 RULE = Rule(
@@ -425,11 +507,11 @@ RULE = Rule(
     why=T(
         en="`net.parameters()`, `filter(…)` and a generator expression are iterators. An optimizer turns what it is "
         "given into a list of its own. A second reader of the same iterator gets nothing, without an error: `sum()` "
-        "of nothing is the number 0, so the loss is what it would be without the term. What shows it is that not one "
-        "call of the loop's body was made.",
-        zh="`net.parameters()`、`filter(…)` 和生成器表达式都是迭代器。优化器会把得到的东西变成自己的列表。同一个迭代器"
-        "的第二个读者什么也得不到，也不会报错：对空的东西 `sum()` 得到数字 0，损失就和没有这一项时一样。看得出来的是："
-        "循环体里的调用一次也没有发生。",
+        "of nothing is the number 0, so the loss is what it would be without the term. `zip` ends with the first of "
+        "its iterators that ends. What shows it is that not one call of the loop's body was made.",
+        zh="`net.parameters()`、`filter(…)` 和生成器表达式都是迭代器。优化器会把得到的东西变成自己的列表。同"
+        "一个迭代器的第二个读者什么也得不到，也不会报错：对空的东西 `sum()` 得到数字 0，损失就和没有这一"
+        "项时一样。`zip` 在其中第一个迭代器结束时就结束。看得出来的是：循环体里的调用一次也没有发生。",
     ),
     bad="""import torch
 

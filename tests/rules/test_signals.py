@@ -40,6 +40,54 @@ def cost():
 for _ in range(4):
     update(opt, cost())
 """,
+    "two kept iterators side by side, which the first update of an average reads": """
+import copy
+class Averaged:
+    def __init__(self):
+        self.net = nn.Linear(3, 1)
+        self.slow = copy.deepcopy(self.net)
+        self.new, self.old = self.net.parameters(), self.slow.parameters()
+        self.opt = SGD(self.net.parameters(), lr=0.1)
+    def step(self, x, y):
+        update(self.opt, F.mse_loss(self.net(x), y))
+        self.follow()
+    @torch.no_grad()
+    def follow(self):
+        for now, mean in zip(self.new, self.old):  # PL626
+            mean.lerp_(now, 0.5)
+averaged = Averaged()
+for _ in range(4):
+    averaged.step(torch.randn(8, 3), torch.randn(8, 1))
+""",
+    "an average of parameters that were read where it was made": """
+class Average:
+    def __init__(self, given):
+        self.given = given
+        self.means = [p.detach().clone() for p in self.given]
+    def follow(self):
+        with torch.no_grad():
+            for place, (mean, now) in enumerate(zip(self.means, self.given)):
+                mean.mul_(0.9).add_(now, alpha=0.1)
+    def blend(self):
+        with torch.no_grad():
+            for mean, now in zip(self.means, self.given):  # PL626
+                mean.mul_(0.9).add_(now, alpha=0.1)
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+average = Average(net.parameters())
+for _ in range(4):
+    update(opt, F.mse_loss(net(torch.randn(8, 3)), torch.zeros(8, 1)))
+    average.blend()
+""",
+    "numbered parameters of an iterator": """
+net = nn.Linear(3, 1)
+kept = iter(list(net.parameters()))
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    update(opt, F.mse_loss(net(torch.randn(8, 3)), torch.zeros(8, 1)))
+    for number, p in enumerate(kept):  # PL626
+        p.data.mul_(0.9)
+""",
     "attention that drops numbers in every mode": """
 class Attended(nn.Module):
     def __init__(self):
@@ -1313,6 +1361,43 @@ for number in range(4):
         for weight in weights:
             weight.data.mul_(0.5)
     update(opt, F.mse_loss(widened(number), y))
+""",
+    "lists side by side, iterators made again, and a first round that alone changes something": """
+net = nn.Linear(3, 1)
+import copy
+slow, first = copy.deepcopy(net), copy.deepcopy(net)
+opt = SGD(net.parameters(), lr=0.1)
+new, old = list(net.parameters()), list(slow.parameters())
+for number in range(4):
+    update(opt, F.mse_loss(net(torch.randn(8, 3)), torch.zeros(8, 1)))
+    given = first.parameters()
+    with torch.no_grad():
+        for now, mean in zip(new, old):
+            mean.lerp_(now, 0.5)
+        for now, kept in zip(net.parameters(), given):
+            if number == 0:
+                kept.copy_(now)
+""",
+    "an iterator that gives one part in each round, beside another": """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+stream = iter(torch.randn(12, 8, 3))
+for number in range(4):
+    for x, _ in zip(stream, range(2)):
+        update(opt, F.mse_loss(net(x), torch.zeros(8, 1)))
+""",
+    "a shadow that was made before, and is read once only by intent": """
+net = nn.Linear(3, 1)
+start = iter(torch.ones(2, 3))
+opt = SGD(net.parameters(), lr=0.1)
+def begin(step):
+    if step > 0:
+        return
+    for each, p in zip(start, net.parameters()):
+        p.data.add_(each.sum())
+for number in range(4):
+    begin(number)
+    update(opt, F.mse_loss(net(torch.randn(8, 3)), torch.zeros(8, 1)))
 """,
     "attention that drops numbers in training only": """
 class Attended(nn.Module):
