@@ -340,9 +340,7 @@ def _rounded_sum(points: dict[str, float], exact: dict[str, float]) -> float:
 
 
 def shown_points(credit: float, worth: float) -> float:
-    """The points of an exercise as the tables have them: a solved one has all of its points,
-    however many digits these have.
-    """
+    """The points of an exercise, rounded to two digits; for a solved one exactly ``worth``."""
     return worth if credit >= 1 else round(credit * worth, 2)
 
 

@@ -97,7 +97,8 @@ def words() -> frozenset[str]:
 
 
 def is_left_out(name: str) -> bool:
-    """Whether no answer needs this name, though a library documents it.
+    """Whether a documented name is not among those that answers may use: it reads or writes files, shares memory or
+    uses memory unchecked, as sparse tensors do.
 
     >>> is_left_out("to_sparse_csr"), is_left_out("load"), is_left_out("relu")
     (True, True, False)

@@ -36,8 +36,8 @@ function that are tried for the shape of what it returns.
 def share(properties: Iterable[tuple[bool, bool, bool]]) -> float:
     """The share from 0 to 1: properties gained, less properties lost, over those that the given cell lacks.
 
-    A property is a triple: whether the answer has it, whether the given cell has it, whether an answer has it
-    that does nothing. The share is 0 if all the properties that hold would also hold for an answer that does
+    A property is a triple of bools: the answer has it; the given cell has it; an answer that does nothing would have
+    it. The share is 0 if all the properties that hold would also hold for an answer that does
     nothing (returns a constant, say).
 
     >>> share([(True, False, False), (False, False, False), (True, True, False)]), share([(True, True, True), (False, False, False)])

@@ -59,11 +59,11 @@ def what_if(
     """Change a program and compare the runs; without a ``change``, say which changes there are.
 
     ``source`` is a program's text or a trace of one; ``change`` one of the returned changes, its ``id``, or the text of
-    another program. The programs run in a process of their own.
+    another program, of at least two lines. The programs run in a process of their own; a trace is not run again.
 
     Raises:
         ValueError: there is no change of that id.
-        pitfall_lab.check.Unchecked: the changed program could not be run.
+        pitfall_lab.check.Unchecked: one of the programs could not be run.
     """
     from pitfall_lab.check import Subject, Workshop
 

@@ -1,4 +1,5 @@
-"""The page of the architecture: what is in each room, and which room imports which, read off the files.
+"""Generates the page of the architecture: the first sentence of each subpackage's docstring, and a picture of which
+subpackage imports which.
 
 ``python -m pitfall_lab.reference.architecture`` writes ``pitfall_lab/docs/architecture.md``
 from a clone; a test compares.

@@ -171,8 +171,8 @@ def _inline(code: str) -> str:
 
 
 def main(codes: list[str]) -> int:
-    """Write the pages of the given rules and families, or of all of them, and the index; delete pages of
-    rules that there are no more.
+    """Write the pages of the given rules and families of errors, or of all of them, and the index; delete pages whose
+    rule or family no longer exists.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     with Workshop() as shop:

@@ -31,7 +31,9 @@ class ComputedWeightWritten:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that writes into a computed weight that nothing reads before it is computed again."""
+    """One finding for each line that writes into a weight which is computed anew each time it is used (``weight_norm``,
+    parametrizations), if nothing reads it before that.
+    """
     if story.trace.outcome.kind != "finished":
         return
     reported = set()

@@ -35,10 +35,11 @@ NEAR = 0.25
 
 @dataclass(frozen=True, slots=True)
 class GridCoordinatesExchanged:
-    """``event`` joined coordinates to a grid along its axis ``along``: the tensors ``parts``, each with
-    its axes of rows and columns.
+    """``event``, a ``stack``, a ``cat`` or the last ``grid[..., i] = …``, put the coordinates ``parts`` together to a
+    grid along its axis ``along``.
 
-    Axes are counted from the end; a volume has its depth before its rows.
+    ``axes`` are those of the rows and columns in each part, counted from the end; before them that of the depth of a
+    volume.
     """
 
     event: Event

@@ -15,7 +15,9 @@ LOOKUPS = ("embedding", "embedding_bag")
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding with the name of what wrote, if an embedding look-up shortened rows of its table; else None."""
+    """A finding in place of the general one, if an embedding look-up wrote (``max_norm`` shortens rows of ``weight``);
+    else None.
+    """
     event = story.event(general.step)
     if event is None or event.name not in LOOKUPS:
         return None

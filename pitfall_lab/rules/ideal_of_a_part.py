@@ -34,9 +34,10 @@ UPWARD, PAIR = 30, 2
 
 @dataclass(frozen=True, slots=True)
 class Ideal:
-    """``ratio`` divides by what is computed of the ``best`` order of ``part``, which ``pick`` took out of ``whole``.
+    """``ratio``, an NDCG say, divides by a value computed from ``best``, which sorts only the entries ``part`` that
+    ``pick`` took out of ``whole``.
 
-    ``counts``: how many of how many it took.
+    ``counts`` are the lengths of ``part`` and ``whole``.
     """
 
     ratio: Event

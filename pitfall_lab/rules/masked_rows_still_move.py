@@ -40,9 +40,10 @@ Values = dict[Index, float]
 
 @dataclass(frozen=True, slots=True)
 class GradientMask:
-    """``event`` set the gradient to 0 at ``hidden``, where it had other values before.
+    """``event``, a write into ``.grad`` or a call in a hook, made the gradient 0 at ``hidden``, where it was not.
 
-    ``given`` says what else it was given: the storages of it, or of what it was made from.
+    ``given`` are the storages of its other operands, the mask among them; or the name of the call that makes the mask
+    anew each time, such as ``zeros``.
     """
 
     event: Event

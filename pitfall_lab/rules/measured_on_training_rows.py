@@ -45,10 +45,10 @@ class TrainingRows:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRows:
-    """``measured`` has rows of ``learned``; ``aside`` are rows that no call was given, or
-    ``None`` where the two only overlap.
+    """A network was evaluated on rows (``measured``) that it was trained on (``learned``).
 
-    ``anew``: the two are parts of different random orders.
+    ``aside`` are rows that were held out and that no call was given, or ``None`` where the two only overlap.
+    ``anew``: the two come from different calls of ``randperm``.
     """
 
     learned: TrainingRows

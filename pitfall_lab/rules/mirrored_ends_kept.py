@@ -46,8 +46,8 @@ class Mirrored:
     ``written`` put each at its old place in the table ``result``, which ``use`` used.
 
     ``source`` took the two columns out of the table; None where they were apart before. ``pairs`` are the known
-    ends in them before the subtraction, less the constant, the low one first, and ``others`` the known ends in the
-    two columns that were not mirrored.
+    numbers in them before the subtraction, each minus the constant, the low one first, and ``others`` the known
+    numbers in the two columns that were not mirrored.
     """
 
     event: Event

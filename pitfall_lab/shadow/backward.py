@@ -339,8 +339,9 @@ class Pass:
     def deliver(
         self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
     ) -> None:
-        """Add a gradient to those a node received; queue the node once all have arrived (a root
-        also when only its hooks run).
+        """Add a gradient to those that a node has received; queue the node once all have arrived.
+
+        A node that is not needed for the ``inputs`` of the backward is queued only if it is a root, for its hooks.
         """
         if node is None:
             return

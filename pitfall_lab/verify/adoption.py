@@ -36,8 +36,8 @@ class Adoption:
     def adopt(
         self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: TensorFacts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
-        """Make the record of a tensor, its base, its graph and the arrays of ``frame`` on its
-        memory; return it and the effects.
+        """Make the record of a tensor that is seen for the first time, of its base, its graph and the NumPy arrays in
+        ``frame`` on its memory; return it and the effects to be written into the trace.
 
         ``names`` are its variables; if empty, they are looked up from ``frame``. ``seen``: the tensor's facts, if
         known. A tensor without a readable storage gets a record without a shadow.

@@ -301,10 +301,10 @@ class FiniteWatch(NoWatch):
             running.posts.leave()
 
     def finished(self) -> tuple[Unfinite, ...]:
-        """Return the operations whose NaN or infinity reached a backward or many later results, and
-        where those numbers came from.
+        """Return the operations that first made a NaN or an infinity which reached a backward, or a NaN found in at
+        least ``SPREAD`` later results; and the operations that these numbers came from.
 
-        A NaN that reached no backward needs ``SPREAD`` later results. At most ``MOST`` are returned, in the order of
+        At most ``MOST`` are returned, in the order of
         the steps, followed by the nodes that turned finite gradients into NaN or infinity.
         """
         chosen = [

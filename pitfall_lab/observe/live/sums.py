@@ -1,7 +1,8 @@
 """Checksums of tensor contents, to find changes that no version counter counted.
 
 Only CPU memory is read. Up to :data:`WHOLE` bytes are read completely; of a larger tensor only :data:`BLOCKS` pieces,
-so a write between them is not found. Tensors with gaps have no checksum, because other tensors may use the gaps.
+so a write between them is not found. A tensor whose strides skip elements of its storage, such as ``x[:, 0]``, has no
+checksum: other tensors may use the skipped elements.
 """
 
 from __future__ import annotations

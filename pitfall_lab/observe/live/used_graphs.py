@@ -19,12 +19,12 @@ from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 
 
 class Used(NamedTuple):
-    """A tensor with a new graph, the name of the freed node that it leads into, and the cell that made that node.
+    """A tensor whose graph contains a node that an earlier backward freed, and the cell that made that node.
 
-    ``carrier`` is the name through which the new graph was computed from the freed one; empty if it is not known.
-    ``shared``: no name did that, the tensor itself comes from the same run of a cell as the freed node, and another
-    result of that run has been used. ``learns`` is the first leaf in the carrier's graph that an optimizer holds,
-    ``more`` counts further ones, and ``optimizer`` is the optimizer.
+    ``carrier`` is the variable through which that node came into the graph, empty if it is not known; where only it
+    is known, ``name`` is empty. ``shared``: the tensor's own grad_fn was made in the same run of a cell as the
+    freed node, and a backward from another result of that run has freed it. ``learns`` is the first leaf in the
+    carrier's graph that an optimizer holds, ``more`` counts further ones, and ``optimizer`` is the optimizer.
     """
 
     name: str

@@ -486,10 +486,10 @@ def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any],
           *, floats: bool = True, arg: str = "a", functional: bool = False, source: str = "",
           in_place_rule: OpRule | None = None, like_self: bool = False, fresh: bool = True) -> None:  # fmt: skip
-    """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
+    """Register a function ``name`` and its in-place form ``name_``; ``floats``: integers become floats.
 
-    ``in_place_rule`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``;
-    ``fresh``: see :data:`~pitfall_lab.shadow.registry.Trait`.
+    ``arg`` is the variable that the sample calls use; ``in_place_rule`` is the rule of ``name_`` where it differs;
+    ``like_self``: the result is made by ``empty_like``; ``fresh``: see :data:`~pitfall_lab.shadow.registry.Trait`.
     """
     rule = OpRule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 

@@ -186,8 +186,8 @@ def _dimensions(given: Any, ndim: int) -> list[int]:
 def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> ShadowTensor:
     """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given.
 
-    Raises for dimensions that do not exist or occur twice; declines pairs of unequal size or
-    size 1, and one-element results.
+    Raises torch's error for dimensions that do not exist or occur twice, and ``Unmodelled`` for pairs of unequal size
+    or of size 1, and for some results of one element.
     """
     pointwise.no_out(out)
     tensor_only(a, b)
