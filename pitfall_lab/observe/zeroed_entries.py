@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.counted_numbers import CountedNumbers
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
@@ -130,17 +131,18 @@ def _marks(call: Call, name: str, written: torch.Tensor) -> torch.Tensor | None:
     """Where the call has written zeros, as a mask of the tensor's shape; None if it wrote anything else, or to places
     that are the same in each program (``x[:, 0] = 0``).
     """
+    if name == "__setitem__" and not _is_data(call.args[1]):
+        return None
     value = _given(call, *VALUES[name])
     if value is None and name == "scatter":
         value = call.kwargs.get("src")
     if type(value) in PLAIN:
-        value = 0.0 if not bool(value.detach().any()) else None
+        held = tensor_facts.window_values(value, MOST)  # reads the memory: a profiler sees no operation
+        value = 0.0 if held is not None and not held.any() else None
     if type(value) not in (int, float) or value != 0 or call.kwargs.get("accumulate") or "reduce" in call.kwargs:
         return None
     marks = torch.zeros(written.shape, dtype=torch.bool)
     if name == "__setitem__":
-        if not _is_data(call.args[1]):
-            return None
         marks[call.args[1]] = True
     elif name == "scatter":
         marks.scatter_(_given(call, "dim", 1), _given(call, "index", 2), value=True)
