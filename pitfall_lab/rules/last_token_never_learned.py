@@ -42,16 +42,16 @@ def find(story: Story) -> Iterator[Finding]:
 
     Not for losses without a graph.
     """
-    told = set()
+    reported = set()
     for loss in story.calls(*CLASSIFIERS):
         place = story.span(loss.step)
-        if place in told or loss.error is not None or len(loss.operands) < 2:
+        if place in reported or loss.error is not None or len(loss.operands) < 2:
             continue
         if not (story.tensor(loss.results[0], loss.step) or {}).get("requires_grad"):
             continue
         found = _ignored(story, loss)
         if found is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, found)
 
 

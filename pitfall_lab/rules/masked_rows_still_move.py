@@ -88,10 +88,10 @@ def _moved(story: Story, label: str, updates: list[OptimizerStep]) -> MaskedRows
     before = [_values(story, label, update.step - 1) for update in updates]
     after = [_values(story, label, _end(story, update)) for update in updates]
     masks = [_mask(story, label, update, zero[0]) for update in updates]
-    told = [mask for mask in masks if mask is not None]
-    if len(told) < len(updates) or len({(m.event.span, m.event.op, m.given) for m in told}) > 1:
+    known = [mask for mask in masks if mask is not None]
+    if len(known) < len(updates) or len({(m.event.span, m.event.op, m.given) for m in known}) > 1:
         return None
-    hidden = frozenset[Index]().union(*(m.hidden for m in told))
+    hidden = frozenset[Index]().union(*(m.hidden for m in known))
     steady = [
         place
         for place in sorted(hidden)
@@ -102,7 +102,7 @@ def _moved(story: Story, label: str, updates: list[OptimizerStep]) -> MaskedRows
     if not steady:
         return None
     old, new = (tuple(values[place] for place in steady) for values in (before[0], after[0]))
-    return MaskedRowsStillMove(label, told[0], tuple(updates), tuple(steady), old, new)
+    return MaskedRowsStillMove(label, known[0], tuple(updates), tuple(steady), old, new)
 
 
 def _values(story: Story, label: str | None, step: int) -> Values:
@@ -228,7 +228,7 @@ def _fixes(story: Story, found: MaskedRowsStillMove) -> tuple[Fix, ...]:
     given = [k.value for k in call.keywords if k.arg == "weight_decay"]
     if given:
         edits = program.replace((given[0], "0.0"))
-    else:  # AdamW has one unless it is told otherwise
+    else:  # AdamW has one by default
         last = max([*call.args, *(k.value for k in call.keywords)], key=lambda n: (n.end_lineno, n.end_col_offset))
         edits = program.replace((last, f"{program.segment(last)}, weight_decay=0.0"))
     return unique(program.text, [Fix(title, edits, meaning="later")])
@@ -249,10 +249,10 @@ RULE = Rule(
         "方向继续移动。",
     ),
     why=T(
-        en="An optimizer works on whole parameters: it skips one whose `.grad` is `None`, and none of its elements. "
-        "Weight decay does not come through the gradient that a hook sees: AdamW multiplies the parameter by "
+        en="An optimizer works on whole parameters: it skips one whose `.grad` is `None`, but not single "
+        "elements. Weight decay does not come through the gradient that a hook sees: AdamW multiplies the parameter by "
         "`1 - lr * weight_decay`, the others add `weight_decay * parameter` to the gradient inside of `step()`. "
-        "AdamW has a weight decay of 0.01 unless it is told otherwise. Momentum that was built up before the mask "
+        "AdamW has a weight decay of 0.01 by default. Momentum that was built up before the mask "
         "moves the elements for some time, too.",
         zh="优化器处理整个参数：`.grad` 为 `None` 的参数会被跳过，但不会跳过单个元素。权重衰减不经过钩子看到的梯度："
         "AdamW 把参数乘以 `1 - lr * weight_decay`，其他优化器在 `step()` 里把 `weight_decay * parameter` 加到梯度上。"
