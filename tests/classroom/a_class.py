@@ -26,6 +26,8 @@ class Case:
 
     ``status`` is what each key must come to (others: unsolved); ``verdict`` is the row's, or several
     with ``|`` between them; ``family`` is one of :data:`FAMILIES`.
+
+    ``beside`` is the case without whose file it would not have its name.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Case:
     write: Callable[[Path, Path], None] | None = None
     says: str = ""
     family: str = ""
+    beside: str = ""
 
     def expected(self, key: str) -> tuple[str, ...]:
         """The statuses that are right for an exercise."""
@@ -665,7 +668,8 @@ def _names() -> Iterator[Case]:
         ("README", "README.ipynb", "a name like a note of the teacher's"),
         ("%s{0}$HOME`id`", "%s{0}$HOME`id`.ipynb", "a name with what shells and formats expand"),
     ):
-        yield Case(row, what, "empty", write=as_file(name))
+        twin = f"caf{lost}" if row.endswith(" (2)") else ""
+        yield Case(row, what, "empty", write=as_file(name), beside=twin)
     yield Case(
         "marks.csv",
         "a table among the submissions",

@@ -433,6 +433,7 @@ def files() -> Iterator[Case]:
         '"metadata": {}, "cells"', '"metadata": {"kernelspec": {"name": "ir", "language": "R"}}, "cells"'
     )
     yield Case("of-r", "says that it is R", "graded", status=solved, write=as_file_of("of-r.ipynb", spec.encode()))
+    first = ""
     for shown, file, what in (
         ("twin a  b", "twin a  b.ipynb", "a name with two spaces"),
         ("twin a b (2)", "twin a b.ipynb", "the same name in a table, with one"),
@@ -444,4 +445,6 @@ def files() -> Iterator[Case]:
         ("twin'", "twin'.ipynb", "a quotation mark"),
         ("twin｀", "twin｀.ipynb", "a name that becomes another one in plain letters"),
     ):
-        yield Case(shown, what, "graded", status=solved, write=as_file_of(file, text.encode()))
+        twin = first if shown.endswith(" (2)") else ""
+        yield Case(shown, what, "graded", status=solved, write=as_file_of(file, text.encode()), beside=twin)
+        first = shown

@@ -382,9 +382,9 @@ def disturbing() -> Iterator[Case]:
     yield _cell(
         "time-stops",
         "stops the clock",
-        "solved",
+        "tampered",
         f"import time\ntime.monotonic = time.time = time.perf_counter = lambda: 0.0\n{correct}",
-        "graded",
+        "tampered",
     )
     yield _cell(
         "locale",

@@ -36,6 +36,8 @@ export class Live {
   private lost = false;
   /** After which cell every row has been asked for. */
   private whole = -1;
+  /** The request for every row that is not answered yet. */
+  private asking: Kernel.IShellFuture | null = null;
   private wishes: Wishes = { visible: false, stale: true };
 
   constructor(
@@ -73,21 +75,31 @@ export class Live {
     if (wishes.visible) this.send({ ask: "rows" });
   }
 
-  send(ask: Ask): void {
-    if (this.state !== "live" || !this.comm || this.comm.isDisposed) return;
+  send(ask: Ask): Kernel.IShellFuture | null {
+    if (this.state !== "live" || !this.comm || this.comm.isDisposed) return null;
     try {
-      this.comm.send({ version: VERSION, ...ask });
+      return this.comm.send({ version: VERSION, ...ask });
     } catch {
       this.drop(); // The connection ended between two messages; the next kernel begins anew.
+      return null;
     }
   }
 
-  /** Every row, to be sorted and searched: once after each cell. */
+  /**
+   * Every row, to be sorted and searched: once after each cell. While cells run one after the other the kernel answers only behind
+   * them, so that no second request is sent before the first is answered.
+   */
   every(): void {
     const { now } = this;
-    if (!now || now.more === 0 || now.cell.count === this.whole) return;
+    if (!now || now.more === 0 || now.cell.count === this.whole || this.asking) return;
     this.whole = now.cell.count;
-    this.send({ ask: "rows", all: true });
+    const asking = (this.asking = this.send({ ask: "rows", all: true }));
+    const answered = (): void => {
+      if (this.asking !== asking) return;
+      this.asking = null;
+      if (this.now && this.now.cell.count !== this.whole) this.changed.emit("rows");
+    };
+    asking?.done.then(answered, answered);
   }
 
   /** Shows the rows as they are again. */
@@ -199,6 +211,7 @@ export class Live {
     this.now = this.past = this.picture = null;
     this.children.clear();
     this.whole = -1;
+    this.asking = null;
     this.warned = { cell: { count: 0, id: "" }, warnings: [] };
     this.become(state);
     this.changed.emit("warnings");

@@ -95,7 +95,7 @@ export class LivePanel extends Widget {
       say,
     );
     const warnings = new Warnings((row) => this.reveal(row), say);
-    const more = (): void => this.live?.send({ ask: "rows", from: this.live.now?.rows.length ?? 0 });
+    const more = (): void => void this.live?.send({ ask: "rows", from: this.live.now?.rows.length ?? 0 });
     const next = h("button", { class: "pl-live-cell", type: "button", click: more }, say("List more", "列出更多"));
     foot.append(slider, count, next);
     this.node.append(tools, says, warnings.node, banner, table.node, details.node, foot);
