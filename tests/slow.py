@@ -1,5 +1,5 @@
-"""The slow tests, of which the whole run takes a fifth each day: ``python -m tests.slow LOG`` reads what pytest printed
-with ``--durations=0 --durations-min=0.5`` and writes the list again.
+"""The slow tests, of which the whole run takes a part each day: ``python -m tests.slow LOG`` reads what pytest printed
+with ``--durations=0 --durations-min=0.5`` and writes the list again; tests that did not run that day stay in it.
 
 The list is ``slow.txt``: seconds and name of each test that takes half a second or more on a busy machine, four fifths
 of the time that all tests take. What is not in it runs every day, a new test too. Files that take turns by themselves
@@ -59,11 +59,19 @@ def main(words: list[str]) -> int:
     turning = {
         path.relative_to(root).as_posix() for path in LIST.parent.rglob("*.py") if "todays" in path.read_text("utf-8")
     }
-    kept = [
-        (seconds, name)
-        for seconds, name in rows
-        if name.partition("::")[0] not in turning and not name.startswith("tests/browser/")  # a run of its own
-    ]
+    ran = {name for _, name in rows}
+    before = [line.partition(" ")[::2] for line in LIST.read_text(encoding="utf-8").splitlines()]
+    rows += [(float(seconds), name) for seconds, name in before if name not in ran]
+    kept = sorted(
+        {
+            (seconds, name)
+            for seconds, name in rows
+            if name.partition("::")[0] not in turning
+            and not name.startswith("tests/browser/")  # a run of its own
+            and (root / name.partition("::")[0]).is_file()
+        },
+        reverse=True,
+    )
     LIST.write_text("".join(f"{seconds:.1f} {name}\n" for seconds, name in kept), encoding="utf-8")
     print(f"{len(kept)} tests, {sum(seconds for seconds, _ in kept):.0f} s")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -50,31 +51,25 @@ def _is_weight(story: Story, label: str, step: int) -> bool:
 
 
 def _parted(story: Story, places: dict[tuple[Span | None, int], list[tuple[Event, str]]]) -> Iterator[Parted]:
-    shared = defaultdict(list)
-    for place, uses in places.items():
-        for label in dict.fromkeys(label for _, label in uses):
-            shared[label].append(place)
-    for old, both in shared.items():
-        for place in both:
-            event, new = next(
-                ((e, label) for e, label in places[place] if label != old and _after(places[place], old, e)), (None, "")
-            )
+    # A program may copy its model thousands of times and use all copies in one line: each use is visited once.
+    uses: dict[str, dict[tuple[Span | None, int], list[Event]]] = defaultdict(lambda: defaultdict(list))
+    for place, some in places.items():
+        for event, label in some:
+            uses[label][place].append(event)
+    for old, both in uses.items():
+        for place, here in both.items() if len(both) > 1 else ():
+            after = bisect_right(places[place], here[-1].step, key=_step)
+            event, new = places[place][after] if after < len(places[place]) else (None, "")
             if event is None or story.shape(new) != story.shape(old):
                 continue
-            for other in both:
-                still = (
-                    next((e for e, label in places[other] if label == old and e.step > event.step), None)
-                    if other != place
-                    else None
-                )
-                first = next(e for e, label in places[other] if label == old)
-                if still is not None and first.step < event.step and _meet(story, still, event, new, old):
-                    yield Parted((next(e for e, label in places[place] if label == old), first), event, still, old, new)
+            for other, there in both.items():
+                at = bisect_right(there, event.step, key=lambda each: each.step) if other != place else 0
+                if 0 < at < len(there) and _meet(story, there[at], event, new, old):
+                    yield Parted((here[0], there[0]), event, there[at], old, new)
 
 
-def _after(uses: list[tuple[Event, str]], old: str, event: Event) -> bool:
-    """Whether ``event`` comes after the last of these ``uses`` that used the weight ``old``."""
-    return max(e.step for e, label in uses if label == old) < event.step
+def _step(use: tuple[Event, str]) -> int:
+    return use[0].step
 
 
 def _meet(story: Story, one: Event, other: Event, new: str, old: str) -> bool:
