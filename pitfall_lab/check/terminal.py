@@ -195,8 +195,8 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
         in_file = T(en=f" on line {line}", zh=f"（第 {line} 行）")
         where = (in_cell if line.startswith("cell") else in_file) if line else T(en="", zh="")
         nothing = T(
-            en=f"ended with {failure.type}{where.en}, which is not torch's; {nothing.en}",
-            zh=f"以 {failure.type} 结束{where.zh}，它不是 torch 的；{nothing.zh}",
+            en=f"ended with {failure.type}{where.en}, an error that torch did not raise; {nothing.en}",
+            zh=f"以 {failure.type} 结束{where.zh}，这个错误不是 torch 抛出的；{nothing.zh}",
         )
     verdict = listed or nothing.say(language)
     compared = T(en=f" ({engines})", zh=f"（{engines}）").say(language) if trace.calls else ""

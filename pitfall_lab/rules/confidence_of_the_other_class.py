@@ -176,8 +176,8 @@ def _fixes(story: Story, found: ConfidenceOfTheOtherClass, what: T) -> tuple[Fix
     if node is None or torch is None or found.limit != HALF:
         return ()
     title = T(
-        en=f"Take the probability of the class that was decided for, of {what.en}",
-        zh=f"对 {what.zh} 取所选那一类的概率",
+        en=f"Use the larger of {what.en} and 1 minus it: the probability of the predicted class",
+        zh=f"取 {what.zh} 与 1 减去它两者中较大的：所预测那一类的概率",
     )
     fixes = []
     given = _given_once(program, node)

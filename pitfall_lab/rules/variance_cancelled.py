@@ -183,10 +183,11 @@ def _finding(story: Story, found: VarianceCancelled) -> Finding:
         story.span(event.step),
         event.step,
         T(
-            en=f"{capital(here.en)} computes a variance of {got}, but the numbers that were looked at have one of "
-            f"{true}: two {dtype} numbers near {large} are subtracted, and their difference is rounding errors alone.",
-            zh=f"{here.zh}算出的方差是 {got}，而所查看的那些数的方差是 {true}：两个接近 {large} 的 {dtype} 数相减，"
-            "差里只剩下舍入误差。",
+            en=f"{capital(here.en)} computes a variance of {got}, but the recorded ones of its numbers have a "
+            f"variance of {true}: two {dtype} numbers near {large} are subtracted, and their difference is rounding "
+            "errors alone.",
+            zh=f"{here.zh}算出的方差是 {got}，而其中记录下来的那些数的方差是 {true}：两个接近 {large} 的 "
+            f"{dtype} 数相减，差里只剩下舍入误差。",
         ),
         T(
             en=f"`{snippet(story, event.span)}` is the mean of squares minus the square of the mean. Near {large}, "

@@ -737,10 +737,10 @@ FAMILIES = (
                 ),
                 T(
                     en=(
-                        "a state of shape ({m[1]}): layers × batch × hidden_size; also with `batch_first=True` the "
-                        "batch is its dimension 1"
+                        "a state of the expected shape ({m[1]}): layers × batch × hidden_size; also with "
+                        "`batch_first=True` the batch is its dimension 1"
                     ),
-                    zh="形状为 ({m[1]}) 的状态：层数 × 批大小 × hidden_size；即使 "
+                    zh="形状为应有的 ({m[1]}) 的状态：层数 × 批大小 × hidden_size；即使 "
                     "`batch_first=True`，批仍是它的第 1 维",
                 ),
                 other="#1",
