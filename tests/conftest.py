@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.slow import WHOLE, is_left_out
-from tests.turns import EVERYTHING, TURN
+from tests.turns import EVERYTHING, TURN, todays
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -101,10 +101,14 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort whole files; the order within a file stays. Of the slow tests, those of today when all are run."""
+    """Sort whole files; the order within a file stays. Of slow tests and browser tests, those of today when all run."""
     items.sort(key=lambda item: _place(item.path))
     if WHOLE in os.environ:
-        others = [item for item in items if is_left_out(item.nodeid)]
+        # Several cases of one function stay together: some functions have another case each day, and get all of them
+        # as long as the numbers of days have no common factor.
+        names = dict.fromkeys(item.nodeid.partition("[")[0] for item in items if item.path.parent == ROOT / "browser")
+        browser = {*names} - {*todays(names, of=2)}
+        others = [item for item in items if is_left_out(item.nodeid) or item.nodeid.partition("[")[0] in browser]
         config.hook.pytest_deselected(items=others)
         left = {id(item) for item in others}
         items[:] = [item for item in items if id(item) not in left]

@@ -55,12 +55,12 @@ def main(words: list[str]) -> int:
         step("style", [python, "-m", "ruff", "check", "."]),
         step("format", [python, "-m", "ruff", "format", "--check", "--quiet", "."]),
     ]
+    os.environ["PITFALL_WHOLE"] = "1"  # slow tests take turns: tests/slow.py
     # The browser tests have one server and one Chromium, which wait for each other half of the time, as do many tests
     # for a process that they started: one worker more than cores uses that time, and lets the browser go first.
     front = Beside("front end", [python, "tests/frontend/checks.py"])
     beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), types, front]
     workers = str((os.cpu_count() or 2) + 1)
-    os.environ["PITFALL_WHOLE"] = "1"  # of the slow tests a fifth each day: tests/slow.py
     codes.append(
         step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"], nice=5)
     )

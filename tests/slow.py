@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.turns import EVERYTHING, TURN
 
 LIST = Path(__file__).with_name("slow.txt")
-DAYS = 5
+DAYS = 8
 """So many days, and each slow test has run."""
 WHOLE = "PITFALL_WHOLE"
 """Set while all tests are run, so that the slow ones take turns."""

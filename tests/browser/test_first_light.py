@@ -140,7 +140,7 @@ def test_a_fix_goes_into_the_cell_that_it_is_about_and_is_taken_back(lab: Lab) -
     expect(lab.cell(3).locator(".jp-OutputArea")).not_to_contain_text("RuntimeError")
 
 
-@pytest.mark.parametrize("name", todays(("gpt", "lstm", "ppo", "diffusion"), of=4))
+@pytest.mark.parametrize("name", todays(("gpt", "lstm", "ppo", "diffusion"), of=3))
 def test_sentence_picture_and_fix_fit_into_what_jupyterlab_leaves_of_a_window(lab: Lab, name: str) -> None:
     lab.page.set_viewport_size({"width": 1280, "height": 800})
     program = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")

@@ -404,6 +404,6 @@ DAYS: list[Callable[[Lab], None]] = [
 ]
 
 
-@pytest.mark.parametrize("day", todays(DAYS, of=len(DAYS)), ids=lambda day: day.__name__)
+@pytest.mark.parametrize("day", todays(DAYS, of=5), ids=lambda day: day.__name__)
 def test_a_day_beside_ones_own_notebooks(lab: Lab, day: Callable[[Lab], None]) -> None:
     day(lab)

@@ -21,7 +21,7 @@ from tests.turns import todays
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 ROLES = ("saved", "changed", "backward")
-TRIED = {*todays(PROGRAMS, of=12), *(path for path in PROGRAMS if "gan" in path.stem)}
+TRIED = {*todays(PROGRAMS, of=16), *(path for path in PROGRAMS if "gan" in path.stem)}
 
 
 EXAMINED: dict[Path, tuple[Subject, Trace, list[Finding]]] = {}

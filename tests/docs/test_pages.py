@@ -36,7 +36,7 @@ def shop() -> Iterator[Workshop]:
         yield workshop
 
 
-TODAYS = todays(RULES, of=5)
+TODAYS = todays(RULES, of=8)
 
 
 @cache

@@ -18,7 +18,7 @@ from tests.turns import todays
 WALKED = 25
 
 
-@pytest.mark.parametrize("program", todays(PROGRAMS, of=6), ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", todays(PROGRAMS, of=10), ids=lambda path: path.stem)
 def test_it_is_drawn_and_walked(stage: Stage, program: Path):
     trace = pitfall_lab.record(program.read_text(encoding="utf-8"), program.name)
     last = len(trace.events) - 1

@@ -115,7 +115,7 @@ def found(shop: Workshop, text: str) -> list[tuple[str, int]]:
     )
 
 
-@pytest.mark.parametrize("code", todays(BY_SIGNALS, of=6))
+@pytest.mark.parametrize("code", todays(BY_SIGNALS, of=10))
 def test_other_names_and_a_function_around_it_change_nothing_in_what_is_found(code: str, shop: Workshop) -> None:
     text = ast.unparse(ast.parse(plain(rule(code).bad)))
     usual = found(shop, text)
@@ -133,7 +133,7 @@ def test_most_of_these_programs_have_a_loop() -> None:
     assert len(LOOPS) > len(BY_SIGNALS) / 2
 
 
-@pytest.mark.parametrize("code", todays(LOOPS, of=6))
+@pytest.mark.parametrize("code", todays(LOOPS, of=10))
 def test_a_helper_for_the_body_of_a_loop_changes_nothing_in_what_is_found(code: str, shop: Workshop) -> None:
     text = ast.unparse(ast.parse(plain(rule(code).bad)))
     assert lines_found(shop, with_helpers(text)) == lines_found(shop, text) != []

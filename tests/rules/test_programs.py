@@ -17,7 +17,7 @@ from tests.rules.build import examined
 from tests.turns import todays
 
 EACH = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
-SOME = todays(RULES, of=5)
+SOME = todays(RULES, of=8)
 TODAYS = pytest.mark.parametrize("rule", SOME, ids=lambda r: r.code)
 TRAPS = pytest.mark.parametrize(
     ("rule", "trap"), [(r, t) for r in SOME for t in r.traps], ids=lambda x: getattr(x, "code", None) or x.new

@@ -44,7 +44,7 @@ def computed(trace: Trace, printed: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("rule", todays(RULES, of=6), ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", todays(RULES, of=10), ids=lambda rule: rule.code)
 def test_no_change_leaves_everything_as_it_was_or_only_fails_for_a_name(rule: Rule) -> None:
     text = plain(rule.bad)
     trace, printed = ran(text)
