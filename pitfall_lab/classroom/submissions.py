@@ -662,7 +662,7 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
         )
     if text.count("{") + text.count("[") + text.count(",") // 2 > MOST_PARTS:
         raise UnreadableArchive(
-            f"it has more than {MOST_PARTS} lists and values", f"其中的列表和值超过 {MOST_PARTS} 个"
+            f"it has more than {MOST_PARTS:,} lists and values", f"其中的列表和值超过 {MOST_PARTS:,} 个"
         )
     try:
         document = json.loads(text)

@@ -31,7 +31,7 @@ def _sometimes(name: str, what: str, test: str, *, before: str = "") -> Case:
 def forging() -> Iterator[Case]:
     """What is right in some runs, or has the words of an error without the error."""
     yield _sometimes("by-seed", "is right for one seed", "torch.initial_seed() == 0")
-    yield _sometimes("by-other-seed", "is right for the other seeds", "torch.initial_seed() != 0")
+    yield _sometimes("by-other-seed", "is right for every second seed", "torch.initial_seed() % 2")
     yield _sometimes(
         "by-draw",
         "is right where the first random number is large",

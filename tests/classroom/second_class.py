@@ -400,7 +400,7 @@ def files() -> Iterator[Case]:
         "four million lists",
         "unreadable",
         write=lambda f, s: as_file_of(f"{s}.ipynb", parts)(f, s),
-        says="lists and objects",
+        says="lists and values",
     )
     same = book([code(f"%%exercise {key}\n{right()[key]}", id="x", metadata={"id": "x"}) for key in KEYS])
     same["cells"] += [
