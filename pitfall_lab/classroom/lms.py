@@ -159,7 +159,8 @@ def _passed_on(system: str, entries: Sequence[LedgerLine]) -> tuple[_Class, list
 
 
 def about(system: str, entries: Sequence[LedgerLine], column: str = "", titles: Sequence[str] = ()) -> str:
-    """Sentences on the table: what to map, whose mark is not in it, and by what less certain they are found.
+    """Sentences for the teacher on the table of marks: which column to map, who is not in it, and which students the
+    system can find only by something less certain than an id, such as the name.
 
     ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may
     be the system's own gradebook.

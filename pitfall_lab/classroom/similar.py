@@ -179,7 +179,7 @@ def common(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, tuple[st
 
 
 def same_files(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The students who handed in the same files, byte for byte; not those in whose files nothing was done."""
+    """The groups of students who handed in the same file, byte for byte; unchanged assignment files do not count."""
     by_digest: dict[str, list[str]] = {}
     for row in rows:
         if row.digest and row.problem is None and row.verdict != "empty":

@@ -56,8 +56,11 @@ RESHAPED = {"view", "reshape", "flatten"}
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """``event`` made the order of the rows: row ``i`` is of example ``i // 2`` with
-    ``beside``, else of example ``i % n``.
+    """How the rows of a table of two views of each of ``n`` examples are ordered, and the call ``event`` (``cat``,
+    ``repeat``, a reshape) that ordered them.
+
+    With ``beside`` row ``i`` belongs to example ``i // 2``, else to example ``i % n``. ``views`` are the labels of the
+    two tensors that were joined; empty if one tensor was repeated or reshaped.
     """
 
     event: Event

@@ -477,8 +477,8 @@ class Graph:
 
     @staticmethod
     def taken_back(counter: Counter) -> None:
-        """After a version was set back: saved tensors with that version pass the check again
-        (``_unsafe_preserve_version_counter``).
+        """Called after ``_unsafe_preserve_version_counter`` has set ``counter`` back: saved tensors that were saved at
+        the version which it has now are no longer ``stale``, so backward accepts them again.
         """
         for saved in [known for reference in counter.saved or () if (known := reference()) is not None]:
             saved.stale &= saved.version != counter.version

@@ -424,7 +424,9 @@ class Lockstep:
         return True
 
     def missed(self, span: Span | None) -> None:
-        """The program made a call after the recording had ended, or while it paused."""
+        """Count a call, on the line of ``span``, that the program made after the recording had ended or while it
+        paused.
+        """
         self._extent.missed(span)
 
     def leaves_out(self) -> None:

@@ -52,7 +52,9 @@ class _HookedLayer(NamedTuple):
 
 
 class CuttingHooks:
-    """Remembers, as plain numbers, when hooks came and at which version parameters of their modules were."""
+    """Remembers after which cell each forward hook was first seen, and the first version of each parameter in its
+    module.
+    """
 
     def __init__(self) -> None:
         self._came: dict[tuple[int, int], int] = {}

@@ -30,7 +30,9 @@ class Reshaped(NamedTuple):
 
 
 class Shapes:
-    """Remembers the shapes of the namespace's tensors and arrays, as plain numbers, and what has changed so far."""
+    """Remembers the shapes of the namespace's tensors and arrays after each cell, and which names have since lost or
+    gained axes of size 1.
+    """
 
     def __init__(self) -> None:
         self._was: dict[str, tuple[Shape, int]] = {}

@@ -23,7 +23,9 @@ class _StoredAt(NamedTuple):
 
 
 def computed_once(found: ComputedBuffer, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the text of the class does not show that only ``__init__`` computes it."""
+    """The warning about a buffer that does not follow the parameter that it was computed from; ``None`` if the text of
+    the class does not show that only ``__init__`` computes it.
+    """
     place = _place(found, ran)
     if place is None:
         return None

@@ -56,7 +56,9 @@ def stale_caches(found: Sequence[StaleCache], fills: Mapping[Asked, Fill], ran: 
 
 
 def _stale_cache(found: StaleCache, fill: Fill, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if no cell has used the results since the weights or the function changed."""
+    """The warning about cached results that are older than their weights or function; ``None`` if no cell has used the
+    results since these changed.
+    """
     used = next(
         (
             run

@@ -24,9 +24,11 @@ FURTHER = 12
 
 @dataclass(frozen=True, slots=True)
 class WrittenZeros:
-    """``write``, the last of several, set entries of ``label`` to 0 and gave ``result``; ``source`` had computed them.
+    """The zeros that the program itself wrote into a computed tensor: ``source`` computed the tensor, ``write`` is the
+    last call that set some of its entries to 0.
 
-    ``index`` is the tensor that says which entries, the first of several; empty where none does.
+    ``label`` is the tensor that ``write`` was given, ``result`` the one that it returned, and ``index`` the first
+    tensor that says which entries are set; empty if none does.
     """
 
     write: Event

@@ -499,7 +499,7 @@ def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) ->
 
 
 def type_word(tensor: ShadowTensor) -> str:
-    """``torch.FloatTensor``, as torch writes a type inside messages."""
+    """The type of a tensor as torch's error messages name it, such as ``torch.FloatTensor``."""
     return type_name(tensor.dtype)
 
 

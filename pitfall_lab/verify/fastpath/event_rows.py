@@ -459,8 +459,8 @@ class Labels:
         return self.role((operand, "v"))
 
     def beginning(self, storage: str, offset: int) -> _Beginning | int:
-        """The storage offset of a tensor in the event, in elements; a placeholder for it if
-        the storage is an operand's.
+        """What the plan stores for a tensor's storage offset, in elements: ``offset`` itself if the call made the
+        storage, else a placeholder that is computed from the operand's offset at each call.
         """
         if self.slot(storage)[2]:
             return offset
