@@ -209,7 +209,8 @@ def _adds(words: tuple[str, ...], given: tuple[str, ...]) -> int:
 
 
 def lines(one: str, other: str) -> list[tuple[str, str, bool]]:
-    """Two answers side by side: a line of each ("" where one has none), and whether the two are the same.
+    """Two answers side by side, as (line of ``one``, line of ``other``, whether they are equal); "" where an answer has
+    no line.
 
     At most 80 lines, each as far as a page has room.
     """

@@ -248,8 +248,8 @@ def _joined(story: Story, event: Event, given: list[str], *, again: bool) -> Row
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """One of two parts of the rows of ``label``, which it was at ``step``: the upper half or, ``by_turns``, the even
-    rows, if it is the ``first``. ``folded``: a reshape made an axis of the two.
+    """Half of the rows of the tensor ``label`` at ``step``: the ``first`` half or the second; with ``by_turns`` the
+    even rows (``first``) or the odd ones. ``folded``: a reshape had made an axis of length 2 of the two parts.
     """
 
     label: str
