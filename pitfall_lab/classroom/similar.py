@@ -56,7 +56,7 @@ def all_pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[SimilarPair]:
 
 
 def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[SimilarPair]:
-    """The pairs that are most alike, most alike first: those that are shown."""
+    """The pairs of answers that a page shows: those that are most alike, at most ``SHOWN``, most alike first."""
     return all_pairs(rows, keys)[:SHOWN]
 
 
@@ -148,7 +148,9 @@ class _Matcher(difflib.SequenceMatcher[str]):
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
-        """The longest common part of a part of each, as the base class finds it."""
+        """The longest common run of tokens of a part of each answer, as the base class finds it; raises an error of
+        this module once the comparison has taken too many steps.
+        """
         self.steps += self._until[len(self._until) - 1 if ahi is None else ahi] - self._until[alo]
         if self.steps > self._most:
             raise _TooLongError

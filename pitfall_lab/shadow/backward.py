@@ -198,8 +198,8 @@ class Pass:
         return known if MANY <= len(parts) == len(known) else ()
 
     def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:
-        """Keep a gradient that ``autograd.grad`` returns: after the tensor's hooks, or before
-        them when its node also runs.
+        """Keep the incoming gradient of ``node`` for the result of ``autograd.grad``: as it is after the tensor's
+        hooks, or before them if the node also runs.
         """
         wanted = [
             (index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())

@@ -302,7 +302,9 @@ class Graph:
         self.gradients: WeakSet[ShadowTensor] = WeakSet()
 
     def does(self, difference: Difference) -> bool:
-        """Whether the modelled release of torch has the newer of two behaviours."""
+        """Whether the release of torch that the engine models has the newer behaviour of the two that ``difference``
+        names.
+        """
         return self.release >= difference.since
 
     # -- nodes and edges

@@ -174,8 +174,8 @@ class _Around:
         }
 
     def had(self) -> set[str]:
-        """The labels of the nodes that were in the graph before this event, among those that the trace meets with it:
-        what the tensors of :meth:`met` came from.
+        """The labels of the nodes that were in the graph before this event although the trace describes them only now:
+        those from which the tensors of :meth:`met` were computed.
         """
         nodes = self.after["nodes"]
         todo = [str(record["grad_fn"]) for record in self.met().values() if record.get("grad_fn")]

@@ -25,8 +25,8 @@ class Mirroring:
         self._describe, self._adoption, self._meeting = describe, adoption, meeting
 
     def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
-        """Copy what the call did to its arguments, their bases and its results to the shadow; return the
-        results' labels and the effects.
+        """After a call that the engine cannot predict, copy what torch did to its arguments, their bases and its
+        results into the engine; return the results' labels and the effects for the trace.
 
         After a backward, the gradients of all leaves are copied.
         """

@@ -441,7 +441,9 @@ class Live:
             return old_object(error, namespace, read, Budget(seconds))
 
     def switched(self, setting: Setting) -> Switched | None:
-        """What has switched a global setting of torch, if it is not as torch begins with."""
+        """From which value to which, and by which cell, the global setting ``setting`` of torch was switched; None if
+        it has torch's initial value.
+        """
         return self._states.of(setting)
 
     def of_inference(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[str]:

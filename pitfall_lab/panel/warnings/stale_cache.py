@@ -25,7 +25,9 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def asked(ran: Ran) -> dict[Asked, Fill]:
-    """What the cells keep results in, with the code that fills it; of a function that was defined again the newest."""
+    """The caches of the notebook (dicts, lists, attributes in which cells keep results), each with the code that fills
+    it; for a function that was defined again, its newest code.
+    """
     from pitfall_lab.observe.live.stale_caches import Asked
 
     runs = list(ran.since(0))

@@ -372,10 +372,8 @@ def _next_by_value(story: Story, target: str, at: int, tokens: str, there: int) 
 
 
 def padding_number(story: Story, lookup: Event) -> int | None:
-    """The number of padding of the tokens that a table looked up: its ``padding_idx``, or what
-    ``pad_sequence`` or a mask of them says.
-
-    None if there is none.
+    """The token number that stands for padding among the tokens that ``lookup`` looked up: its ``padding_idx``, or what
+    ``pad_sequence`` or a mask of the tokens says; None if there is none.
     """
     given = argument(lookup, "padding_idx")
     if given is not None and whole(given) is not None:

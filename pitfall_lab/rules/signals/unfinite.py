@@ -133,9 +133,8 @@ def of_results(story: Story) -> list[Unfinite]:
 
 
 def source_of(story: Story, found: Unfinite) -> Unfinite | None:
-    """The call that made the infinity from which this NaN was computed, unless the program put it there on purpose.
-
-    None if there is none.
+    """The call that made the infinity from which this NaN was computed; None if there is none, or if the program put
+    the infinity there on purpose.
     """
     made = (other for other in story.trace.beside.unfinite if other.step == found.source and other.node is None)
     return next((other for other in made if other.why not in ON_PURPOSE), None)

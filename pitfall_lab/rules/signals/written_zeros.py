@@ -39,10 +39,11 @@ class WrittenZeros:
 
 
 def written_zeros(story: Story, counted: Counted) -> WrittenZeros | None:
-    """The last of the calls that wrote the zeros which another call met.
+    """The zeros that a ranking or a softmax met (``counted``), with the last call that wrote them and the one that had
+    computed the tensor.
 
-    None if a place was computed from the numbers themselves, or by chance in a training, or if it is not known how the
-    numbers were computed.
+    None if the places were computed from the numbers themselves, or by chance in a training, or if it is not known how
+    the numbers were computed.
     """
     writes = [story.events[int(step)] for step in counted.numbers[1:]]
     indexes: list[str] = []
