@@ -82,7 +82,9 @@ class _Class:
         return any(entry.person.ident or entry.person.login for entry in self.everybody)
 
     def who(self, entry: LedgerLine) -> list[str]:
-        """The cells by which Moodle can find a student; an address is in a column of its own."""
+        """The cells for the columns by which Moodle can find a student, in the order of ``_MOODLE``: ID number,
+        username, e-mail address; "" where it is not known.
+        """
         person = entry.person
         ids = [person.ident, person.login] if person.email else [self.known(entry, "ident"), self.known(entry, "login")]
         return [*ids, person.email]

@@ -18,7 +18,7 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Mirroring:
-    """Updates the shadow from torch after a call that was not modelled."""
+    """Copies what torch did into the engine after a call for which the engine has no model."""
 
     def __init__(self, world: World, describe: Description, adoption: Adoption, meeting: CatchingUp) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
