@@ -53,7 +53,7 @@ class RunFacts:
 
     @classmethod
     def of(cls, story: Story, findings: Sequence[Finding] | None = None) -> Self:
-        """The facts of a recording.
+        """The facts about a recording by which :func:`is_better` compares two of them.
 
         ``findings``: what :func:`found_in` returns for it; without them, this is called here.
         """

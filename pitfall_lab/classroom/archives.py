@@ -47,7 +47,7 @@ def is_zip(raw: bytes) -> bool:
 
 
 def refuse_others(raw: bytes) -> None:
-    """Raise :class:`UnreadableArchive` for an archive of another kind."""
+    """Raise :class:`UnreadableArchive` if the bytes ``raw`` are those of an archive that is no zip."""
     for begin, kind in _OTHERS.items():
         if raw.startswith(begin):
             raise UnreadableArchive(

@@ -195,7 +195,11 @@ class Room:
         self.end()
 
     def run(self, requests: Sequence[Request], limits: Limits, seconds: float) -> dict[str, Any]:
-        """Run requests in a process of their own and return how that ended. Raises :class:`RoomError`."""
+        """Run ``requests`` (cells with their checks) in a process of their own, for at most ``seconds``; return a dict
+        with how the process ended (``status``), its output and its ``report``.
+
+        Raises :class:`RoomError`.
+        """
         ipython = any(kernel.needed(request.cell) for request in requests)
         asked = [request.to_json() for request in requests]
         job = json.dumps({"requests": asked, "ipython": ipython, "timeout": seconds, "memory": limits.memory})

@@ -82,7 +82,9 @@ class _Class:
         return any(entry.person.ident or entry.person.login for entry in self.everybody)
 
     def who(self, entry: LedgerLine) -> list[str]:
-        """The cells by which Moodle can find a student; an address is in a column of its own."""
+        """The cells for the columns by which Moodle can find a student, in the order of ``_MOODLE``: ID number,
+        username, e-mail address; "" where it is not known.
+        """
         person = entry.person
         ids = [person.ident, person.login] if person.email else [self.known(entry, "ident"), self.known(entry, "login")]
         return [*ids, person.email]
@@ -159,7 +161,8 @@ def _passed_on(system: str, entries: Sequence[LedgerLine]) -> tuple[_Class, list
 
 
 def about(system: str, entries: Sequence[LedgerLine], column: str = "", titles: Sequence[str] = ()) -> str:
-    """Sentences on the table: what to map, whose mark is not in it, and by what less certain they are found.
+    """Sentences for the teacher on the table of marks: which column to map, who is not in it, and which students the
+    system can find only by something less certain than an id, such as the name.
 
     ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may
     be the system's own gradebook.

@@ -32,7 +32,11 @@ c.ExecutePreprocessor.timeout = 300
 
 
 def write_course(folder: Path, made: Assignment, books: dict[str, Any]) -> Path:
-    """Write ``source/NAME/*.ipynb``, and a configuration if there is none. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Write the notebooks ``books`` (by file name) with nbgrader's tests into ``folder/source/NAME``, and an
+    ``nbgrader_config.py`` if there is none; return the folder of the notebooks.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if that folder is there already or cannot be written.
+    """
     import nbformat
 
     where = folder / "source" / made.name

@@ -332,8 +332,10 @@ def unwritten(path: Path, problem: OSError, what: str = "{} cannot be written") 
 
 
 def say(line: str, file: TextIO | None = None) -> None:
-    """Print a line for the teacher. It goes through here whatever is in it: a name of a file, say, may have signs that
-    a terminal obeys, or be without end.
+    """Print a line for the teacher, on standard output or to ``file``.
+
+    Characters that cannot be printed (a file's name may contain codes that a terminal obeys) are replaced, and what is
+    longer than ``LONGEST_CELL`` is cut.
     """
     line = line if len(line) <= LONGEST_CELL else f"{line[:LONGEST_CELL]} …"
     print(

@@ -508,9 +508,9 @@ def _say(word: str, language: Language) -> str:
 
 
 def page(title: str, body: str, language: Language) -> str:
-    """A whole page: its title and what is below it, which is HTML already.
+    """A whole HTML page: the title, which is escaped, and below it ``body``, which is HTML already.
 
-    Signs that turn the text around them are written out.
+    Characters that change the direction of the text around them are replaced by their numbers, such as ``⟨U+202E⟩``.
     """
     title, body = (_TURNING.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text) for text in (title, body))
     return (

@@ -56,7 +56,7 @@ def all_pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[SimilarPair]:
 
 
 def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[SimilarPair]:
-    """The pairs that are most alike, most alike first: those that are shown."""
+    """The pairs of answers that a page shows: those that are most alike, at most ``SHOWN``, most alike first."""
     return all_pairs(rows, keys)[:SHOWN]
 
 
@@ -148,7 +148,9 @@ class _Matcher(difflib.SequenceMatcher[str]):
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
-        """The longest common part of a part of each, as the base class finds it."""
+        """The longest common run of tokens of a part of each answer, as the base class finds it; raises an error of
+        this module once the comparison has taken too many steps.
+        """
         self.steps += self._until[len(self._until) - 1 if ahi is None else ahi] - self._until[alo]
         if self.steps > self._most:
             raise _TooLongError
@@ -179,7 +181,7 @@ def common(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, tuple[st
 
 
 def same_files(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The students who handed in the same files, byte for byte; not those in whose files nothing was done."""
+    """The groups of students who handed in the same file, byte for byte; unchanged assignment files do not count."""
     by_digest: dict[str, list[str]] = {}
     for row in rows:
         if row.digest and row.problem is None and row.verdict != "empty":
@@ -209,7 +211,8 @@ def _adds(words: tuple[str, ...], given: tuple[str, ...]) -> int:
 
 
 def lines(one: str, other: str) -> list[tuple[str, str, bool]]:
-    """Two answers side by side: a line of each ("" where one has none), and whether the two are the same.
+    """Two answers side by side, as (line of ``one``, line of ``other``, whether they are equal); "" where an answer has
+    no line.
 
     At most 80 lines, each as far as a page has room.
     """

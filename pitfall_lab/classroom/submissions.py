@@ -380,7 +380,10 @@ class _Almost:
 
 
 def read(submission: Submission, keys: Iterable[str]) -> Sheet:
-    """Read the cells of the exercises called ``keys``. Never raises for what a file holds."""
+    """Read a submission's cells of the exercises called ``keys``, with what was noticed about its files.
+
+    Whatever the files hold, nothing is raised: a submission that cannot be read gives a Sheet with a ``problem``.
+    """
     try:
         with budget.within():
             sheet = _read(submission, list(keys))

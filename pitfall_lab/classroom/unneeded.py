@@ -536,7 +536,11 @@ class _Classes:
         self._known: set[str] = set()
 
     def reported(self, tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
-        """Yield what is reported if a class begins here, several bases of which are not all seen to be no dicts."""
+        """Yield ``"class … (dict)"`` if a statement begins here that defines a class with several bases of which one
+        may be a kind of dict; remember for later whether the class is known to be none.
+
+        ``tokens`` are those of the statement, ``libraries`` the names under which the cell has imported modules.
+        """
         if tokens[0][1] != "class" or len(tokens) < 2:
             return
         behind = tokens[2:]

@@ -118,9 +118,10 @@ def inside() -> frozenset[str]:
 
 @cache
 def private() -> frozenset[str]:
-    """What torch's own objects keep for themselves, and modules inside those that a cell may have as values.
+    """Names with one leading underscore that torch's own objects (modules, optimizers, tensors, loaders) have as
+    attributes, and of modules inside those libraries that a cell may have as values.
 
-    A field of such a name is theirs, whatever else a cell calls so.
+    An attribute of such a name counts as theirs, whatever else the cell calls so.
     """
     torch = importlib.import_module("torch")
     layer, weight = torch.nn.Module(), torch.nn.Parameter(torch.ones(1))

@@ -537,8 +537,8 @@ def surprises(misconception: str, **run: Any) -> Check:
             return True
         if believed.type == UNMODELLED:
             return T(
-                en="what is expected of this program under this belief is not known",
-                zh="持此信念者对这段程序的预料不得而知",
+                en="what this belief predicts for this program could not be computed",
+                zh="无法算出持此信念者会对这段程序作何预测",
             )
         en = f"this belief predicts an error here, too ({believed.type})"
         return T(en=en, zh=f"持此信念者也会预料到错误({believed.type})")
@@ -612,7 +612,9 @@ def in_place(name: str, **run: Any) -> Check:
 
 
 def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
-    """Check that at most ``at_most`` storages with at least ``elements`` elements are made while the cell is driven."""
+    """Check that at most ``at_most`` storages with at least ``elements`` elements are made while the exercise's
+    ``drive`` code calls what the learner's cell defines.
+    """
 
     def check(attempt: Attempt) -> bool | T:
         seen = attempt.look(watched=True, **run)

@@ -64,7 +64,10 @@ def misconception(belief: T, tempting: T, fact: T, check: str) -> Callable[[Call
     "assert t.tolist() == [2, 2] and t._version == 1",
 )
 def detach_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: articles 1 and 3 use detach() to keep old values."""
+    """Return ``policy`` with its switch ``detach_copies`` on: the engine then acts on this false belief.
+
+    Its origin: articles 1 and 3 use detach() to keep old values.
+    """
     return replace(policy, detach_copies=True)
 
 
@@ -85,7 +88,7 @@ def detach_copies(policy: Policy) -> Policy:
     check="import numpy as np\na = np.zeros(2)\nt = torch.from_numpy(a)\na[0] = 5\nassert t.tolist() == [5, 0]",
 )
 def from_numpy_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``from_numpy_copies`` on: the engine then acts on this false belief.
 
     Its origin: article 1, preface: the question the whole article starts from.
     """
@@ -106,7 +109,10 @@ def from_numpy_copies(policy: Policy) -> Policy:
     check="t = torch.zeros(4)\nt[1:3].fill_(9)\nassert t.tolist() == [0, 9, 9, 0]",
 )
 def views_copy(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: carried over from Python lists."""
+    """Return ``policy`` with its switch ``views_copy`` on: the engine then acts on this false belief.
+
+    Its origin: carried over from Python lists.
+    """
     return replace(policy, views_copy=True)
 
 
@@ -126,7 +132,7 @@ def views_copy(policy: Policy) -> Policy:
     check="t = torch.arange(4.)\np = t[[0, 1]]\np.fill_(-1)\nassert t.tolist() == [0, 1, 2, 3]",
 )
 def index_shares_memory(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``index_shares_memory`` on: the engine then acts on this false belief.
 
     Its origin: article 1, section 2, lists index_select, masked_select and gather as sharing.
     """
@@ -146,7 +152,10 @@ def index_shares_memory(policy: Policy) -> Policy:
     check="t = torch.zeros(2, 3)\nt.reshape(6)[0] = 1\nassert t[0, 0] == 1",
 )
 def reshape_always_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: the usual half-remembered advice on view against reshape."""
+    """Return ``policy`` with its switch ``reshape_always_copies`` on: the engine then acts on this false belief.
+
+    Its origin: the usual half-remembered advice on view against reshape.
+    """
     return replace(policy, reshape_always_copies=True)
 
 
@@ -163,7 +172,10 @@ def reshape_always_copies(policy: Policy) -> Policy:
     check="t = torch.zeros(2, 3)\nt.t().reshape(6)[0] = 1\nassert t.sum() == 0",
 )
 def reshape_never_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: the other half of the same advice."""
+    """Return ``policy`` with its switch ``reshape_never_copies`` on: the engine then acts on this false belief.
+
+    Its origin: the other half of the same advice.
+    """
     return replace(policy, reshape_never_copies=True)
 
 
@@ -177,7 +189,10 @@ def reshape_never_copies(policy: Policy) -> Policy:
     check="t = torch.ones(2, requires_grad=True)\nt.clone().sum().backward()\nassert t.grad.tolist() == [1, 1]",
 )
 def clone_cuts_graph(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 1, section 3, compares clone and detach."""
+    """Return ``policy`` with its switch ``clone_cuts_graph`` on: the engine then acts on this false belief.
+
+    Its origin: article 1, section 3, compares clone and detach.
+    """
     return replace(policy, clone_cuts_graph=True)
 
 
@@ -200,7 +215,10 @@ def clone_cuts_graph(policy: Policy) -> Policy:
     ),
 )
 def id_tells_memory(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 1, section 2, compares instances by their id."""
+    """Return ``policy`` with its switch ``id_tells_memory`` on: the engine then acts on this false belief.
+
+    Its origin: article 1, section 2, compares instances by their id.
+    """
     return replace(policy, id_tells_memory=True)
 
 
@@ -216,7 +234,10 @@ def id_tells_memory(policy: Policy) -> Policy:
     check="y = torch.zeros(2)\nold = y\ny += 1\nassert old is y and old.tolist() == [1, 1]",
 )
 def augmented_assignment_rebinds(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 6: the += that breaks backward."""
+    """Return ``policy`` with its switch ``augmented_assignment_rebinds`` on: the engine then acts on this false belief.
+
+    Its origin: article 4, section 6: the += that breaks backward.
+    """
     return replace(policy, augmented_assignment_rebinds=True)
 
 
@@ -232,7 +253,10 @@ def augmented_assignment_rebinds(policy: Policy) -> Policy:
     check="h = torch.ones(3)\nh[0] = 2\nassert h._version == 1 and h[1:]._version == 1",
 )
 def views_have_own_version(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: chapter 12: the row assignment that breaks backward."""
+    """Return ``policy`` with its switch ``views_have_own_version`` on: the engine then acts on this false belief.
+
+    Its origin: chapter 12: the row assignment that breaks backward.
+    """
     return replace(policy, views_have_own_version=True)
 
 
@@ -253,7 +277,11 @@ def views_have_own_version(policy: Policy) -> Policy:
     ),
 )
 def inplace_never_breaks_backward(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 6: the message that the chapter explains."""
+    """Return ``policy`` with its switch ``inplace_never_breaks_backward`` on: the engine then acts on this false
+    belief.
+
+    Its origin: article 4, section 6: the message that the chapter explains.
+    """
     return replace(policy, inplace_never_breaks_backward=True)
 
 
@@ -273,7 +301,10 @@ def inplace_never_breaks_backward(policy: Policy) -> Policy:
     check="t = torch.ones(2, requires_grad=True)\nwith torch.no_grad():\n    t.add_(1)\nassert t._version == 1",
 )
 def no_grad_hides_versions(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 6: the step between two backwards."""
+    """Return ``policy`` with its switch ``no_grad_hides_versions`` on: the engine then acts on this false belief.
+
+    Its origin: article 4, section 6: the step between two backwards.
+    """
     return replace(policy, no_grad_hides_versions=True)
 
 
@@ -289,7 +320,10 @@ def no_grad_hides_versions(policy: Policy) -> Policy:
     check="w = torch.ones(1, requires_grad=True)\n(2 * w).backward()\n(2 * w).backward()\nassert w.grad.item() == 4",
 )
 def backward_overwrites_grad(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: articles 2, 3 and 4 all warn of it."""
+    """Return ``policy`` with its switch ``backward_overwrites_grad`` on: the engine then acts on this false belief.
+
+    Its origin: articles 2, 3 and 4 all warn of it.
+    """
     return replace(policy, backward_overwrites_grad=True)
 
 
@@ -318,7 +352,7 @@ def backward_overwrites_grad(policy: Policy) -> Policy:
     ),
 )
 def detach_has_own_version(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``detach_has_own_version`` on: the engine then acts on this false belief.
 
     Its origin: article 3, section 2.3: a write to the detached tensor leaves the gradient alone.
     """
@@ -337,7 +371,10 @@ def detach_has_own_version(policy: Policy) -> Policy:
     check="x = torch.ones(2)\nx.data.add_(1)\nassert x.tolist() == [2, 2]",
 )
 def data_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: articles 1 and 2 write through .data."""
+    """Return ``policy`` with its switch ``data_copies`` on: the engine then acts on this false belief.
+
+    Its origin: articles 1 and 2 write through .data.
+    """
     return replace(policy, data_copies=True)
 
 
@@ -355,7 +392,7 @@ def data_copies(policy: Policy) -> Policy:
     check="x = torch.ones(2)\nx.data.add_(1)\nassert x._version == 0",
 )
 def data_shares_version(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``data_shares_version`` on: the engine then acts on this false belief.
 
     Its origin: article 1, section 3.3: no error is taken for a right gradient.
     """
@@ -372,7 +409,7 @@ def data_shares_version(policy: Policy) -> Policy:
     check="import numpy as np\na = np.ones(2)\nt = torch.tensor(a)\na += 1\nassert t.tolist() == [1, 1]",
 )
 def torch_tensor_shares_memory(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``torch_tensor_shares_memory`` on: the engine then acts on this false belief.
 
     Its origin: article 4, section 1: conversion is said to share storage in both directions.
     """
@@ -394,7 +431,7 @@ def torch_tensor_shares_memory(policy: Policy) -> Policy:
     check="x = torch.ones(2)\ny = x.clone()\ny += 1\nassert x.tolist() == [1, 1]",
 )
 def clone_shares_memory(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``clone_shares_memory`` on: the engine then acts on this false belief.
 
     Origin: article 1, section 3, compares clone and detach by both questions, memory and graph.
     """
@@ -417,7 +454,7 @@ def clone_shares_memory(policy: Policy) -> Policy:
     "assert y.stride() == (0, 1) and y.tolist() == [[2, 2]] * 3",
 )
 def expand_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``expand_copies`` on: the engine then acts on this false belief.
 
     Its origin: article 0, section 2.2.1: the smaller operand becomes an enlarged tensor.
     """
@@ -437,7 +474,10 @@ def expand_copies(policy: Policy) -> Policy:
     check="x = torch.ones(2)\nassert x.contiguous() is x",
 )
 def contiguous_always_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 1, on views that are not contiguous."""
+    """Return ``policy`` with its switch ``contiguous_always_copies`` on: the engine then acts on this false belief.
+
+    Its origin: article 4, section 1, on views that are not contiguous.
+    """
     return replace(policy, contiguous_always_copies=True)
 
 
@@ -453,7 +493,7 @@ def contiguous_always_copies(policy: Policy) -> Policy:
     check="x = torch.ones(2)\nassert x.to(torch.float32) is x and x.to(torch.float32, copy=True) is not x",
 )
 def to_always_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``to_always_copies`` on: the engine then acts on this false belief.
 
     Its origin: article 3, section 1.5: code that moves everything to the device that was found.
     """
@@ -473,7 +513,10 @@ def to_always_copies(policy: Policy) -> Policy:
     check="y = torch.zeros(2)\nold = y\ny = y + 1\nassert old is not y and old.tolist() == [0, 0]",
 )
 def assignment_writes_in_place(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 1, section 2, tells the two apart by id()."""
+    """Return ``policy`` with its switch ``assignment_writes_in_place`` on: the engine then acts on this false belief.
+
+    Its origin: article 1, section 2, tells the two apart by id().
+    """
     return replace(policy, assignment_writes_in_place=True)
 
 
@@ -496,7 +539,10 @@ def assignment_writes_in_place(policy: Policy) -> Policy:
     "assert x.grad.tolist() == [2, 2]",
 )
 def inplace_always_refused(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 6, replaces every in-place operation."""
+    """Return ``policy`` with its switch ``inplace_always_refused`` on: the engine then acts on this false belief.
+
+    Its origin: article 4, section 6, replaces every in-place operation.
+    """
     return replace(policy, inplace_always_refused=True)
 
 
@@ -514,7 +560,10 @@ def inplace_always_refused(policy: Policy) -> Policy:
     ),
 )
 def inplace_on_leaf_allowed(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 0, section 2.2.2, multiplies a leaf in place."""
+    """Return ``policy`` with its switch ``inplace_on_leaf_allowed`` on: the engine then acts on this false belief.
+
+    Its origin: article 0, section 2.2.2, multiplies a leaf in place.
+    """
     return replace(policy, inplace_on_leaf_allowed=True)
 
 
@@ -531,7 +580,7 @@ def inplace_on_leaf_allowed(policy: Policy) -> Policy:
     ),
 )
 def zero_grad_leaves_zeros(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``zero_grad_leaves_zeros`` on: the engine then acts on this false belief.
 
     Its origin: article 3, section 2.3: after zero_grad the gradient is said to be a zero tensor.
     """
@@ -551,7 +600,7 @@ def zero_grad_leaves_zeros(policy: Policy) -> Policy:
     ),
 )
 def step_clears_grads(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``step_clears_grads`` on: the engine then acts on this false belief.
 
     Its origin: article 4, section 3: the four steps of a training round leave zero_grad out.
     """
@@ -579,7 +628,7 @@ def step_clears_grads(policy: Policy) -> Policy:
     ),
 )
 def graph_survives_backward(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``graph_survives_backward`` on: the engine then acts on this false belief.
 
     Its origin: article 3, section 2.3: a second backward on one loss doubles the gradient.
     """
@@ -605,7 +654,7 @@ def graph_survives_backward(policy: Policy) -> Policy:
     ),
 )
 def grad_of_non_leaf_kept(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``grad_of_non_leaf_kept`` on: the engine then acts on this false belief.
 
     Its origin: article 4, section 3: the gradients of all tensors are said to be updated.
     """
@@ -636,7 +685,10 @@ def grad_of_non_leaf_kept(policy: Policy) -> Policy:
     ),
 )
 def non_leaf_flag_can_be_cleared(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 3, section 2.3, switches tracking off by the flag."""
+    """Return ``policy`` with its switch ``non_leaf_flag_can_be_cleared`` on: the engine then acts on this false belief.
+
+    Its origin: article 3, section 2.3, switches tracking off by the flag.
+    """
     return replace(policy, non_leaf_flag_can_be_cleared=True)
 
 
@@ -649,7 +701,10 @@ def non_leaf_flag_can_be_cleared(policy: Policy) -> Policy:
     check="x = torch.ones(1, requires_grad=True)\nassert not (torch.ones(2) * x.item()).requires_grad",
 )
 def item_keeps_graph(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 3, section 2.4, computes with x.item()."""
+    """Return ``policy`` with its switch ``item_keeps_graph`` on: the engine then acts on this false belief.
+
+    Its origin: article 3, section 2.4, computes with x.item().
+    """
     return replace(policy, item_keeps_graph=True)
 
 
@@ -665,7 +720,7 @@ def item_keeps_graph(policy: Policy) -> Policy:
     check="model = torch.nn.Linear(2, 1).eval()\nassert model(torch.ones(1, 2)).requires_grad",
 )
 def eval_stops_gradients(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``eval_stops_gradients`` on: the engine then acts on this false belief.
 
     Its origin: article 2, section 4.2.1: eval() is said to avoid needless computing.
     """
@@ -687,7 +742,11 @@ def eval_stops_gradients(policy: Policy) -> Policy:
     check="m = torch.nn.Module()\nm.scale = torch.ones(1, requires_grad=True)\nassert list(m.parameters()) == []",
 )
 def tensor_attributes_are_parameters(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 3, on what parameters() returns."""
+    """Return ``policy`` with its switch ``tensor_attributes_are_parameters`` on: the engine then acts on this false
+    belief.
+
+    Its origin: article 4, section 3, on what parameters() returns.
+    """
     return replace(policy, tensor_attributes_are_parameters=True)
 
 
@@ -701,7 +760,11 @@ def tensor_attributes_are_parameters(policy: Policy) -> Policy:
     check="n = torch.tensor([3, 4])\nassert (n / 2).tolist() == [1.5, 2.0] and (n // 2).tolist() == [1, 2]",
 )
 def integer_division_stays_integer(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 0, section 2.2.2, makes tensors of whole numbers."""
+    """Return ``policy`` with its switch ``integer_division_stays_integer`` on: the engine then acts on this false
+    belief.
+
+    Its origin: article 0, section 2.2.2, makes tensors of whole numbers.
+    """
     return replace(policy, integer_division_stays_integer=True)
 
 
@@ -724,7 +787,7 @@ def integer_division_stays_integer(policy: Policy) -> Policy:
     ),
 )
 def zero_grad_spares_unused(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``zero_grad_spares_unused`` on: the engine then acts on this false belief.
 
     Its origin: articles 2 and 3, which reset at the start of an iteration and accumulate.
     """
@@ -745,7 +808,7 @@ def zero_grad_spares_unused(policy: Policy) -> Policy:
     "assert w.grad.item() == 1",
 )
 def no_grad_zeroes_grads(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``no_grad_zeroes_grads`` on: the engine then acts on this false belief.
 
     Origin: article 3, section 2.3, describes torch.no_grad() as a way to set gradients to zero.
     """
@@ -773,7 +836,10 @@ def no_grad_zeroes_grads(policy: Policy) -> Policy:
     ),
 )
 def backward_sums_elements(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 0, section 1.2, calls backward on three elements."""
+    """Return ``policy`` with its switch ``backward_sums_elements`` on: the engine then acts on this false belief.
+
+    Its origin: article 0, section 1.2, calls backward on three elements.
+    """
     return replace(policy, backward_sums_elements=True)
 
 
@@ -791,7 +857,10 @@ def backward_sums_elements(policy: Policy) -> Policy:
     "assert (m * m).tolist() == [[1, 1], [0, 1]] and (m @ m).tolist() == [[1, 2], [0, 1]]",
 )
 def star_multiplies_matrices(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: articles 0, 2, 3 and 4 list * and @ side by side."""
+    """Return ``policy`` with its switch ``star_multiplies_matrices`` on: the engine then acts on this false belief.
+
+    Its origin: articles 0, 2, 3 and 4 list * and @ side by side.
+    """
     return replace(policy, star_multiplies_matrices=True)
 
 
@@ -805,7 +874,10 @@ def star_multiplies_matrices(policy: Policy) -> Policy:
     check="assert torch.zeros(4, 1).squeeze().shape == (4,) and torch.zeros(1, 1).squeeze().shape == ()",
 )
 def squeeze_keeps_batch(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 5."""
+    """Return ``policy`` with its switch ``squeeze_keeps_batch`` on: the engine then acts on this false belief.
+
+    Its origin: article 4, section 5.
+    """
     return replace(policy, squeeze_keeps_batch=True)
 
 
@@ -824,7 +896,7 @@ def squeeze_keeps_batch(policy: Policy) -> Policy:
     check="column, row = torch.zeros(3, 1), torch.zeros(3)\nassert (column - row).shape == (3, 3)",
 )
 def equal_counts_pair_up(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief.
+    """Return ``policy`` with its switch ``equal_counts_pair_up`` on: the engine then acts on this false belief.
 
     Its origin: article 0, section 2.2.1, and every loss that compares (N, 1) with (N,).
     """

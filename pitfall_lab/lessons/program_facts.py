@@ -316,8 +316,8 @@ def loops(program: str) -> dict[int, int]:
 
 
 def facts(program: str, policy: shadow.Policy) -> list[tuple[int, State]]:
-    """Return for each statement its last line, and what holds after it in a world; empty if the engine has
-    no model of something in it.
+    """Return for each statement of ``program`` its last line, and what holds after it on the engine under ``policy``;
+    empty if the engine has no model of something in it.
     """
     look = _FactCollector()
     return look.states if worlds.run(program, policy, look) is not None else []

@@ -56,7 +56,9 @@ def _release() -> Release:
 def run(
     program: str, policy: shadow.Policy, after: After | None = None
 ) -> tuple[dict[str, Any], BaseException | None, str] | None:
-    """Run ``program`` in a world; ``None`` when the engine has no model of something in it (or it is no Python)."""
+    """Run ``program`` on the engine under ``policy``, and return its names, the error that ended it (or None) and what
+    it printed; ``None`` when the engine has no model of something in it, or it is no Python.
+    """
     try:
         compile(program, NAME, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
@@ -73,7 +75,7 @@ def run(
 
 
 def ending(program: str, policy: shadow.Policy) -> Ending | None:
-    r"""Return how ``program`` ends in a world; ``None`` when the engine has no model of something in it.
+    r"""Return how ``program`` ends on the engine under ``policy``; ``None`` if the engine has no model of something in it.
 
     >>> str(ending("import torch\nx = torch.ones(2)\nx.clone().add_(1)\nprint(x.tolist())", shadow.Policy(clone_shares_memory=True)))
     '[2.0, 2.0]'
@@ -139,8 +141,8 @@ def _torchs(program: str) -> list[tuple[int, dict[str, str]]] | None:
 
 
 def unfolded(program: str, policy: shadow.Policy) -> list[tuple[int, dict[str, str]]] | None:
-    """Return for each statement its last line and the observable values after it; None if the
-    engine has no model of something.
+    """Return for each statement of ``program`` its last line and the observable values after it, on the engine under
+    ``policy``; None if the engine has no model of something.
 
     Values are given as text, and include gradients, versions, the error and the output.
     """
@@ -176,8 +178,8 @@ def _ending(
 
 
 def seen(program: str, policy: shadow.Policy) -> dict[str, str] | None:
-    """Return all observable values after ``program`` in a world, as text; None if the engine
-    has no model of something in it.
+    """Return all observable values after ``program`` on the engine under ``policy``, as text; None if the engine has no
+    model of something in it.
     """
     ran = run(program, policy)
     return None if ran is None else _state(*ran)

@@ -137,7 +137,9 @@ class Bench:
         return str(path)
 
     def interrupt(self) -> None:
-        """End what is running, if there is a process; a new process for the next run is prepared at once."""
+        """End the run that is in progress in the other process, and start a new process for the next run; do nothing if
+        there is no process yet.
+        """
         if self._shop is not None:
             self._shop.interrupt()
             self.warm()

@@ -47,8 +47,8 @@ _OWN_WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """``data`` are the pickled values, ``classes`` the program's classes and functions that they need,
-    ``left`` the names left out.
+    """Values of earlier cells, to be sent to another process: ``data`` are the pickled values by name, ``classes`` the
+    program's classes and functions that they need, ``left`` the names of the values that could not be taken.
     """
 
     data: bytes = b""

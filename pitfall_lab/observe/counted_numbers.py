@@ -108,7 +108,9 @@ class Counts:
     _equals: dict[Span | None, list[tuple[int, Any]]] = field(default_factory=dict)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of this function at this place is to be shown."""
+        """Whether the next call of the function ``name`` at this place is to be given to :meth:`after`: only the first
+        calls at each place are.
+        """
         return (
             name in COUNTED
             and self._looks[span, name] < LOOKS

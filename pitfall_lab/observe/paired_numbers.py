@@ -79,7 +79,9 @@ class Pairs:
         return self._left > 0
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Look at a call that returned ``result``: it may make a table, or use one."""
+        """Take note of a call that returned ``result``: of one that made a table of all pairs by broadcasting, or of
+        one that computes a number from a known table.
+        """
         if self._left and self._line is not None and self._line != _line(call):
             self._stop()
         name = call.name.rpartition(".")[2]

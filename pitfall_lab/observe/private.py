@@ -332,9 +332,9 @@ def compiled_autograd() -> bool:
 
 
 def leave_uncompiled(*functions: Callable[..., Any], alone: bool = False) -> None:
-    """Keep torch.compile from compiling these functions, and the functions that they call (with ``alone``: not those).
+    """Keep torch.compile from compiling these functions and, unless ``alone``, the functions that they call.
 
-    After a graph break it compiles the functions called next, which may be those of this package.
+    After a graph break torch compiles the functions that are called next, which may be those of this package.
     """
     if _eval_frame is not None:
         words = torch._C._dynamo.eval_frame

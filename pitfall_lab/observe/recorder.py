@@ -173,7 +173,9 @@ class Listener(Protocol):
         """Called when an optimizer receives a parameter."""
 
     def composed(self, call: Call, result: Any) -> None:
-        """Called after a composite has returned whose parts were recorded one by one."""
+        """Called after a Python function of torch that calls other torch functions has returned, where these inner
+        calls were recorded one by one.
+        """
 
     def failed(self, call: Call, error: BaseException) -> None:
         """Called after a call has raised; the error then propagates to the program."""

@@ -1,4 +1,6 @@
-"""Reads some of the values that a data set stores, to see whether making an example of them changes them."""
+"""Reads some of the numbers that a data set stores, before and after an example is taken from it, to see whether
+taking an example changes them.
+"""
 
 from __future__ import annotations
 

@@ -404,7 +404,7 @@ def node_of(tensor: torch.Tensor) -> Any | None:
 
 
 def node_name(node: Any) -> str:
-    """``"SigmoidBackward0"``; torch's C++ names are cut to their last part."""
+    """The name of an autograd node, such as ``"SigmoidBackward0"``, without the C++ namespace that some have."""
     return str(node.name()).split("::")[-1]
 
 
@@ -489,7 +489,9 @@ def packs() -> bool:
 
 
 def may_read_saved() -> bool:
-    """Whether ``_saved_*`` can be read without running the learner's code."""
+    """Whether the attributes ``_saved_*`` of nodes can be read: torch has them, and no saved-tensor hooks are active,
+    whose unpack function would run the learner's code.
+    """
     return private.has_saved and not packs()
 
 

@@ -69,7 +69,9 @@ class ZeroedEntries:
     _kept: deque[_Zeroed] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of this function at this place is to be shown."""
+        """Whether the next call of the function ``name`` at this place is to be given to :meth:`after`: only the first
+        calls at each place are.
+        """
         if name in WRITING:
             return self._looks[span, name] < LOOKS
         fits = (

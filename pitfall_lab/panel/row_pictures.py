@@ -20,7 +20,11 @@ _OPAQUE = T("This cannot be looked at without running code of its class.", "дЄНи
 def picture(
     namespace: Mapping[str, Any], path: tuple[str, ...], view: View, language: Language
 ) -> tuple[str | None, T] | None:
-    """The picture's SVG (None if there is none) and its text; ``None`` if the object no longer exists."""
+    """A picture of the notebook's object at ``path``, as SVG (None where a text says all), and the picture as text.
+
+    ``view`` says of what: its storage, its autograd graph, or what keeps it alive. ``None`` if the object no longer
+    exists.
+    """
     from pitfall_lab.observe.live.inside import resolve
     from pitfall_lab.observe.live.keeping import keeping
     from pitfall_lab.observe.live.tied import tied

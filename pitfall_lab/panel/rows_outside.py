@@ -48,7 +48,9 @@ def sizes_of(name: str, rows: int, ran: Ran, namespace: Mapping[str, Any]) -> tu
 
 
 def outside(found: RowsAsked, ran: Ran, grown: tuple[str, int]) -> tuple[T, T, T]:
-    """Sentence, explanation and fix; ``grown`` is what :func:`sizes_of` has found."""
+    """Sentence, explanation and fix for row numbers that an embedding does not have; ``grown`` is what :func:`sizes_of`
+    has returned: a name whose length has changed, and its length now.
+    """
     root = found.table.partition(".")[0]
     runs = list(ran.since(0))
     made = next((called(run.count) for run in reversed(runs) if root and root in run.assigned), "")

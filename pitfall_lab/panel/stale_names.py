@@ -55,7 +55,9 @@ class Order:
         self._marks = 0
 
     def ran(self, cell: Cell, namespace: Mapping[str, Any], *, succeeded: bool) -> list[OutOfOrder]:
-        """Called after a cell has run; return the out-of-date names that it has read."""
+        """Called after a cell has run; return the names it has read whose values were computed from an older value of
+        another name.
+        """
         taken, made = cell.flow
         if not succeeded or not cell.id:
             for name in made:  # which statements ran is unknown

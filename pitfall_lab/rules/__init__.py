@@ -49,11 +49,11 @@ def _discover() -> tuple[Rule, ...]:
 RULES: tuple[Rule, ...] = _discover()
 _BY_CODE = {each.code: each for each in RULES}
 CATALOGUE: tuple[Rule | Family, ...] = (*RULES, *FAMILIES)
-"""All that a finding can be called: the pitfalls, and the families of errors that torch raises."""
+"""All that a finding can be called: the pitfalls (Rule), and the groups of errors that torch raises (Family)."""
 
 
 def rule(code: str) -> Rule | Family:
-    """Return the rule or family called ``code`` (``"PL101"``) or by its name; raises
+    """Return the rule, or the group of torch's errors (Family), with this code (``"PL101"``) or name; raises
     ``KeyError`` when there is none.
     """
     for candidate in CATALOGUE:

@@ -29,8 +29,8 @@ MEANS = (
 
 @dataclass(frozen=True, slots=True)
 class Unscaled:
-    """Backwards of one line, ``count`` before each step of the optimizer, made under a
-    condition ``(i + 1) % divisor == 0``.
+    """``count`` backwards of one line, such as ``backward``, before each step of the optimizer (``used``), which is
+    made only under a condition ``(i + 1) % divisor == 0``.
     """
 
     backward: Event

@@ -46,7 +46,9 @@ class Merge:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds such a product as it is to a weight, if it was trained with a factor."""
+    """One finding for each line that adds the product of two trained matrices to a weight without the factor (other
+    than 1) by which it was multiplied during training.
+    """
     if not story.backwards():
         return
     merges = [found for event in story.calls(*SUMS) if (found := _merge(story, event)) is not None]

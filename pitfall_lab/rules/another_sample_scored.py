@@ -45,8 +45,8 @@ class Scored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose samples are only scored, with a weight, while others from the same distribution
-    are used as actions.
+    """One finding for each line that draws samples of which only the log-probability is used, multiplied by a weight,
+    while other samples of the same distribution are used as actions.
     """
     groups: dict[Hashable, list[Event]] = defaultdict(list)
     for event in story.calls(*DRAWS) if story.trace.optimizer_steps else ():

@@ -28,7 +28,8 @@ ROUNDS = 2
 class Blend:
     """``event`` computed an average as ``old`` · average + ``new`` · trained weights.
 
-    ``parts`` are the multiplications by these factors; ``last`` is on the last of their lines.
+    ``parts`` are the calls that multiplied the average and the weights by their factors, each with the label of what it
+    multiplied.
     """
 
     event: Event

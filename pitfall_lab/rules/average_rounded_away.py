@@ -39,8 +39,10 @@ MOST = 0.75
 
 @dataclass(frozen=True, slots=True)
 class AverageRoundedAway:
-    """One update: ``event`` returned the new average, of ``old`` as it was before step ``began`` and a ``share`` of
-    ``new``.
+    """One update of a moving average to ``(1 - share) * old + share * new``; ``event`` is the call that returned it.
+
+    ``old`` and ``new`` are labels of tensors. ``began`` is the step of the update's first call: before it, ``old``
+    still has the numbers of the old average.
     """
 
     event: Event

@@ -31,8 +31,8 @@ PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__", "addmm", "linear", "mv"}
 
 @dataclass(frozen=True, slots=True)
 class MixUp:
-    """``event`` combined ``full`` with ``small``, whose numbers belong to other axes than those
-    that torch lined them up with.
+    """``event`` broadcast the smaller tensor ``small`` against ``full``, but along other axes of ``full`` than those
+    that the numbers of ``small`` were computed for.
 
     ``axis`` is the one that ``made``, a reduction, has dropped; ``None`` for a bias.
     """

@@ -74,7 +74,7 @@ def _finding(story: Story, event: Event, lost: Lost, used: Event) -> Finding:
         event.step,
         T(
             en=f"{capital(here.en)} cuts fractions off towards 0: all numbers from {one} to {other} become 0, and "
-            f"{there.en} uses the whole numbers as cells. The cell of 0 gets two cells' worth.",
+            f"{there.en} uses the whole numbers as cells. The cell of 0 gets the numbers of two cells.",
             zh=f"{here.zh}向 0 的方向截去小数：从 {one} 到 {other} 的数都变成 0，而{there.zh}把这些整数当作格子的编号。"
             "0 号格子得到了两格的数据。",
         ),

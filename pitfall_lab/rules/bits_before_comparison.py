@@ -38,7 +38,9 @@ class Bits:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares with whole numbers whose bits were combined with truth values."""
+    """One finding for each line such as ``mask & x == 3``: ``&``, ``|`` or ``^`` comes before the comparison, so it
+    combines the bits of a bool tensor with those of whole numbers, and the comparison gets the result.
+    """
     reported = set()
     for event in story.calls(*BITS):
         place = story.span(event.step)

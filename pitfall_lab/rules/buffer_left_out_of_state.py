@@ -40,7 +40,7 @@ def _finding(story: Story, lost: list[UnsavedTensor]) -> Finding:
     )  # fmt: skip
     others = [each.path for each in lost[1:]]
     also = T(
-        en=f" So it is with {', '.join(f'`{each}`' for each in others)}." if others else "",
+        en=f" The same holds for {', '.join(f'`{each}`' for each in others)}." if others else "",
         zh=f"{'、'.join(f'`{each}`' for each in others)} 也是这样。" if others else "",
     )
     return RULE.finding(

@@ -39,8 +39,8 @@ class Early:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that clips or scales a gradient several times while backwards of
-    one line are added up to it.
+    """One finding for each line that clips or scales ``.grad`` after each of several backwards (runs of one line) whose
+    gradients add up there, instead of once after the last of them.
     """
     reported = set()
     for label, moments in lives(story).items():

@@ -14,7 +14,9 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained by the hooks, if the version had changed and was not compared; else None."""
+    """This rule's finding in place of ``general`` (one of PL301) if torch did count the write but did not compare
+    versions because of hooks on saved tensors; else None.
+    """
     saved, changed, backward = (general.line(role) for role in ("saved", "changed", "backward"))
     steps = [related.step for related in (saved, changed, backward) if related is not None and related.step is not None]
     if len(steps) < 3 or is_recomputed(story, *steps[::2]) or not _was_counted(story, general, *steps):

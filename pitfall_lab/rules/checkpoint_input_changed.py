@@ -32,7 +32,9 @@ RUN_AGAIN = T(
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained by checkpointing, if the overwritten memory was read a second time; else None."""
+    """This rule's finding in place of ``general`` (one of PL301) if the overwritten memory was read again when a
+    checkpoint ran its block a second time; else None.
+    """
     saved, backward = general.line("saved"), general.line("backward")
     if saved is None or backward is None or saved.step is None or backward.step is None:
         return None

@@ -34,7 +34,9 @@ class Renumbered:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The numbers of classes as labels that are predicted as others, each with the other one."""
+        """The classes that the two compared tensors number differently: pairs of numbers, one of each tensor, that
+        nearly always stand at the same place.
+        """
         numbers = [int(each) for each in self.counted.numbers]
         return [(a, b) for a, b in zip(numbers[::2], numbers[1::2], strict=True) if a != b]
 

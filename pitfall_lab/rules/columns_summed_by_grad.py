@@ -39,8 +39,8 @@ class ColumnsSummedByGrad:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that differentiates several columns at once, if the result is
-    stretched over these columns later.
+    """One finding for each ``autograd.grad`` of several columns at once, with a gradient of ones, whose result (one
+    number for each row) is later broadcast over these columns.
     """
     told = set()
     for grad in story.calls("grad"):

@@ -56,7 +56,9 @@ class ConfidenceOfTheOtherClass:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares the two, if the probability is below the limit there on average."""
+    """One finding for each line that compares how often decisions were right with the mean probability of one class,
+    over rows whose mean probability is below the limit from which on the decision is for this class.
+    """
     told = set()
     for event in story.calls(*DIFFERENCES):
         place = story.span(event.step)
@@ -148,10 +150,10 @@ def _finding(story: Story, found: ConfidenceOfTheOtherClass) -> Finding:
         step,
         T(
             en=f"{capital(here.en)} compares how often decisions are right with {what.en}, the probability of one "
-            f"class, although below {number(found.limit)} the decision is for the other one: {rows.en} {right} of the "
-            f"decisions are right, and it is compared with {sure}.",
+            f"class, although below {number(found.limit)} the decision is for the other one: {rows.en} the share of "
+            f"right decisions, {right}, is compared with a mean probability of {sure}.",
             zh=f"{here.zh}把决定的正确率与 {what.zh}（其中一类的概率）相比，但它低于 {number(found.limit)} 时，决定选"
-            f"的是另一类：{rows.zh}，决定的正确率是 {right}，与它相比的却是 {sure}。",
+            f"的是另一类：{rows.zh}，决定的正确率是 {right}，与它相比的却是平均概率 {sure}。",
         ),
         T(
             en=f"{capital(there.en)} decides for the second class where the probability is above "

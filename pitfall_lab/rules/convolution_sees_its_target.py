@@ -33,8 +33,8 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionSeesItsTarget:
-    """``loss`` wants ``target``, the numbers ``ahead`` positions further on in the input that
-    ``field`` says is read up to there.
+    """``loss`` compares with ``target``, which are the numbers of the model's input ``ahead`` positions further on,
+    although the prediction was computed from these positions: ``field`` says from which.
     """
 
     loss: Event

@@ -36,7 +36,8 @@ class Concave:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes this exponential or logarithm in a loss that an optimizer minimises.
+    """One finding for each line that computes the exponential (or logarithm) of a tensor in a loss which falls with it
+    and grows with the tensor itself, or the reverse, so that an optimizer finds no smallest value.
 
     Only if an optimizer steps after the backward, and not in programs with the word ``maximize``.
     """

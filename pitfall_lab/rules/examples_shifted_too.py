@@ -50,7 +50,9 @@ class MovedAxis:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that shifts such an axis, where the places along it matter afterwards."""
+    """One finding for each ``fftshift`` or ``ifftshift`` that also moves an axis along which no Fourier transform went,
+    if the places along this axis matter afterwards.
+    """
     told = set()
     for shift in story.calls(*SHIFTS):
         place = story.span(shift.step)

@@ -14,7 +14,9 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained by the optimizer step, if a fused kernel wrote the parameters; else None."""
+    """This rule's finding in place of ``general`` (one of PL301) if the call that wrote was a fused optimizer step;
+    else None.
+    """
     event = story.event(general.step)
     if event is None or not event.name.startswith("_fused_"):
         return None

@@ -65,8 +65,8 @@ class GeneratorTaughtToFail:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of a generator's loss that moves the discriminator's output for generated
-    examples as its own loss does.
+    """One finding for each line of a generator's loss that moves the discriminator's output for generated examples in
+    the same direction as the discriminator's own loss does.
     """
     if len({update.made for update in story.trace.optimizer_steps}) < 2:
         return

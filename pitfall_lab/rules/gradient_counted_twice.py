@@ -93,7 +93,7 @@ class _Graphs:
         return start is not None and later.step != earlier.step and start in self.behind(later)
 
     def adds(self, later: Event, earlier: Event) -> bool:
-        """Whether the later backward started from a sum, and the earlier one from a term of it."""
+        """Whether the backward ``later`` started from a sum of which the root of the backward ``earlier`` is a term."""
         story, wanted, pending = self.story, self.start(earlier), [self.start(later)]
         seen = set[str | None](pending)
         while pending:

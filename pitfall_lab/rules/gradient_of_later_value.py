@@ -22,11 +22,11 @@ SHIFTS = ("Add", "Sub")
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """``label``, whose gradient was to be retained by the call ``asked``, was written at ``write``; its ``.grad`` was
-    ``read`` after ``backward``.
+    """``asked`` called ``retain_grad()`` on the tensor ``label``, the call ``write`` then wrote it in place, and its
+    ``.grad`` was ``read`` after ``backward``.
 
-    ``meant`` are the cells of the gradient of the value before the write, ``got`` those of ``.grad``;
-    None where they are unknown.
+    ``got`` are the numbers of ``.grad``, which is the gradient after the write, ``meant`` those of the gradient before
+    it; None where they are unknown.
     """
 
     label: str
@@ -52,7 +52,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Return this rule's finding for the line of a general finding about a write; None if it has none."""
+    """Return this rule's finding for the line of ``general``, a finding of another rule about a write there; None if
+    this rule finds nothing on that line.
+    """
     return next((finding for finding in find(story) if finding.span == general.span), None)
 
 

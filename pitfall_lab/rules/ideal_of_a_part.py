@@ -49,7 +49,9 @@ class Ideal:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that sorts the retrieved answers, where a ratio compares the two orders of them."""
+    """One finding for each line that takes as the ideal order (of an NDCG, for example) the sorted gains of the
+    retrieved entries only, although these are fewer than all: a ratio then divides the retrieved order by this one.
+    """
     told = set()
     for ratio in story.calls(*DIVIDES) if any(story.calls(*PICKS)) else ():
         found = _ideal(story, ratio) if ratio.error is None and story.span(ratio.step) not in told else None

@@ -50,8 +50,8 @@ class Narrow:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes such a quantile, where the program counts how many other rows lie inside,
-    and these are far fewer than the quantile says.
+    """One finding for each line that takes a quantile of the errors on rows which a network was trained with, where the
+    program counts how many errors of other rows are below it, and these are far fewer than the quantile says.
     """
     told: set[Span | None] = set()
     for quantile in story.calls("quantile", "nanquantile"):

@@ -42,7 +42,9 @@ class MissedWindow:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that turns such a spectrum back, unless one of the windows before it is its own."""
+    """One finding for each ``istft`` whose spectrum was computed by ``stft`` with another window, or without one; not
+    if it was computed from several and one of them had the window of the ``istft``.
+    """
     told = set()
     for inverse in story.calls("istft") if any(story.calls("stft")) else ():
         place = story.span(inverse.step)

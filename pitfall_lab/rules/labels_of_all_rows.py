@@ -332,8 +332,8 @@ RULE = Rule(
         "的准确率于是好得多。请先划分，再只用学习的行来选择。",
     ),
     why=T(
-        en="Among thousands of columns of noise some go with any labels by chance. Chosen by all rows, they go with "
-        "the labels of the test rows too, so a network that learned nothing of use is right there. The same holds for "
+        en="Among thousands of columns of noise some fit the labels by chance. Chosen by all rows, they fit the "
+        "labels of the test rows too, so a network that learned nothing of use is right there. The same holds for "
         "categories that are replaced by their mean label, and for weights fitted to all rows. No number of the test "
         "rows' inputs is changed, so nothing shows in the shapes.",
         zh="在成千上万列噪声中，总有一些碰巧与任何标签相关。如果用全部的行来选，它们也会与测试行的标签相关，于是没学到"

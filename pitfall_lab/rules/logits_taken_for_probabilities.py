@@ -43,8 +43,8 @@ OUT = {"numpy", "tolist"}
 
 @dataclass(frozen=True, slots=True)
 class Thresholded:
-    """``events`` of one line compared ``label`` with ``limit``, or rounded it; ``loss`` was given results
-    of the same layer as logits.
+    """``events`` are the calls of one line that compared outputs of a layer with the number ``limit``, or rounded them
+    (``limit`` 0.5); ``loss`` was given outputs of the same layer as logits.
     """
 
     events: list[Event]

@@ -396,7 +396,7 @@ def _message(
         )
     elif shown:
         numbers = T(
-            en=f" (the loss is {shown[0]}, meant was {shown[1]})",
+            en=f" (the loss is {shown[0]}, and should be {shown[1]})",
             zh=f"（损失是 {shown[0]}，本应是 {shown[1]}）",
         )
     combines = _plain(event) in PRODUCTS | SUMS

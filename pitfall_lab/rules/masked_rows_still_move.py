@@ -294,8 +294,8 @@ print((table.weight - before)[:2])
             "grad * keep)",
             "grad * keep * keep)",
             T(
-                en="Nothing twice is nothing: the decay is not in this gradient.",
-                zh="零乘两次还是零：衰减不在这个梯度里。",
+                en="Masking the gradient twice gives the same gradient: weight decay is not part of it.",
+                zh="把梯度遮住两次，得到的还是同样的梯度：权重衰减不在其中。",
             ),
         ),
     ),

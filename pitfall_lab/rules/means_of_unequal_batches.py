@@ -38,9 +38,9 @@ FURTHER = 20
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """``event`` is a mean over ``count`` targets; a backward starts from ``weight`` times that mean.
+    """``event`` is a loss that is a mean over ``count`` targets; a backward starts from ``weight`` times that mean.
 
-    Means of its place leave targets out, this one or another.
+    The loss has an ignored target number, so the count differs from batch to batch.
     """
 
     event: Event
@@ -64,7 +64,9 @@ class UnequalBatches:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of backward where at least half of the updates join such means."""
+    """One finding for each line of backward where at least half of the updates use the sum of gradients of means over
+    very different numbers of targets.
+    """
     told: set[Span | None] = set()
     for label in lives(story):
         groups: dict[Span | None, list[UnequalBatches | None]] = defaultdict(list)

@@ -89,11 +89,11 @@ def _finding(story: Story, found: Along) -> Finding:
             "向量在最后一个轴上。",
         ),
         T(
-            en=f"Axis {found.axis} has one entry in one of the two, which is repeated along it: what is measured "
-            "there is one number of a vector beside the same number of all others. The result has a number for each "
-            "feature and none for most pairs.",
-            zh=f"两者之一在第 {found.axis} 轴上只有一项，沿这个轴被重复：这里衡量的是一个向量的某个数与所有其他向量的"
-            "同一个数。结果里每个特征有一个数，而多数的对没有。",
+            en=f"One of the two has length 1 along axis {found.axis} and is repeated there, so this axis counts "
+            "vectors and not their features. The result has a number for each feature, computed over all these "
+            "vectors, and none for each pair.",
+            zh=f"两者之一在第 {found.axis} 轴上长度为 1，沿这个轴被重复，所以这个轴数的是向量，而不是它们的特征。结果里"
+            "每个特征有一个数，是对所有这些向量算出的，而不是每一对有一个数。",
         ),
         fixes=_fixes(story, found),
         facts=[Fact("axis", found.axis, story.by(event.step)), Fact("shape", size, story.by(event.step))],

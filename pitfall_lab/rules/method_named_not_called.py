@@ -23,7 +23,9 @@ LOST = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only names one of these methods, where the lines around it ran."""
+    """One finding for each statement that only names a method whose call is needed (such as ``loss.backward``), where
+    the lines around it ran.
+    """
     program = story.program
     for node in program.nodes if program.tree is not None else ():
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute) and node.value.attr in LOST:

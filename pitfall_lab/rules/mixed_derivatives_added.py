@@ -31,8 +31,8 @@ ADDING = {"sum", "mean", "trace"}
 
 @dataclass(frozen=True, slots=True)
 class MixedDerivativesAdded:
-    """``grad`` differentiated the sum of all columns of ``slopes``, the derivative of
-    ``value`` with respect to ``given``.
+    """``grad`` differentiated the sum of all columns of ``slopes``, which are first derivatives with respect to
+    ``given``, by ``given`` once more.
 
     Of the result, the calls ``used`` take one column, or add up all of them; ``columns`` are the columns taken.
     """

@@ -45,8 +45,10 @@ class HitsBeyondAnswers:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that divides the counts of hits down a list by less than their last count, where the
-    program also divides them by the number of candidates up to there.
+    """One finding for each line that computes a recall above 1: it divides the running count of hits (``cumsum``) by a
+    number of answers that is smaller than the last count.
+
+    Only if the program also computes the precision: divides these counts by the ranks 1, 2, …
     """
     told: set[Span | None] = set()
     for counts in story.calls("cumsum"):

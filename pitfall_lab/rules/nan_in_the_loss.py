@@ -209,8 +209,8 @@ def _of_nothing(story: Story, event: Event) -> T | None:
         )
     if count == 1 and event.name in ("std", "var"):
         return T(
-            en="It is given a single number, and divides by one less than their count.",
-            zh="它只得到一个数，而除数是个数减一。",
+            en="It is given a single number, and divides by the count of the numbers less one: 0 / 0.",
+            zh="它只得到一个数，而除数是个数减一：0 / 0。",
         )
     return None
 

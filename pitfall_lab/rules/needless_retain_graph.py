@@ -15,9 +15,10 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that keeps its graphs although no later backward goes through any of them.
+    """One finding for each backward line with ``retain_graph=True`` although no later backward goes through any of the
+    graphs that it keeps.
 
-    Not with ``create_graph``, which keeps them too.
+    Not where ``create_graph`` is given, too.
     """
     for each in needless_arguments(story, "retain_graph", lambda backward: _used_again(story, backward)):
         if not any(k.arg == "create_graph" for k in each.call.keywords):

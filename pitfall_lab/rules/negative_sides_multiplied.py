@@ -41,8 +41,8 @@ ANY = (-inf, inf)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """``label`` is the smaller of two ends minus the larger of two beginnings; ``last`` is the call
-    that has this length, with what was added to it, as its result.
+    """One side of an overlap: ``difference`` subtracted the larger of two beginnings from the smaller of two ends, and
+    ``last`` returned this length, perhaps with a constant added to it.
     """
 
     difference: Event

@@ -105,8 +105,8 @@ RULE = Rule(
         "`reduction='none'`。",
     ),
     advice=T(
-        en="make one number of it before the backward on {backward}, with `.mean()` or `.sum()`.",
-        zh="在{backward}的反向传播之前用 `.mean()` 或 `.sum()` 把它变成一个数。",
+        en="reduce the loss to one number with `.mean()` or `.sum()` before `backward()` on {backward}.",
+        zh="在{backward}的 `backward()` 之前，用 `.mean()` 或 `.sum()` 把损失变成一个数。",
     ),
     bad="""import torch
 

@@ -348,8 +348,8 @@ def _where(story: Story, marked: Marked) -> tuple[T, T]:
     number = f"{marked.padding:g}"
     is_it = T(en=f"not {number}", zh=f"不等于 {number}") if marked.real else T(en=number, zh=f"等于 {number}")
     return T(en=f"it is true where {tokens.en} is {is_it.en}", zh=f"它在 {tokens.zh} {is_it.zh}的地方为真"), T(
-        en=f"{capital(there.en)} compares {tokens.en} with the number of padding, {number}.",
-        zh=f"{there.zh}把 {tokens.zh} 与填充的编号 {number} 比较。",
+        en=f"{capital(there.en)} compares {tokens.en} with {number}, the number that stands for padding.",
+        zh=f"{there.zh}把 {tokens.zh} 与代表填充的编号 {number} 比较。",
     )
 
 

@@ -44,8 +44,8 @@ FURTHER = 80
 
 @dataclass(frozen=True, slots=True)
 class OrderTakenForRanks:
-    """``first`` and ``second`` are positions of two sorts, which the call ``compare``
-    combines as if they were ranks.
+    """``first`` and ``second`` sorted two tensors; ``compare`` combines the positions that they returned as if these
+    were the ranks of the elements.
     """
 
     first: Event
@@ -55,9 +55,10 @@ class OrderTakenForRanks:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """``total`` adds up the positions of ``sort`` that ``pick`` combined with the elements' own ``other`` numbers.
+    """``sort`` gave the positions that ``pick`` combined with ``other``, a tensor in the elements' own order, as if
+    they were the elements' ranks; ``total`` added up the result.
 
-    ``same`` of ``count`` elements have their position as rank; None where the trace has not all positions.
+    For ``same`` of the ``count`` elements the rank and the position are equal; None if not all positions are known.
     """
 
     sort: Event

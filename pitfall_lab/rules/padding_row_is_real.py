@@ -29,7 +29,11 @@ ROUNDS, FEWEST, OFTEN, MOST_LOOKUPS, FURTHER = 2, 20, 3, 3, 30
 
 @dataclass(frozen=True, slots=True)
 class Untrained:
-    """``lookups`` of the table ``weight`` in training used row ``padding``, ``count`` of ``known`` times."""
+    """The row ``padding`` (``padding_idx``) of the table ``weight``, which is never trained, was looked up as often as
+    others in training, in the calls ``lookups``.
+
+    Of the ``known`` numbers that these calls looked up, ``count`` were ``padding``.
+    """
 
     lookups: list[Event]
     weight: str

@@ -15,7 +15,7 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained as an update, if a call such as ``add_`` wrote the memory of a leaf
+    """This rule's finding in place of ``general`` (one of PL101) if a call such as ``add_`` wrote the memory of a leaf
     that requires grad; else None.
     """
     event = story.event(general.step)

@@ -14,7 +14,9 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained by the assignment, if ``.data`` was assigned; else None."""
+    """This rule's finding in place of ``general`` (one of PL301) if the change was an assignment to ``.data``; else
+    None.
+    """
     event = story.event(general.step)
     if event is None or not event.op.endswith(".data.__set__"):
         return None

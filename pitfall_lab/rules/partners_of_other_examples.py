@@ -56,8 +56,11 @@ RESHAPED = {"view", "reshape", "flatten"}
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """``event`` made the order of the rows: row ``i`` is of example ``i // 2`` with
-    ``beside``, else of example ``i % n``.
+    """How the rows of a table of two views of each of ``n`` examples are ordered, and the call ``event`` (``cat``,
+    ``repeat``, a reshape) that ordered them.
+
+    With ``beside`` row ``i`` belongs to example ``i // 2``, else to example ``i % n``. ``views`` are the labels of the
+    two tensors that were joined; empty if one tensor was repeated or reshaped.
     """
 
     event: Event
@@ -245,8 +248,8 @@ def _joined(story: Story, event: Event, given: list[str], *, again: bool) -> Row
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """One of two parts of the rows of ``label``, which it was at ``step``: the upper half or, ``by_turns``, the even
-    rows, if it is the ``first``. ``folded``: a reshape made an axis of the two.
+    """Half of the rows of the tensor ``label`` at ``step``: the ``first`` half or the second; with ``by_turns`` the
+    even rows (``first``) or the odd ones. ``folded``: a reshape had made an axis of length 2 of the two parts.
     """
 
     label: str

@@ -43,7 +43,7 @@ class Example:
 
     @property
     def alone(self) -> tuple[Event, ...]:
-        """The movers of one of the two that are not movers of the other."""
+        """The calls that moved (turned, flipped, rolled) one of the two compared pixels and not the other."""
         one, other = ([each.step for each in pixel.moved] for pixel in (self.image, self.target))
         return (
             *(each for each in self.image.moved if each.step not in other),

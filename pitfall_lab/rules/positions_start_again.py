@@ -46,7 +46,9 @@ class Restarted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives the positions of new tokens from 0 on although others came before."""
+    """One finding for each line that counts the positions of new tokens from 0 although their keys are then joined to
+    the cached keys of earlier tokens.
+    """
     if not any(True for _ in story.calls(*JOINS)):
         return
     told = set()

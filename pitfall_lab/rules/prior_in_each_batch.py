@@ -45,7 +45,9 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds such a term, unless it or the loss of the batch is scaled."""
+    """One finding for each line that adds a term computed from random weights and their prior alone to the loss of a
+    batch, unless the term or the loss is scaled for the number of batches.
+    """
     told: set[Span | None] = set()
     for backward in losses(story, rounds=1):
         found = _added(story, backward)

@@ -39,7 +39,7 @@ SHOWN = 64
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """``label`` is ``sign`` times a loss (``minus`` its logarithm: of a probability) times weights.
+    """The tensor ``label`` is a cross entropy (minus the logarithm of a probability), up to its sign, times weights.
 
     ``event`` weighted it: the loss itself, whose operand ``weight`` has the weights, or a product, one operand of which
     is ``plain``. ``factor`` is the weight where it is one number. ``user`` is the call nearer to the exponential that

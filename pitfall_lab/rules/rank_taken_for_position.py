@@ -151,10 +151,10 @@ def _mask_finding(story: Story, found: MaskInSortedOrder) -> Finding:
         event.step,
         T(
             en=f"{capital(here.en)} applies {mask.en} to numbers in their own order, and the mask has the order of the "
-            f"sort on {there.en}: what was decided for a rank falls on the entry that happens to be at that place, "
-            f"among {count}.",
-            zh=f"{here.zh}把 {mask.zh} 用在次序未变的数上，而这个掩码按的是{there.zh}排序后的次序：对某个名次的决定，"
-            f"落到了 {count} 项中恰好在那个位置的一项上。",
+            f"sort on {there.en}: its entry for the k-th of the {count} sorted numbers is used for the k-th number of "
+            "the unsorted ones.",
+            zh=f"{here.zh}把 {mask.zh} 用在次序未变的数上，而这个掩码按的是{there.zh}排序后的次序：为排序后 {count} 个"
+            "数中的第 k 个所作的决定，用在了未排序的第 k 个数上。",
         ),
         T(
             en="The second result of the sort says where each of the sorted numbers was: `mask.scatter(-1, order, "

@@ -90,8 +90,8 @@ PAIR, FEWEST, DEEP, APART, MOST = 2, 3, 40, 0.02, 60
 
 @dataclass(frozen=True, slots=True)
 class RatioAveragedOverBatches:
-    """``average`` averages the ``results``, each computed from the ``counts`` of one batch; it is ``mean``,
-    and that of all is ``whole``.
+    """``average`` averaged the ``results`` (label and step), each a ratio or root computed from one batch, to ``mean``;
+    computed once from all the data it would be ``whole``.
 
     ``text`` is the expression of the average, where the program's text has it.
     """

@@ -308,11 +308,11 @@ def _of_fold(story: Story, fold: Event, order: RepeatedInAnotherOrder) -> Findin
             "混进了不同行的副本。",
         ),
         T(
-            en=f"A fold takes the rows as they come. {order.rows} rows were repeated {order.times} times; "
+            en=f"A reshape takes the rows as they come. {order.rows} rows were repeated {order.times} times; "
             "`repeat` gives a b a b, `repeat_interleave` gives a a b b, and only the second has the copies of a "
             "row next to each other.",
-            zh=f"折叠按顺序取行。{order.rows} 行重复了 {order.times} 次；`repeat` 给出 a b a b，`repeat_interleave` 给"
-            "出 a a b b，只有一种让同一行的副本相邻。",
+            zh=f"改变形状时按顺序取行。{order.rows} 行重复了 {order.times} 次；`repeat` 给出 a b a b，"
+            "`repeat_interleave` 给出 a a b b，只有后者让同一行的副本相邻。",
         ),
         related=[story.related("made", order.event.step, T(en=WORDS[order.kind].en, zh=WORDS[order.kind].zh))],
         fixes=_fixes(story, order),

@@ -20,7 +20,9 @@ STATISTICS = ("running_mean", "running_var")
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained by the layer and its mode, if a normalisation wrote its running statistics; else None."""
+    """This rule's finding in place of ``general`` (one of PL301) if a normalisation in training mode wrote its running
+    statistics; else None.
+    """
     event = story.event(general.step)
     if event is None or event.name != "batch_norm":  # instance norm keeps copies of its statistics
         return None

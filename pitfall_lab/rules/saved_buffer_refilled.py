@@ -25,7 +25,9 @@ PRODUCTS = spellings("mul") | operations_that("matrix_product") | {"addmm", "dot
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained for buffers, if the overwritten memory has never required a gradient; else None."""
+    """This rule's finding in place of ``general`` (one of PL101) if no tensor on the overwritten memory has ever
+    required a gradient; else None.
+    """
     storage = general.fact("storage")
     on = dict(story.tensors_on(storage))
     own = (story.record("nodes", general.fact("node")) or {}).get("output")

@@ -68,8 +68,8 @@ class Samples:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that makes equal samples, whose spread is computed, where random
-    numbers were to make them differ.
+    """One finding for each line that makes all samples equal (dropout in evaluation mode, one seed for all, one draw
+    for all) although the program computes their spread, such as ``std(0)``.
     """
     reported = set()
     for event in story.calls(*SPREADS):

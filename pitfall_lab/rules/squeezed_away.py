@@ -30,8 +30,10 @@ UPWARD = 40
 
 @dataclass(frozen=True, slots=True)
 class Squeezed:
-    """``event`` removed axis 0 of one example, which ``usual`` kept at the same place;
-    ``used`` then works along axis 0.
+    """``event``, a ``squeeze()`` of a batch of one example, also removed axis 0, the one of the examples; ``usual``, a
+    call on the same line with more examples, kept it.
+
+    ``used`` works along axis 0 of the result of ``event``.
     """
 
     event: Event

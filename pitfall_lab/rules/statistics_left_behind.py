@@ -35,8 +35,8 @@ class Left:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that wrote weights whose layers are evaluated with the
-    statistics they were made with.
+    """One finding for each line that gave the weight of a batch norm new values (a copy, a running average of weights)
+    where the layer is only ever used in evaluation mode, with its first running statistics: mean 0 and variance 1.
     """
     updates = story.trace.optimizer_steps
     layers: dict[object, list[LayerCall]] = defaultdict(list)

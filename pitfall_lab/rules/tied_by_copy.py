@@ -162,8 +162,8 @@ def _finding(story: Story, found: TiedByCopy) -> Finding:
     ends = [next(iter(story.held(label, len(story.events)).values()), None) for label in (found.source, found.copy)]
     apart = all(isinstance(end, int | float) for end in ends) and ends[0] != ends[1]
     shown = T(
-        en=f" At the end their first numbers are {number(ends[0])} and {number(ends[1])}.",
-        zh=f"到最后，它们的第一个数分别是 {number(ends[0])} 和 {number(ends[1])}。",
+        en=f" At the end of the program their first elements are {number(ends[0])} and {number(ends[1])}.",
+        zh=f"程序结束时，它们的第一个元素分别是 {number(ends[0])} 和 {number(ends[1])}。",
     ) if apart else T(en="", zh="")  # fmt: skip
     says = T(
         en=f"{capital(here.en)} copies the numbers of {names[0].en} into {names[1].en}: the two layers are equal "

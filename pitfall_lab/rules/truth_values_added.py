@@ -40,8 +40,8 @@ class TruthValuesAdded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each sum of truth values that is compared with 2, say, divided by their number,
-    or searched for its largest.
+    """One finding for each line that adds bool tensors (the sum is bool again) where the program then takes the sum for
+    a count: compares it with a larger number, divides it by one, or searches it for its largest element.
     """
     reported, parts = set(), set[int]()
     for event in story.calls(*SUMS):

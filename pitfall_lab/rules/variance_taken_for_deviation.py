@@ -25,9 +25,10 @@ PRODUCTS = spellings("mul")
 
 @dataclass(frozen=True, slots=True)
 class Mistaken:
-    """``product`` multiplied noise by ``spread``; ``part`` of the loss has the same number as a variance.
+    """A number that the program uses as a standard deviation and, in a divergence of its loss, as a variance.
 
-    It is ``x`` or ``exp(x)`` to the power ``exponent`` for a tensor ``x`` of the program.
+    The call ``product`` multiplied noise by it (the tensor ``spread``); ``part`` is the term of the loss in which it is
+    the variance. The number is ``x ** exponent`` or ``exp(x) ** exponent`` for a tensor ``x`` of the program.
     """
 
     product: Event

@@ -224,7 +224,7 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
     got, meant = _numbers(harm)
     gradient = gradient_of(leaf)
     text = T(
-        en=f"backward uses the new values here: {gradient.en} is {got}, meant was {meant}",
+        en=f"backward uses the new values here: {gradient.en} is {got}, and should be {meant}",
         zh=f"反向传播在这里用了新值：{gradient.zh} 是 {got}，本应是 {meant}",
     )
     lines.append(Related("backward", story.span(backward), backward, text))

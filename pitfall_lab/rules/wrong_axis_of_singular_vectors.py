@@ -101,7 +101,11 @@ class _Known:
     pending: list[str]
 
     def keep(self, story: Story, use: Event, label: str, found: Axes) -> None:
-        """Note what the axes of the result of ``use`` run over, which was made from ``label``."""
+        """Store ``found``, what each axis of the result of ``use`` runs over, and that its uses are still to be looked
+        at; do nothing if ``found`` is empty or of another length than the result's shape, or if the result is known.
+
+        ``label`` is the operand that ``use`` made the result from.
+        """
         result = use.results[0]
         if not found or result in self.axes or len(found) != len(story.shape(result, use.step) or ()):
             return

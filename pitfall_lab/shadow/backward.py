@@ -198,8 +198,8 @@ class Pass:
         return known if MANY <= len(parts) == len(known) else ()
 
     def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:
-        """Keep a gradient that ``autograd.grad`` returns: after the tensor's hooks, or before
-        them when its node also runs.
+        """Keep the incoming gradient of ``node`` for the result of ``autograd.grad``: as it is after the tensor's
+        hooks, or before them if the node also runs.
         """
         wanted = [
             (index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())
@@ -457,10 +457,11 @@ class Pass:
 
     @staticmethod
     def wrap(array: Any, meta: Meta | None, incoming: list[Gradient | None], *, loose: bool) -> Gradient | None:
-        """An outgoing array as a Gradient (None for none); an array passed through unchanged keeps its Gradient object.
+        """Return an array that a backward formula returned as a Gradient; None if there is none, or no ``meta``.
 
-        Any other is summed to the shape and cast to the dtype of ``meta``; where it is a view of an incoming gradient,
-        both share their holders. ``loose``: its strides are not modelled, unless the formula wrote it itself.
+        An array that is an incoming gradient unchanged gives that Gradient object. Any other is summed to the shape and
+        cast to the dtype in ``meta``; a view of an incoming gradient has the same owner of memory as that. ``loose``:
+        the strides of a new gradient are not predicted.
         """
         if meta is None or array is None:
             return None

@@ -1,8 +1,9 @@
-"""What each switch of the Policy means: the belief in one sentence, and a program whose outcome the switch changes.
+"""The false beliefs about torch that :class:`Policy` has a switch for: each as a sentence, with a program that prints
+something else in the engine when the switch is on.
 
 ``python -m pitfall_lab.shadow.beliefs`` writes the pages ``pitfall_lab/docs/policies.md`` and
-``policies.zh.md``. What the programs print is run, never typed; tests compare the first output with the running
-torch's, and the pages with what would be written.
+``policies.zh.md``, with both outputs of each program, which it runs for that. Tests compare the output without the
+belief with torch's, and the pages with what would be written.
 """
 
 from __future__ import annotations

@@ -91,7 +91,9 @@ class Engine:
         """The program may register node hooks, which cannot be observed: backward suspends at every node."""
 
     def does(self, difference: Difference) -> bool:
-        """Whether the modelled release of torch has the newer of two behaviours."""
+        """Whether the release of torch that the engine models has the newer behaviour of the two that ``difference``
+        names.
+        """
         return self.graph.does(difference)
 
     @property

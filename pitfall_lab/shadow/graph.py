@@ -302,7 +302,9 @@ class Graph:
         self.gradients: WeakSet[ShadowTensor] = WeakSet()
 
     def does(self, difference: Difference) -> bool:
-        """Whether the modelled release of torch has the newer of two behaviours."""
+        """Whether the release of torch that the engine models has the newer behaviour of the two that ``difference``
+        names.
+        """
         return self.release >= difference.since
 
     # -- nodes and edges
@@ -477,8 +479,8 @@ class Graph:
 
     @staticmethod
     def taken_back(counter: Counter) -> None:
-        """After a version was set back: saved tensors with that version pass the check again
-        (``_unsafe_preserve_version_counter``).
+        """Called after ``_unsafe_preserve_version_counter`` has set ``counter`` back: saved tensors that were saved at
+        the version which it has now are no longer ``stale``, so backward accepts them again.
         """
         for saved in [known for reference in counter.saved or () if (known := reference()) is not None]:
             saved.stale &= saved.version != counter.version

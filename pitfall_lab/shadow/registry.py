@@ -103,7 +103,8 @@ def add(
     traits: tuple[Trait, ...] = (),
     computes: str = "",
 ) -> Op:
-    """Register one operation under all its names; raises ValueError if one of them is taken.
+    """Register the operation that ``run`` computes under all its ``names``, and return its entry; raises ValueError if
+    one of the names is taken.
 
     A short name means the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only
     the method, ``F.relu`` is ``torch.nn.functional.relu``.

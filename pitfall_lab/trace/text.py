@@ -157,11 +157,10 @@ class _Around:
         return f"{label} ({record['name']})" if record.get("name") else str(label)
 
     def met(self) -> dict[str, dict[str, Any]]:
-        """The tensors and arrays that the program had before this event and that the trace meets with it, each as it
-        was before: what an earlier cell made, a weight that nothing has used so far.
+        """The tensors and arrays that existed before this event, but which the trace describes for the first time with
+        it, such as the operands that an earlier cell made: each label with its description before the event.
 
-        They are the operands without a record before the event, and the arrays that nothing returns: no call makes
-        an array and keeps it to itself.
+        These are operands without a description before the event, and arrays that the event does not return.
         """
         records, known = self.after["tensors"], self.before.get("tensors", {})
         operands = {operand.label for operand in self.event.operands}
@@ -175,8 +174,8 @@ class _Around:
         }
 
     def had(self) -> set[str]:
-        """The labels of the nodes that were in the graph before this event, among those that the trace meets with it:
-        what the tensors of :meth:`met` came from.
+        """The labels of the nodes that were in the graph before this event although the trace describes them only now:
+        those from which the tensors of :meth:`met` were computed.
         """
         nodes = self.after["nodes"]
         todo = [str(record["grad_fn"]) for record in self.met().values() if record.get("grad_fn")]

@@ -41,7 +41,11 @@ LOSSES = frozenset({"cross_entropy", "nll_loss"})
 
 @dataclass(slots=True)
 class Finite:
-    """How closely a recording looks for numbers that are not finite, and whether it saw some (``spoiled``)."""
+    """What is asked of a recording, and what it answers, about NaN and infinity.
+
+    ``closely``: look for the operations that made the first ones. ``spoiled`` is set by the recording when a backward
+    began from NaN or infinity or made some, or when a tensor that is left at the end has NaN.
+    """
 
     closely: bool = False
     spoiled: bool = False

@@ -46,7 +46,9 @@ class Forecasts:
         return tuple(found)
 
     def came_true(self, failure: Failure, step: int) -> None:
-        """Mark the forecast of ``failure``, if there is one, as come true, and give it torch's message."""
+        """Note at the forecast of ``failure``, if there is one, that torch has raised the error, and with which
+        message.
+        """
         place = self._made.get((failure.node or "", failure.saved or ""))
         if place is None or failure.kind != "saved-tensor-modified":
             return

@@ -107,7 +107,9 @@ def _plain(values: np.ndarray) -> list[Any]:
 
 
 def alike(one: Look | None, other: Look | None) -> bool:
-    """Whether :func:`as_json` returns the same for both. Most that differ do so in their first element."""
+    """Whether :func:`as_json` returns the same for two tensors' values; None, for values that are not known, is only
+    like None.
+    """
     if one is None or other is None:
         return one is other
     (size, first, nan, gist), (length, second, other_nan, other_gist) = (

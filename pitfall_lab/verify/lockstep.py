@@ -115,10 +115,11 @@ class Lockstep:
         self.lane: FastLane | None = FastLane(world, self._naming, adoption, self._memory, self) if has_lane else None
 
     def is_free(self) -> bool:
-        """Whether the next call may take the fast path: no backward runs, no effects wait for the next
-        event, no table is followed to the number that it becomes, and the trace has room.
+        """Whether the next call may take the fast path.
 
-        In a recording with values, NumPy must not share memory with a tensor either.
+        Not while a backward runs, while effects wait for the next event, while a table of pairs is followed to the
+        number computed from it, or when the trace is full; in a recording with values, not while NumPy shares memory
+        with a tensor either.
         """
         if self._parents or self._pending or len(self._writer.events) >= self._writer.limit:
             return False
@@ -128,11 +129,15 @@ class Lockstep:
         return self._world.limit < 0 or (not self._records.shared and self._memory.is_silent)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of this function at this place must take the full path, which looks at its numbers."""
+        """Whether the next call of the function ``name`` at this place must be recorded in the ordinary way, and not on
+        the fast path, because its numbers are to be read.
+        """
         return self._beside.looks(name, span)
 
     def may_meet(self) -> bool:
-        """Whether the fast path may read the operands of the next call without the checks of :meth:`before`."""
+        """Whether the fast path may read the operands of the next call without the checks that :meth:`before` makes for
+        changes that no call showed.
+        """
         return self.is_free() and not self._passing.is_open and not self._records.shared and not regions.possible()
 
     def expect_unseen(self, program: str) -> None:
@@ -424,7 +429,9 @@ class Lockstep:
         return True
 
     def missed(self, span: Span | None) -> None:
-        """The program made a call after the recording had ended, or while it paused."""
+        """Count a call, on the line of ``span``, that the program made after the recording had ended or while it
+        paused.
+        """
         self._extent.missed(span)
 
     def leaves_out(self) -> None:

@@ -18,15 +18,15 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Mirroring:
-    """Updates the shadow from torch after a call that was not modelled."""
+    """Copies what torch did into the engine after a call for which the engine has no model."""
 
     def __init__(self, world: World, describe: Description, adoption: Adoption, meeting: CatchingUp) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
         self._describe, self._adoption, self._meeting = describe, adoption, meeting
 
     def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
-        """Copy what the call did to its arguments, their bases and its results to the shadow; return the
-        results' labels and the effects.
+        """After a call that the engine cannot predict, copy what torch did to its arguments, their bases and its
+        results into the engine; return the results' labels and the effects for the trace.
 
         After a backward, the gradients of all leaves are copied.
         """

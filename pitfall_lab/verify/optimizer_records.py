@@ -26,7 +26,7 @@ class WeaklyHeld:
 
     @property
     def count(self) -> int:
-        """The number of tensors that were added, whether they have a label or not."""
+        """The number of tensors that were given to this object, including those that have no label of the trace yet."""
         return len(self._given)
 
     def add(self, real: Any) -> None:

@@ -16,11 +16,11 @@ HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_acc
 
 
 def predict(world: World, call: Call) -> str:
-    """Run the call in the shadow. Return the reason why it cannot be modelled, or an empty string.
+    """Run the call in the engine; return the reason why the engine cannot predict it, or an empty string.
 
-    The result is stored in ``call.memory``: what the shadow ``applied``, or the error that it
-    ``predicted``. Reasons are also settings of the program (autocast, dispatch modes), tensors without a
-    shadow, and operands on several devices.
+    The result is stored in ``call.memory``: what the engine ``applied``, or the error that it ``predicted``. Reasons
+    are also settings of the program (autocast, dispatch modes), tensors that the engine does not have, and operands on
+    several devices.
     """
     reason = _unsuitable(call) or _strange_gradient(world, call)
     if reason:

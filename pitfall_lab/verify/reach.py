@@ -71,8 +71,8 @@ class Extent:
             self._later[span.line] = None
 
     def reach(self) -> Reach:
-        """Return the numbers for the trace: how many lines were recorded, how many calls
-        missed, and the lines of these.
+        """How far the recording reached, for the trace: how many lines were recorded, how many calls were missed
+        afterwards, and on which lines.
         """
         return Reach(len(self._writer.lines()), self._missed, tuple(sorted(self._later)))
 

@@ -174,7 +174,7 @@ def _ending(side: ComparedSide) -> T:
 
 
 def html(compared: ComparedRuns, language: Language = "en") -> str:
-    """Return the two columns as an HTML table that needs no script."""
+    """Return the steps of two compared runs, before and after a change, as HTML in two columns that needs no script."""
     zh = language == "zh"
     if compared["first"] is None:
         return f"<p>{clean(text(compared, language))}</p>"

@@ -960,7 +960,9 @@ class _Board:
         }
 
     def looks(self, finding: Data, known: Data, beats: list[Beat]) -> LooksPicture | None:
-        """The picture of who looks at what; None if the finding does not say it."""
+        """The picture of an attention: which rows look at which columns, rightly or wrongly; None if the finding does
+        not say it.
+        """
         said = known.get("looks")
         if not isinstance(said, dict):
             return None
@@ -977,7 +979,9 @@ class _Board:
         }
 
     def pairs(self, finding: Data, known: Data, beats: list[Beat]) -> PairsPicture | None:
-        """The picture of the rows that meet; None if the finding does not say which."""
+        """The picture of the pairs of rows that a call compared, beside those that were meant; None if the finding does
+        not say which.
+        """
         said = known.get("pairs")
         if not isinstance(said, dict):
             return None

@@ -105,7 +105,9 @@ class Facts:
         return as_written(str(then))
 
     def number(self, counter: str | None, storage: str | None, version: Any) -> str:
-        """The badge in a picture that draws the versions of another counter in another way."""
+        """A version as :meth:`badge` writes it if labels are shown, else just as ``v2``: for pictures that draw the
+        versions of several counters in different ways.
+        """
         return self.badge(counter, storage, version) if self.labelled else f"v{version}"
 
     def badge(self, counter: str | None, storage: str | None, version: Any) -> str:

@@ -91,7 +91,9 @@ def _on_paper(
 
 
 def scene(trace: Trace, view: str) -> dict[str, Any]:
-    """The data of one view of a look at live tensors, for the browser; ``view`` can only be ``"storage"``."""
+    """The storages of a trace of live tensors as data that the browser draws, with a sentence for each event and the
+    tensors' names and colours; ``view`` is the key of the storages and can only be ``"storage"``.
+    """
     facts = _moment(trace)
     said = []
     for event, text in sentences(trace):

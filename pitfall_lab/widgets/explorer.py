@@ -151,11 +151,10 @@ class Explorer(DrawnWidget):
         self._rest = packed(views.rest(facts))
 
     def try_fixes(self, *, behind: bool = True) -> None:
-        """Try the fixes of the findings; in the background, where a page shows them as they come.
+        """Try the fixes of the findings, in the background, while a page shows them as they come; with ``behind=False``
+        return when all are tried.
 
-        ``behind=False``: return when all are tried.
-
-        Nothing without a ``lab``.
+        Nothing happens for an Explorer that was made without the means to run programs.
         """
         self._behind(self._trying) if behind else self._trying()
 

@@ -47,7 +47,7 @@ def test_nothing_is_said_of_numbers_that_are_equal_by_chance(loss: str) -> None:
 @pytest.mark.parametrize("away", [1e-4, 1e-3, 1e-2, 1.0])
 def test_numbers_that_differ_little_are_shown_with_more_digits(loss: str, away: float) -> None:
     column = f"p = torch.tensor([[0.0], [0.0], [{away}]], requires_grad=True)"
-    said = re.search(r"\(.*?(\d\S*) ?(?:comes out, |, meant was )(\d\S*).*?\)\.", message(loss, column=column))
+    said = re.search(r"\(.*?(\d\S*) ?(?:comes out, |, and should be )(\d\S*).*?\)\.", message(loss, column=column))
     assert said is not None
     came, meant = (float(text.strip(",")) for text in said.groups())
     assert came != meant

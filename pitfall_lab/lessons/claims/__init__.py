@@ -191,7 +191,9 @@ class Check:
 
     @property
     def difference(self) -> str:
-        """Return the lines in which the two outputs differ, as a unified diff; empty when they agree."""
+        """Return the lines in which the program's output here differs from the recorded one, as a unified diff; empty
+        when they agree.
+        """
         lines = difflib.unified_diff(
             self.recorded.splitlines(), (self.printed + self.error).splitlines(), "recorded", "here", lineterm="", n=0
         )

@@ -289,8 +289,9 @@ EXERCISES = (
                 true(
                     "b.grad is not None and torch.allclose(b.grad, torch.full((n,), 3.0))",
                     T(
-                        en="beside the loss, the teacher's output does not bring the gradient that it brings alone",
-                        zh="与损失一起时，教师的输出带来的梯度和它单独带来的不同",
+                        en="the backward of `loss + teacher.sum()` does not give the teacher the gradient of "
+                        "`teacher.sum()` alone",
+                        zh="对 `loss + teacher.sum()` 反向传播时，教师得到的梯度与只用 `teacher.sum()` 时不同",
                     ),
                     drive="loss = consistency(student, teacher)\n(loss + teacher.sum()).backward()",
                 ),

@@ -173,22 +173,22 @@ EXERCISES = (
             ),
             Property(
                 T(
-                    en="with pieces of one size the first step is that of the large batch",
-                    zh="各小批一样大时，第一步等于大批量的一步",
+                    en="with pieces of equal size, the first step is that of their rows as one batch",
+                    zh="各小批一样大时，第一步等于把它们的行作为一个批次的一步",
                 ),
                 as_solved("steps[0]", inputs=_PIECES.replace("(2, 6, 3, 5, 1, 4, 2)", "[2] * 7")),
             ),
             Property(
                 T(
-                    en="with pieces of different sizes, too, the first step is that of the large batch",
-                    zh="小批大小不同时，第一步也等于大批量的一步",
+                    en="with pieces of different sizes, too, the first step is that of their rows as one batch",
+                    zh="小批大小不同时，第一步也等于把它们的行作为一个批次的一步",
                 ),
                 as_solved("steps[0]"),
             ),
             Property(
                 T(
-                    en="the last step, with the pieces that are left, is that of the large batch",
-                    zh="最后一步用剩余的小批，也等于大批量的一步",
+                    en="the last step, with the pieces that are left, is that of their rows as one batch",
+                    zh="最后一步用剩余的小批，也等于把它们的行作为一个批次的一步",
                 ),
                 as_solved("model.weight.detach()", "model.bias.detach()"),
             ),

@@ -380,9 +380,9 @@ EXERCISES = (
                 zh="在 0 处 torch 选定一个斜率：relu 取 0，clamp 取 1。`-x` 的符号由链式法则带入。",
             ),
             T(
-                en="Where both arguments are equal, `maximum` gives each half of the gradient: half "
-                "of 1, and half of −1.",
-                zh="两个参数相等时，`maximum` 把梯度各分一半：一半的 1 和一半的 −1。",
+                en="Where both arguments are equal, `maximum` gives each of them half of the gradient. Here they are "
+                "`x` and `-x`, with the slopes 1 and −1.",
+                zh="两个参数相等时，`maximum` 给两者各一半的梯度。这里两者是 `x` 和 `-x`，斜率是 1 和 −1。",
             ),
             T(
                 en="At 0, `x >= 0` is true and `x > 0` is false. What is the slope of the branch that is chosen?",

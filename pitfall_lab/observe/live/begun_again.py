@@ -79,7 +79,7 @@ class _Seen(NamedTuple):
 
 
 class Beginnings:
-    """Remembers the beginning of each optimizer's training, as plain numbers."""
+    """Remembers, of each optimizer before its first step, the checksums of its parameters and its learning rates."""
 
     def __init__(self) -> None:
         self._was: dict[int, _Seen] = {}

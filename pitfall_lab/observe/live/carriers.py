@@ -26,14 +26,14 @@ class Carrier(NamedTuple):
 
 
 class Carriers:
-    """Remembers which names had the graphs that later graphs were computed from."""
+    """Remembers, for each node that was the grad_fn of a named tensor after a cell, that name and cell."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Carrier] = {}
 
     def remember(self, roots: Sequence[Root], cell: int) -> None:
-        """Store the nodes in which the graphs of these tensors end after this cell; of several names of a node the
-        first counts.
+        """Store for the grad_fn of each tensor in ``roots`` the name of the tensor and the cell, if no earlier call has
+        stored this node; the oldest of more than ``REMEMBERED`` are dropped.
         """
         for root in roots:
             self._known.setdefault(tensor_facts.node_key(root.node), Carrier(root.thing.text, root.thing.path, cell))

@@ -38,7 +38,7 @@ class CutParameter(NamedTuple):
 
 
 class CutParameters:
-    """Remembers, as plain numbers, the shapes of parameters, and which cell has changed them from which shape."""
+    """Remembers the shapes of the parameters that optimizers hold, and which cell has changed a shape from what."""
 
     def __init__(self) -> None:
         self._shapes: dict[int, Shape] = {}

@@ -1,4 +1,5 @@
-"""Finds forward hooks behind which no parameter is trained: what a hook returns takes the place of a layer's output.
+"""Finds forward hooks that keep gradients from the parameters in front of them: what a hook returns takes the place of
+a layer's output, and may have no graph.
 
 Seen from plain numbers: one optimizer holds parameters in front of a layer with a forward hook and parameters behind
 it, a cell has stepped those behind, and none of those in front has a gradient or was written. In front of a layer is
@@ -24,8 +25,9 @@ STEPS = 6
 
 
 class CuttingHook(NamedTuple):
-    """A forward hook of ``layer`` (of the module at ``path``), in cell ``cell`` of whose training ``first`` and
-    ``others`` further parameters in front of it had no gradient, and which ``optimizer`` holds.
+    """A forward hook of the layer ``layer`` (of the module at ``path``) that gradients do not pass: when cell ``cell``
+    trained, ``first`` and ``others`` further parameters in front of the layer, which ``optimizer`` holds, had no
+    gradient.
 
     ``hooks`` has, for each hook of this layer, the cell after which it was first seen, the name of its function, and
     the line of this in its cell.
@@ -52,7 +54,9 @@ class _HookedLayer(NamedTuple):
 
 
 class CuttingHooks:
-    """Remembers, as plain numbers, when hooks came and at which version parameters of their modules were."""
+    """Remembers after which cell each forward hook was first seen, and the first version of each parameter in its
+    module.
+    """
 
     def __init__(self) -> None:
         self._came: dict[tuple[int, int], int] = {}
@@ -62,7 +66,9 @@ class CuttingHooks:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[CuttingHook]:
-        """The hooked layers behind which training did not reach, the last of its module for each optimizer."""
+        """The layers with a forward hook in front of which parameters got no gradient while those behind were trained:
+        for each optimizer the last such layer of its module.
+        """
         if now == self._cell:
             return [each for each, _, _ in self._found.values()]
         hooked = list(_hooked(found, budget))

@@ -48,7 +48,7 @@ class Equal(NamedTuple):
 
 
 class SeenWeights:
-    """Remembers at which version leaves were first seen, as plain numbers."""
+    """Remembers the version at which each leaf was first seen: a higher one shows that it was written since."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[int, int]] = {}

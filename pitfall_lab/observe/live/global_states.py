@@ -69,7 +69,7 @@ class States:
             self._last[setting] = now
 
     def of(self, setting: Setting) -> Switched | None:
-        """What has switched a setting, if it is not as torch begins with."""
+        """From which value to which, and by which cell, ``setting`` was switched; None if it is torch's initial one."""
         return self._switched.get(setting)
 
     def compare(self, found: Found) -> list[Switched]:

@@ -82,7 +82,7 @@ class _Slot(NamedTuple):
 
 
 class Functions:
-    """Remembers which functions the names of a notebook have had, as plain numbers."""
+    """Remembers, as ids and hashes of code, which function each name of a notebook had after which cell."""
 
     def __init__(self) -> None:
         self._names: dict[str, _Named] = {}

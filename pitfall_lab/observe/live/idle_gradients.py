@@ -38,7 +38,7 @@ class Idle(NamedTuple):
 
 
 class Idles:
-    """Remembers at which version parameters were first seen, as plain numbers."""
+    """Remembers the version at which each parameter was first seen: a higher one shows that it was written since."""
 
     def __init__(self) -> None:
         self._first: dict[int, int] = {}

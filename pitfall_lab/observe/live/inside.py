@@ -102,7 +102,9 @@ class Updates:
         self._cell = 0
 
     def begin(self, cell: int) -> None:
-        """A cell has run: the values of the last look become the old values."""
+        """Called before a look after cell ``cell``; if the cell is new, the values of the look after the cell before
+        become the ones that changes are measured from.
+        """
         if cell != self._cell:
             self._was, self._is, self._cell = self._is, {}, cell
 

@@ -25,7 +25,7 @@ SAMPLED = 8
 
 
 class KeptState(NamedTuple):
-    """``text`` is a state of an ``optimizer`` that was kept in cell ``since``.
+    """``text`` is an expression for a ``state_dict()`` of the optimizer ``optimizer`` that was kept in cell ``since``.
 
     ``moved`` is the first later cell that changed its tensors (``None``: none did). ``shared``: they are those of the
     live optimizer, and were at the end of cell ``since``.
@@ -48,7 +48,9 @@ class _SeenState(NamedTuple):
 
 
 class KeptStates:
-    """Remembers the kept states of optimizers, as plain numbers."""
+    """Remembers ids and checksums of the tensors in optimizers' state dicts that the notebook keeps, to find those that
+    a later training has changed.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[Path, _SeenState] = {}

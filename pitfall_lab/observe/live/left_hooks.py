@@ -47,7 +47,7 @@ class _SeenHook(NamedTuple):
 
 
 class LeftHooks:
-    """Remembers the forward hooks of models and what they have filled, as plain numbers."""
+    """Remembers the forward hooks of models and, by id, the contents of the lists and dicts that these hooks fill."""
 
     def __init__(self) -> None:
         self._hooks: dict[tuple[str, int], _SeenHook] = {}

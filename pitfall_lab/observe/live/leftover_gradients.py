@@ -45,7 +45,9 @@ class _LeftoverLeaf(NamedTuple):
 
 
 class Leftovers:
-    """Remembers the versions of the leaves that optimizers hold, and of their gradients, as plain numbers."""
+    """Remembers, after each cell, the versions of the leaves that optimizers hold and of their gradients, to find a
+    leaf that a cell has updated with a gradient left over from an earlier cell.
+    """
 
     def __init__(self) -> None:
         self._was: dict[int, _LeftoverLeaf] = {}

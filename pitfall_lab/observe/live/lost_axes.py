@@ -1,5 +1,5 @@
 """Finds names whose tensor has been replaced by one with the same number of elements and another number of axes of
-size 1: a target of shape (500, 1) that is made anew as (500,), say.
+size 1: a target of shape (500, 1) that is made anew as (500,), for example.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Reshaped(NamedTuple):
 
 
 class Shapes:
-    """Remembers the shapes of the namespace's tensors and arrays, as plain numbers, and what has changed so far."""
+    """Remembers the shapes of the namespace's tensors and arrays after each cell, and which names have since lost or
+    gained axes of size 1.
+    """
 
     def __init__(self) -> None:
         self._was: dict[str, tuple[Shape, int]] = {}

@@ -50,8 +50,8 @@ class Evaluating(NamedTuple):
 
 
 class ModuleModes:
-    """Remembers which modules were in evaluation mode after the cell before, and their
-    parameters' versions, as plain numbers.
+    """Remembers which modules were in evaluation mode after the cell before, and the versions of their parameters then,
+    to find modules that a cell changes while they are in this mode.
     """
 
     def __init__(self) -> None:

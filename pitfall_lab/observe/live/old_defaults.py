@@ -33,7 +33,7 @@ class OldDefault(NamedTuple):
 
 
 class Defaults:
-    """Remembers which modules and optimizers the names of a notebook have had, as plain numbers."""
+    """Remembers, by id, which module or optimizer each name of a notebook had after each cell."""
 
     def __init__(self) -> None:
         self._names: dict[str, tuple[int, int]] = {}

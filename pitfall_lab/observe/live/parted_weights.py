@@ -52,7 +52,7 @@ class _Tie(NamedTuple):
 
 
 class PartedWeights:
-    """Remembers, as ids and paths, which places in modules have one parameter."""
+    """Remembers, as ids and paths, which two places inside one module hold the same parameter."""
 
     def __init__(self) -> None:
         self._ties: dict[tuple[Path, Path], _Tie] = {}

@@ -63,7 +63,9 @@ class TableOrder(NamedTuple):
 
 
 class Orders:
-    """Remembers the checksums of the rows of tables, as plain numbers."""
+    """Remembers a checksum of each row of the notebook's tensors and arrays after the last cell, to find features and
+    labels whose rows have come into two different orders.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, TableOrder] = {}

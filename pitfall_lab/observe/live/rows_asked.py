@@ -27,7 +27,8 @@ class RowsAsked(NamedTuple):
 
 
 def rows_asked(namespace: Mapping[str, Any], numbers: Any, table: Any, budget: Budget) -> RowsAsked | None:
-    """The rows that were to be looked up; ``None`` if they are all there, or if this cannot be read.
+    """The range of the indices that a failed call was to look up in a table, and the table's number of rows; ``None``
+    if all indices are in range, or if they cannot be read.
 
     ``numbers`` (the indices, integers of any shape) and ``table`` (rows, length of a row) are the tensors of the failed
     call.

@@ -213,12 +213,13 @@ class Live:
         caches: Sequence[Asked] = (),
         kept_numbers: Sequence[tuple[str, str, str]] = (),
     ) -> None:
-        """Called after a cell has run; ``torch_is_new``: it has imported torch.
+        """Take note that the notebook's cell number ``cell`` has run; ``torch_is_new``: this cell has imported torch.
 
-        ``bound`` are the names that its text binds, ``carried`` those that it also reads before, ``written`` those
-        that it writes into. ``writes`` are statements that change data once more when they run again, ``assigned``
-        the names bound to another object; ``caches`` are what the cells so far keep results in,
-        ``kept_numbers`` the numbers that it computes from data that it changes (name, source, statement).
+        Of the cell's text: ``bound`` are the names that it binds, ``carried`` those of them that it reads before it
+        binds them, ``written`` those that it writes into, ``writes`` the statements that change data once more when
+        they run again. ``assigned`` are the names that have another object since, ``caches`` the variables in which the
+        cells so far keep results, ``kept_numbers`` the numbers computed from data that the cell changes (name, source,
+        statement).
         """
         end = _next_node()
         self._states.ended(cell, torch_is_new=torch_is_new)
@@ -366,7 +367,11 @@ class Live:
         return used[0]._replace(name=roots[0].thing.text, path=roots[0].thing.path) if used and roots else None
 
     def freed_buffer(self, namespace: Mapping[str, Any], made: Iterable[str], seconds: float) -> ComputedBuffer | None:
-        """The buffer of a module, from an earlier cell, whose freed graph a backward that has just failed has met."""
+        """The buffer or attribute of a module, computed in an earlier cell, through whose freed graph the backward went
+        that has just failed; None if there is none, or if it is not found within ``seconds``.
+
+        ``made`` are the names that the failed cell has assigned.
+        """
         with unseen():
             budget = Budget(seconds)
             roots = _roots_of(_named(namespace, made), budget)
@@ -422,7 +427,9 @@ class Live:
             return copied._replace(module=layers[path[:-1]], attribute=path[-1], others=len(like) - 1)
 
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
-        """The rows that a failed lookup was given; None if that was not the reason, or if it cannot be read."""
+        """The smallest and largest index that a failed embedding or index look-up was given, and how many rows its
+        table has; None if no index was out of range, or if the two cannot be read within ``seconds``.
+        """
         with unseen():
             return rows_asked(namespace, numbers, table, Budget(seconds))
 
@@ -434,7 +441,9 @@ class Live:
             return old_object(error, namespace, read, Budget(seconds))
 
     def switched(self, setting: Setting) -> Switched | None:
-        """What has switched a global setting of torch, if it is not as torch begins with."""
+        """From which value to which, and by which cell, the global setting ``setting`` of torch was switched; None if
+        it has torch's initial value.
+        """
         return self._states.of(setting)
 
     def of_inference(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[str]:

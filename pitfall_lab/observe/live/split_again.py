@@ -130,7 +130,9 @@ def _is_whole(parts: list[SubsetPart]) -> bool:
 
 
 def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[SubsetPart] | None:
-    """The subsets that names, lists, dicts and loaders lead to, each once; ``None`` if the time did not suffice."""
+    """The ``torch.utils.data.Subset`` objects that the notebook's names, lists, dicts and loaders lead to, each once,
+    with those names and loaders; ``None`` if the time in ``budget`` did not suffice.
+    """
     kinds, found = Kinds(), dict[int, SubsetPart]()
     for name in list(namespace):  # of a million names, the names alone are copied ten times faster
         if not budget.goes_on():

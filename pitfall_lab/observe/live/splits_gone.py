@@ -78,7 +78,9 @@ class _Round(NamedTuple):
 
 
 class GoneSplits:
-    """Remembers whole splits as plain numbers."""
+    """Remembers the rows of the parts of each whole split, as numbers, to find parts of a new split that share rows
+    with parts of an earlier one.
+    """
 
     def __init__(self) -> None:
         self._rounds: list[_Round] = []

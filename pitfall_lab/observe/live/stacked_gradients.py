@@ -41,7 +41,9 @@ class _StackedLeaf(NamedTuple):
 
 
 class Gradients:
-    """Remembers the versions of leaves and of their gradients after the cell before, as plain numbers."""
+    """Remembers the versions of leaves and of their gradients after the cell before, to find gradients that were used
+    by a step and then added to.
+    """
 
     def __init__(self) -> None:
         self._was: dict[int, _StackedLeaf] = {}

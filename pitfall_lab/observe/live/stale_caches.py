@@ -86,7 +86,9 @@ class _Kept(NamedTuple):
 
 
 class Caches:
-    """Remembers ids, versions and checksums of cached results and of the weights of modules, as plain numbers."""
+    """Remembers ids, versions and checksums of cached results and of the weights that they come from, to find results
+    that are older than their weights or function.
+    """
 
     def __init__(self) -> None:
         self._was: dict[tuple[Any, ...], _Kept] = {}

@@ -50,7 +50,9 @@ class _Rates(NamedTuple):
 
 
 class Schedulers:
-    """Remembers, as plain numbers, the state of optimizers and of what changes their learning rates."""
+    """Remembers, after each cell, the learning rates and parameter versions of optimizers and the counters of the
+    objects that change their learning rates, to find such objects whose optimizer no longer trains.
+    """
 
     def __init__(self) -> None:
         self._optimizers: dict[int, _Rates] = {}

@@ -58,7 +58,9 @@ class _ModelVersions(NamedTuple):
 
 
 class Statistics:
-    """Remembers the versions of the weights, gradients and statistics of models, as plain numbers."""
+    """Remembers, after each cell, the versions of the weights, gradients and running statistics of models, to find
+    cells that moved only the statistics.
+    """
 
     def __init__(self) -> None:
         self._was: dict[str, _ModelVersions] = {}

@@ -40,7 +40,9 @@ class _Was(NamedTuple):
 
 
 class GradientSums:
-    """Remembers the versions of leaves and of their gradients, as plain numbers."""
+    """Remembers, after each cell, the versions of leaves and of their gradients, to find gradients that two cells have
+    added to without a step in between.
+    """
 
     def __init__(self) -> None:
         self._was: dict[int, _Was] = {}

@@ -17,7 +17,9 @@ _SECONDS = 0.3
 
 
 def tied(namespace: Mapping[str, Any], path: Path) -> list[tuple[str, Any]]:
-    """The tensor or array of a row, then those that share its memory, as (name, object); empty if there is none."""
+    """The notebook's tensor or array at ``path``, then others on the same memory, as (expression, object), at most
+    ``MOST``; empty if there is none at ``path`` or its memory cannot be read.
+    """
     with unseen():
         thing = resolve(namespace, path)
         if thing is None or thing.kind not in ("tensor", "array") or not _readable(thing):

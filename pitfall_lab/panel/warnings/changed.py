@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
-    """The warning; ``None`` if the program has run this backward already, with ``retain_graph``, or has kept the losses
-    of a training to print them.
+    """The warning that a saved tensor of a live graph was changed; ``None`` if the program has run this backward
+    already, with ``retain_graph``, or has kept the losses of a training to print them.
 
-    ``failed``: it has raised.
+    ``failed``: the backward has raised because of the change.
     """
     if _has_been_run(broken, ran) or (broken.collected and not failed):
         return None

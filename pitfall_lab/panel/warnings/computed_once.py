@@ -23,7 +23,9 @@ class _StoredAt(NamedTuple):
 
 
 def computed_once(found: ComputedBuffer, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the text of the class does not show that only ``__init__`` computes it."""
+    """The warning about a buffer that does not follow the parameter that it was computed from; ``None`` if the text of
+    the class does not show that only ``__init__`` computes it.
+    """
     place = _place(found, ran)
     if place is None:
         return None
@@ -38,7 +40,9 @@ def computed_once(found: ComputedBuffer, ran: Ran) -> dict[str, Any] | None:
 
 
 def freed(found: ComputedBuffer, ran: Ran) -> tuple[T, T, T] | None:
-    """Sentence, explanation and fix for a backward that has failed in the graph of this buffer; ``None`` as above."""
+    """Sentence, explanation and fix for a backward that failed because the graph of this buffer was freed; ``None`` if
+    the text of the class does not show that only ``__init__`` computes the buffer.
+    """
     place = _place(found, ran)
     if place is None:
         return None

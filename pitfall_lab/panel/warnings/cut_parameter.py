@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def cut_parameter(found: CutParameter, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` for a gradient that the notebook clears before the next backward anyway."""
+    """The warning about a parameter whose shape a cell has changed while its gradient or its optimizer state still has
+    the old shape; ``None`` if it is a gradient that the notebook clears before the next backward anyway.
+    """
     of_gradient = found.kept == "grad"
     last = ran.last
     if of_gradient and (last is None or last.succeeded) and any(_clears(run.tree) for run in ran.since(0)):

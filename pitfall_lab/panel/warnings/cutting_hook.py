@@ -22,7 +22,9 @@ _Function = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def cutting_hook(found: CuttingHook, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if no hook's text returns what is not computed from the layer's output."""
+    """The warning about a forward hook that cuts the graph; ``None`` if the hooks' texts return nothing, or only what
+    is computed from the layer's output.
+    """
     for made, name, line in found.hooks:
         function = _function(made, name, line, ran)
         returned = _replacing(function) if function is not None else None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def equal(found: Equal, ran: Ran) -> dict[str, Any]:
-    """The warning about weights that no step tells apart."""
+    """The warning about weights with equal units, which stay equal since they are given equal gradients."""
     more = T(f" and {found.others} more", f" 等 {found.others + 1} 个张量") if found.others else T("", "")
     name = found.name
     last = ran.last.count if ran.last is not None else None

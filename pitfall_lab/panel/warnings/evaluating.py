@@ -19,7 +19,8 @@ _TRAINS, _EVALUATES = ".backward(", ".eval("
 
 
 def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the model may have been switched back, or the cell that changed it does not train it.
+    """The warning that a model is trained in evaluation mode; ``None`` if the model may have been switched back, or if
+    the cell that changed its parameters does not train it.
 
     Where a dropout was off before the cell and is off after it, the cell's own code must switch it back, or what it
     calls; otherwise the text of no cell may do so, as a fixed batch normalization can be meant. A model that was not

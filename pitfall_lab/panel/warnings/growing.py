@@ -25,8 +25,8 @@ _WHY = T(
 
 
 def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the graph's cells are different ones, which is usual, or if a backward
-    of the whole graph is coming.
+    """The warning about a graph that grows with each run of a cell; ``None`` if different cells made the graph, which
+    is usual, or if a backward of the whole graph is still to come.
     """
     name, now = graph.name, ran.last
     if now is None or graph.kept:

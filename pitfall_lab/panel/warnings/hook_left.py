@@ -19,7 +19,9 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def hooks_left(found: Iterable[LeftHook], ran: Ran) -> Iterator[dict[str, Any]]:
-    """Yield the warnings about what a cell has read after it, or one before it, has called the new model."""
+    """Yield a warning for each list or dict that a hook on the earlier model has filled, if a cell has read it after
+    the new model, which has no such hook, was called.
+    """
     for each in found:
         read = _read(each, ran)
         if read is not None:

@@ -33,7 +33,9 @@ _WHY = T(
 
 
 def hooked_twice(found: Twice, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` for hooks with other values in them that no handle shows to be one instead of the other."""
+    """The warning that a hook is registered twice; ``None`` for two hooks that hold different values, unless one handle
+    name shows that the second was to replace the first.
+    """
     first, again = ran.get(found.first), ran.get(found.again)
     if found.first == found.again:
         if first is None or not _in_each_round(first, ran):

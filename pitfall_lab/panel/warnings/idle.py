@@ -16,8 +16,8 @@ _BY_HAND = re.compile(r"\.grad\b|autograd\.grad|import \*")
 
 
 def idle(found: Idle, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the module's weights changed and some cell reads gradients:
-    then they may be used by hand.
+    """The warning about a module that is given gradients while no optimizer holds its parameters; ``None`` if its
+    weights changed and some cell reads gradients: then the program may use them by hand.
     """
     if found.moved and any(_BY_HAND.search(run.text) for run in ran.since(0)):
         return None

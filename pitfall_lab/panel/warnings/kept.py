@@ -22,7 +22,8 @@ _COPYING = {"deepcopy", "copy", "clone"}
 
 
 def kept(found: KeptReference, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the text of the cells does not show that the values of that moment are wanted.
+    """The warning about weights that were stored without a copy; ``None`` if the cells' texts do not show that their
+    values at that moment are wanted.
 
     They are if the name was bound in a loop under a condition (the best so far); if nothing has read it before the
     weights changed; or if it is loaded back, or compared, afterwards.

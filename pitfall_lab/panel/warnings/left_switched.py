@@ -32,8 +32,8 @@ _AS = {"on": "True", "off": "False"}
 
 
 def left_switched(found: Switched, ran: Ran) -> dict[str, Any] | None:
-    """The note; ``None`` for deterministic algorithms that a cell asks for together with
-    its seeds: those are to stay.
+    """The note that a cell has switched a global setting of torch; ``None`` for deterministic algorithms that a cell
+    switches on together with setting seeds: those are to stay.
     """
     run = ran.get(found.cell)
     if found.setting == "deterministic" and any(

@@ -18,7 +18,9 @@ _BACKWARD = ".backward("
 
 
 def leftover(found: Leftover, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the training cell's text clears before its first backward, or shows no training."""
+    """The warning that a training cell's first step used gradients left over from an earlier cell; ``None`` if the text
+    of the training cell clears gradients before its first backward, or shows no training.
+    """
     runs, left, stepped = list(ran.since(0)), ran.get(found.left), ran.get(found.stepped)
     if left is None or stepped is None or is_same_cell(left, stepped):
         return None

@@ -22,7 +22,9 @@ does.
 
 
 def looked_at(found: Looked, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the statistics were written on purpose since."""
+    """The warning that running statistics moved while a model was only run; ``None`` if a later cell has written the
+    statistics on purpose.
+    """
     runs = [run for count in found.cells if (run := ran.get(count)) is not None]
     purpose = max((at for at, run in enumerate(runs) if _is_on_purpose(run, ran)), default=-1)
     runs = runs[purpose + 1 :]

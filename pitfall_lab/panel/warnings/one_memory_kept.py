@@ -19,7 +19,9 @@ _WHY = T(
 
 
 def one_memory_kept(found: OneMemory, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if no cell appends to a list: then the elements were made as one on purpose."""
+    """The warning about a list whose elements share one memory; ``None`` if no cell appends to a list: then they were
+    made so on purpose.
+    """
     run = next((run for run in reversed(list(ran.since(0))) if ".append(" in run.text), None)
     if run is None:
         return None

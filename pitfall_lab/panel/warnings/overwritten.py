@@ -17,7 +17,9 @@ ROUNDING = 1e-6
 
 
 def overwritten(found: Sequence[Overwritten], ran: Ran) -> list[dict[str, Any]]:
-    """The warnings, one for each source and cell, as soon as a later cell reads one of its numbers."""
+    """The warnings about numbers that a second run of a cell has overwritten: one for each object that they are
+    computed from and each cell, as soon as a later cell reads one of the numbers.
+    """
     groups: dict[tuple[str, int], list[Overwritten]] = {}
     for each in found:
         groups.setdefault((each.source, each.again), []).append(each)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def parted(found: PartedWeight, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the cell names both places: then it has parted them knowingly."""
+    """The warning that two places in a module no longer hold the same weight; ``None`` if the cell that replaced one of
+    them names both: then it has done so knowingly.
+    """
     here = ran.get(found.cell)
     if here is not None and all(_names(here) & words for words in found.words):
         return None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reordered(found: Reordered, ran: Ran) -> dict[str, Any]:
-    """The warning about two orders."""
+    """The warning about features and labels whose rows are in two different orders."""
     here = called(found.cell)
     of = T("", "")
     if found.features != found.source:

@@ -26,7 +26,7 @@ _HELD = {
 def reseeded(
     ran: Ran, what: Callable[[str], str], is_seeded: Callable[[str, int | None], bool]
 ) -> dict[str, Any] | None:
-    """The warning about the last cell; ``None`` if none of its loops does so.
+    """The warning about the last cell if one of its loops sets a seed to the same number in each round; else ``None``.
 
     ``what`` says whether a name's object draws when it is used (``dropout``, ``loader``). ``is_seeded``: whether a
     generator has that seed now, after the cell.

@@ -20,8 +20,8 @@ _TRAINS = ".backward("
 
 
 def reshaped(found: Reshaped, ran: Ran) -> dict[str, Any] | None:
-    """The note, while the last cell is one that trains with the name; ``None`` unless the same code has been run with
-    the shape from before.
+    """The note that a tensor of a training has another shape than before, while the last cell is one that trains with
+    it; ``None`` unless the same code has also run with the earlier shape.
     """
     last, runs = ran.last, list(ran.since(0))
     if last is None or last.count < found.changed:

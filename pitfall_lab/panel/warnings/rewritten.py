@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def rewritten(found: WrittenAgain, ran: Ran, *, failed: bool = False) -> dict[str, Any]:
-    """The warning about data that was changed twice. ``failed``: a cell has failed at it."""
+    """The warning about data that a statement has changed twice; ``failed``: the cell has raised because of that."""
     maker = next(
         (run for run in reversed(list(ran.since(0))) if found.path[0] in run.assigned and run.count <= found.first),
         None,

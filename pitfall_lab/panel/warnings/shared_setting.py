@@ -36,12 +36,16 @@ class _Set(NamedTuple):
 
 
 def shared_settings(found: Sequence[SharedSetting], ran: Ran) -> list[dict[str, Any]]:
-    """The warnings, at most one for each setting."""
+    """The warnings about attributes of data sets that were set through one part of a split and hold for the others,
+    too; at most one for each attribute.
+    """
     return [said for each in found if (said := _shared_setting(each, ran)) is not None]
 
 
 def _shared_setting(found: SharedSetting, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the texts do not show that it was meant for one part, or that another was used."""
+    """The warning about one attribute; ``None`` if the cells' texts do not show that it was meant for one part of the
+    split, and that another part was used with it.
+    """
     run, runs = ran.get(found.cell), list(ran.since(0))
     if run is None:
         return None

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def shared_writes(
     found: Sequence[Shared], ran: Ran, known: Collection[tuple[str, ...]] = ()
 ) -> list[dict[str, Any] | None]:
-    """The warnings, at most one for each name; ``known`` are the paths of which another warning says it already."""
+    """The warnings about numbers that a cell has changed through another name, at most one for each name that holds
+    them; ``known`` are the paths of objects that another warning is about already.
+    """
     said: dict[str, dict[str, Any]] = {}
     for each in found:
         if each.path[0] not in said and each.path not in known and (one := _shared_write(each, found, ran)) is not None:
@@ -31,7 +33,9 @@ def shared_writes(
 
 
 def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` where the texts show that the memory was shared on purpose, or that nothing uses it."""
+    """The warning about numbers that a cell has changed through another name; ``None`` where the cells' texts show that
+    the memory was shared on purpose, or that nothing uses the numbers afterwards.
+    """
     wrote, name = ran.get(found.cell), found.path[0]
     if wrote is None or found.blank:
         return None

@@ -17,8 +17,8 @@ _BEGINS_ANEW = {"load_state_dict", "reset_parameters", "apply", "init_weights", 
 
 
 def split_replaced(found: SplitGone, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the texts do not show a model that was trained on one part of the first split and is
-    given a part of the second that it is not trained on.
+    """The warning that a model trained on a part of one split is measured on a part of a later split of the same rows;
+    ``None`` if the cells' texts do not show that this is done with one model.
     """
     runs = list(ran.since(0))
     functions = definitions(runs)

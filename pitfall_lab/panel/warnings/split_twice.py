@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def split_twice(found: SplitAgain, ran: Ran, is_module: Callable[[str], bool]) -> dict[str, Any] | None:
-    """The warning; ``None`` if no cell has given a new part to a model that was there before the new split."""
+    """The warning that a data set was split again while a loader still has a part of the first split; ``None`` if no
+    cell has given a new part to a model that was there before the new split.
+    """
     since = [run for run in ran.since(found.again) if run.succeeded]
     new = {name for run in since for name in run.bound}
     used = next((run for run in since if _measures(run, found, new, ran, is_module)), None)

@@ -25,7 +25,9 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def asked(ran: Ran) -> dict[Asked, Fill]:
-    """What the cells keep results in, with the code that fills it; of a function that was defined again the newest."""
+    """The caches of the notebook (dicts, lists, attributes in which cells keep results), each with the code that fills
+    it; for a function that was defined again, its newest code.
+    """
     from pitfall_lab.observe.live.stale_caches import Asked
 
     runs = list(ran.since(0))
@@ -56,7 +58,9 @@ def stale_caches(found: Sequence[StaleCache], fills: Mapping[Asked, Fill], ran: 
 
 
 def _stale_cache(found: StaleCache, fill: Fill, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if no cell has used the results since the weights or the function changed."""
+    """The warning about cached results that are older than their weights or function; ``None`` if no cell has used the
+    results since these changed.
+    """
     used = next(
         (
             run

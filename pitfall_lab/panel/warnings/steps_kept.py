@@ -18,7 +18,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def steps_kept(found: Spanning, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if no cell has run."""
+    """The warning about a tensor that keeps the graphs of all steps so far alive; ``None`` if no cell has run."""
     now = ran.last
     if now is None:
         return None

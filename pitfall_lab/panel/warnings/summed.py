@@ -21,7 +21,8 @@ Loop = ast.For | ast.AsyncFor | ast.comprehension
 
 
 def summed(found: Summed, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` unless both cells read the gradient of this name's tensors after their own backward.
+    """The warning that a gradient is the sum of two cells' backwards; ``None`` unless both cells read the gradient of
+    this name's tensors after their own backward.
 
     Who reads after each backward wants each gradient; who reads once may want the sum, and who divides each loss by
     the same number, as of so many parts, adds on purpose.

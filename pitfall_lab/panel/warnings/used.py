@@ -35,9 +35,10 @@ _ONCE = T(
 
 
 def used(found: Used, ran: Ran, *, failed: bool = False, last: Cell | None = None) -> dict[str, Any] | None:
-    """The warning; ``None`` if no cell calls backward on this name: then it may be a sum that is only printed.
+    """The warning about a loss whose graph goes into a freed one; ``None`` if no cell calls backward on its name: then
+    it may be a sum that is only printed.
 
-    ``failed``: the backward has raised, in the cell ``last`` if it is not yet among the runs.
+    ``failed``: the backward has raised, in the cell ``last`` if this is not yet among the runs.
     """
     backwards = last.backwards if last is not None else ()
     known = found.name in backwards or any(found.name in run.backwards for run in ran.since(0))

@@ -27,8 +27,8 @@ class Rebinding:
 
 @lru_cache(maxsize=1)
 def rebindings(story: Story) -> tuple[Rebinding, ...]:
-    """The updates of this kind with an effect, one for each assignment whose value reads
-    its own target (``w = w - …``).
+    """The statements such as ``w = w - lr * w.grad`` that gave a parameter's name to a new tensor, where this had an
+    effect; one for each assignment whose value reads its own target.
     """
     if story.program.tree is None:
         return ()

@@ -20,9 +20,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Program:
-    """One source text with positions in code points.
+    """A Python source text with its syntax tree, and methods that look up nodes and their places in the text.
 
-    ``tree`` is ``None`` when the text is not Python (a cell magic, say).
+    Columns are counted in code points. ``tree`` is None if the text cannot be parsed, such as that of a cell magic.
     """
 
     def __init__(self, text: str) -> None:

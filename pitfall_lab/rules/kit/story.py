@@ -353,7 +353,9 @@ class Story:
 
     @cached_property
     def calls_of(self) -> dict[str, list[ast.Call]]:
-        """Return, by class, the calls in the text of what may be an object of it: filled by :mod:`.call_stack`."""
+        """A cache for :mod:`.call_stack`, empty at first: under the name of a class of the program, the calls in the
+        text of variables that hold an object of this class.
+        """
         return {}
 
     def runs(self, *names: str) -> list[list[Event]]:

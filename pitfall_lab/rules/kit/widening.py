@@ -12,11 +12,10 @@ DIGITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 
 
 def wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """The syntax node to replace and its new text, which make a conversion, or the making
-    of the tensor, one to float64.
+    """The syntax node to replace, and its new text, so that the call ``node`` makes float64: its dtype argument,
+    ``.float()`` or ``.half()``, or ``tensor(…)`` and ``as_tensor(…)`` with one argument, which get a dtype.
 
-    None if the node is no call, or none that has a type among its arguments, converts to a short float type, or makes
-    a tensor from one argument (``tensor``, ``as_tensor``, ``asarray``).
+    None for other calls, and if ``node`` is no call.
     """
     if not isinstance(node, ast.Call):
         return None

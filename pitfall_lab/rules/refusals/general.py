@@ -1,4 +1,6 @@
-"""Errors that no family is about, and errors that are not torch's."""
+"""The two pages for errors that have no page of their own: PLE90 for other errors that torch raises, PLE00 for errors
+that torch did not raise.
+"""
 
 from __future__ import annotations
 

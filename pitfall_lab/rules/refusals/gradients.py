@@ -467,9 +467,10 @@ FAMILIES = (
                 ),
                 "~first|#1",
                 T(
-                    en="{Line}: {wrong} was made under `inference_mode`, so autograd cannot use it or "
-                    "have it changed outside.",
-                    zh="{Line}：{wrong} 在 `inference_mode` 下产生，autograd 不能使用它，也不能在其外修改它。",
+                    en="{Line}: {wrong} was made under `inference_mode`; outside of it autograd can neither save "
+                    "it for backward nor allow writes into it.",
+                    zh="{Line}：{wrong} 在 `inference_mode` 下产生；在其外，autograd 既不能为反向传播保存它，也不允许"
+                    "写入它。",
                 ),
                 T(
                     en="a clone (`.clone()`), or `torch.no_grad()` instead of `inference_mode`",

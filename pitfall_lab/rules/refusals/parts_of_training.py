@@ -181,8 +181,9 @@ FAMILIES = (
                 r"Tried to step (\d+) times\. The specified number of total steps is (\d+)",
                 "",
                 T(
-                    en="{Line} steps a schedule that was made for {m[2]} steps once more.",
-                    zh="{Line}让一个为 {m[2]} 步而建的学习率计划又走了一步。",
+                    en="{Line} calls `step()` of a learning rate schedule that was made for {m[2]} steps, all of which "
+                    "it has taken.",
+                    zh="{Line}调用学习率计划的 `step()`，但它是为 {m[2]} 步而建的，已经走完了。",
                 ),
                 T(
                     en="as many steps as the schedule was made for: `steps_per_epoch=len(loader)`, or "

@@ -56,7 +56,9 @@ def gaps(story: Story, label: str, step: int) -> list[BinnedGap] | None:
 
 
 def of_all(batches: list[list[BinnedGap]]) -> float:
-    """The same sum over the rows of all batches together: in each bin the gaps are added up with their signs."""
+    """The sum of distances in bins as it would be for the rows of all ``batches`` together: in each bin the gaps are
+    added up with their signs before their size is taken.
+    """
     sums: dict[Bin, float] = {}
     for gap in (gap for batch in batches for gap in batch):
         sums[gap.bin] = sums.get(gap.bin, 0.0) + gap.apart * gap.count

@@ -28,10 +28,11 @@ CONSTANTS = {"tensor", "zeros", "ones", "full", "zeros_like", "ones_like", "full
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """``layer`` was given ``value``, which ``cut`` separated from the parameters ``behind``; one
-    update trains these and the layer.
+    """The layer call ``layer`` was given the tensor ``value``, which ``cut`` (``detach()`` or the like) had separated
+    from the graph of the parameters ``behind``, although the optimizer step ``update`` trains these and the layer
+    together.
 
-    ``backward``, before ``update``, reaches them too, but only by other paths.
+    ``backward``, before ``update``, does reach the parameters ``behind``, but only by paths that avoid ``layer``.
     """
 
     cut: Cut

@@ -40,9 +40,8 @@ class RestoredWeights:
 
 @lru_cache(maxsize=1)
 def restored(story: Story) -> tuple[RestoredWeights, ...]:
-    """The copies of tensors onto themselves that were meant to bring back what was kept, in order.
-
-    Of each line and tensor only the first ``ROUNDS``.
+    """The copies of tensors onto themselves by which a program meant to bring back weights that it had kept, in order;
+    of each line and tensor only the first ``ROUNDS``.
     """
     looks: dict[str, list[Event]] = defaultdict(list)
     for event in story.calls("detach", "data"):

@@ -29,9 +29,10 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """One call of a layer with a training and an evaluation mode; ``active``: it was in training mode.
+    """One call of a dropout or a batch norm (``kind``: "dropout" or "batch_norm"); ``active``: in training mode.
 
-    ``layer`` identifies the layer by the nearest weights before it.
+    ``layer`` tells calls of different layers apart: the label of a batch norm's running mean; for a dropout, the label
+    of the nearest parameter that its input was computed with, else the place of the call in the text.
     """
 
     event: Event

@@ -64,11 +64,12 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Pixel:
-    """The element ``index`` of ``label``, the first tensor on its storage, as it was after ``step``.
+    """The pixel that an element was computed from: the element ``index`` of the tensor ``label`` (the first tensor on
+    its storage), as it was after ``step``.
 
-    ``moved``: the calls on the way that turn, flip or roll pictures, the last one first. ``layers``: the labels of the
-    weights that it was convolved with. ``around``: by how many pixels the place may be wrong, since layers changed the
-    resolution. ``seen``: the tensors on the way.
+    Of the calls in between: ``moved`` are those that turn, flip or roll pictures, the last one first, ``layers`` the
+    labels of the weights of convolutions, ``seen`` the tensors. ``around``: by how many pixels ``index`` may be wrong,
+    since layers changed the resolution.
     """
 
     label: str

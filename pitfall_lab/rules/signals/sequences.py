@@ -62,8 +62,8 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class RowOrigins:
-    """What the rows of a tensor were computed from: their tokens' look-ups, and attentions by which
-    a row depends on other rows.
+    """The calls that the rows of a tensor were computed by: the embedding look-ups of their tokens, and the attentions
+    and recurrent layers, through which a row depends on other rows.
     """
 
     lookups: tuple[Event, ...]
@@ -72,7 +72,7 @@ class RowOrigins:
 
 
 def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
-    """The call that made a tensor, and those that wrote into it up to ``step``."""
+    """Yield the call that made the tensor ``label``, then those up to ``step`` that wrote into it and returned it."""
     born = story.event((story.tensor(label, step) or {}).get("born"))
     if born is not None and born.kind == "call" and label in born.results:
         yield born
@@ -372,10 +372,8 @@ def _next_by_value(story: Story, target: str, at: int, tokens: str, there: int) 
 
 
 def padding_number(story: Story, lookup: Event) -> int | None:
-    """The number of padding of the tokens that a table looked up: its ``padding_idx``, or what
-    ``pad_sequence`` or a mask of them says.
-
-    None if there is none.
+    """The token number that stands for padding among the tokens that ``lookup`` looked up: its ``padding_idx``, or what
+    ``pad_sequence`` or a mask of the tokens says; None if there is none.
     """
     given = argument(lookup, "padding_idx")
     if given is not None and whole(given) is not None:

@@ -33,9 +33,10 @@ class Take:
 
 
 def take(story: Story, event: Event) -> Take | None:
-    """What ``event`` took along one axis; ``None`` if it is no such call, or if it is not known along which axis.
+    """Which entries along one axis the call ``event`` took out of a tensor: ``x[index]`` or ``index_select``.
 
-    Only a vector as index, and one result with as many axes as the source.
+    None for another call, for an index that is no vector of whole numbers or truth values, for a result with another
+    number of axes than the source, and if the axis is not known.
     """
     given = [o.label for o in event.operands if o.label is not None]
     if event.name not in TAKES or event.error is not None or len(given) != BOTH or not event.results:

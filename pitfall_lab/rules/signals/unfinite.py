@@ -40,8 +40,8 @@ WHY = {
         en="It is given no number at all: a mean of nothing is 0 / 0.", zh="它没有得到任何数：空的平均值是 0 / 0。"
     ),
     "single": T(
-        en="It is given a single number, and divides by one less than their count.",
-        zh="它只得到一个数，而除数是个数减一。",
+        en="It is given a single number, and divides by the count of the numbers less one: 0 / 0.",
+        zh="它只得到一个数，而除数是个数减一：0 / 0。",
     ),
     "no-target": T(
         en="Every target is the number that is left out: the mean of no loss is 0 / 0.",
@@ -133,9 +133,8 @@ def of_results(story: Story) -> list[Unfinite]:
 
 
 def source_of(story: Story, found: Unfinite) -> Unfinite | None:
-    """The call that made the infinity from which this NaN was computed, unless the program put it there on purpose.
-
-    None if there is none.
+    """The call that made the infinity from which this NaN was computed; None if there is none, or if the program put
+    the infinity there on purpose.
     """
     made = (other for other in story.trace.beside.unfinite if other.step == found.source and other.node is None)
     return next((other for other in made if other.why not in ON_PURPOSE), None)

@@ -24,9 +24,11 @@ FURTHER = 12
 
 @dataclass(frozen=True, slots=True)
 class WrittenZeros:
-    """``write``, the last of several, set entries of ``label`` to 0 and gave ``result``; ``source`` had computed them.
+    """The zeros that the program itself wrote into a computed tensor: ``source`` computed the tensor, ``write`` is the
+    last call that set some of its entries to 0.
 
-    ``index`` is the tensor that says which entries, the first of several; empty where none does.
+    ``label`` is the tensor that ``write`` was given, ``result`` the one that it returned, and ``index`` the first
+    tensor that says which entries are set; empty if none does.
     """
 
     write: Event
@@ -37,10 +39,11 @@ class WrittenZeros:
 
 
 def written_zeros(story: Story, counted: Counted) -> WrittenZeros | None:
-    """The last of the calls that wrote the zeros which another call met.
+    """The zeros that a ranking or a softmax met (``counted``), with the last call that wrote them and the one that had
+    computed the tensor.
 
-    None if a place was computed from the numbers themselves, or by chance in a training, or if it is not known how the
-    numbers were computed.
+    None if the places were computed from the numbers themselves, or by chance in a training, or if it is not known how
+    the numbers were computed.
     """
     writes = [story.events[int(step)] for step in counted.numbers[1:]]
     indexes: list[str] = []

@@ -206,8 +206,10 @@ def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
 
 
 def no_room_to_fill(dtype: DType, value: Any, elements: int) -> str:
-    """:func:`no_room` for a fill: torch writes one element without a kernel, and converts a number to half
-    precision by way of a double.
+    """Torch's error text when ``value`` overflows the ``dtype`` of a tensor that it is to fill, else empty.
+
+    As :func:`no_room`, except that torch fills a half-precision tensor of one element by way of float64, where only
+    what overflows float64 is an error.
     """
     return no_room(DType("float64") if elements == 1 and dtype[:] in {"float16", "bfloat16"} else dtype, value)
 

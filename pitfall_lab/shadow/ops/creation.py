@@ -41,8 +41,8 @@ def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
 
 
 def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format: Any = None) -> None:
-    """Decline devices, layouts and memory formats other than dense CPU tensors (contiguous or
-    preserved), and pinned memory.
+    """Raise Unmodelled, so that the engine makes no prediction, unless these arguments ask for an ordinary CPU tensor:
+    strided, not pinned, in contiguous or preserved memory format.
     """
     if device is not None and str(device).split(":")[0] != "cpu":
         raise Unmodelled(f"device {device}")

@@ -120,7 +120,9 @@ _register("dropout3d", ("F.dropout3d(vol, 0.5, False)",), (5,), feature=True, lo
 
 
 def feature_dropout(e: Engine, input: Any, p: float, train: bool) -> ShadowTensor:
-    """The common implementation of the dropouts that set whole channels to zero."""
+    """The form of dropout that the functions for whole channels share: each channel is set to zero with probability
+    ``p`` if ``train``.
+    """
     return drop(e, input, p, train, inplace=False, feature=True)
 
 

@@ -499,7 +499,7 @@ def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) ->
 
 
 def type_word(tensor: ShadowTensor) -> str:
-    """``torch.FloatTensor``, as torch writes a type inside messages."""
+    """The type of a tensor as torch's error messages name it, such as ``torch.FloatTensor``."""
     return type_name(tensor.dtype)
 
 
@@ -666,7 +666,9 @@ def _joined(before: Shape, dtype: DType, places: Sequence[Any]) -> Vjp:
 def several(
     e: Engine, name: str, self: ShadowTensor, windows: Sequence[tuple[Shape, Shape, int]], places: Sequence[Any]
 ) -> tuple[ShadowTensor, ...]:
-    """The outputs of one node that may not be changed in place (split, chunk, unbind)."""
+    """The views of ``windows`` as the outputs of one node, as of split, chunk and unbind; such views may not be changed
+    in place.
+    """
     node = None
     before, dtype = self.shape, self.dtype
     if records(e, self):

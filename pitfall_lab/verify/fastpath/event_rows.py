@@ -307,9 +307,10 @@ class Saying:
         self.effects.append(("counters", counts, "", _Open(labels.version(counter))))
 
     def parts(self, row: CallRow, step: int) -> EventParts:
-        """The effects, results, operands and writes of the event of a row.
+        """The effects, results, operands and writes of the event that ``row`` stands for at ``step``.
 
-        At the first call, the saying is compiled to a function, because a trace has many events of one kind.
+        The form of the row's event (its saying) is compiled to a function at the first call, because a trace has many
+        events of one form.
         """
         if self._build is None:
             self._build = self._function()
@@ -459,8 +460,8 @@ class Labels:
         return self.role((operand, "v"))
 
     def beginning(self, storage: str, offset: int) -> _Beginning | int:
-        """The storage offset of a tensor in the event, in elements; a placeholder for it if
-        the storage is an operand's.
+        """What the plan stores for a tensor's storage offset, in elements: ``offset`` itself if the call made the
+        storage, else a placeholder that is computed from the operand's offset at each call.
         """
         if self.slot(storage)[2]:
             return offset

@@ -103,9 +103,11 @@ class FastLane:
         self.functions = set()
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:  # noqa: C901 - runs before every call
-        """Run the call in the shadow by its plan; return None if it has none, or must take the full path.
+        """Run a call in the engine by the plan that is stored for its key; None if it has no plan, or must be recorded
+        in the ordinary way (the full path).
 
-        Tensors seen for the first time may have been adopted even then; their effects wait in ``kinds.met``.
+        Tensors seen for the first time may have been given records even then; the effects of that wait in
+        ``kinds.met``.
         """
         kinds = self.kinds
         if not kinds.are_usual() or not self._is_free():
@@ -355,7 +357,7 @@ class FastLane:
         self._long_way.after(self._as_call(ahead), result)
 
     def failed(self, ahead: Ahead, error: BaseException) -> None:
-        """Pass an error that torch raised for the call to the full path."""
+        """Hand a call of the fast path for which torch raised ``error`` to the ordinary recording."""
         self._long_way.failed(self._as_call(ahead), error)
 
     def _agrees(self, ahead: Ahead, result: Any) -> bool:  # noqa: C901, PLR0912 - runs after every call

@@ -62,7 +62,9 @@ class Planning:
         self._key = None
 
     def study(self, call: Call) -> None:
-        """Called before the shadow runs a call on the full path: compute its key if a plan can be made from it."""
+        """Called before the engine runs a call that takes the ordinary way: compute the call's key if a plan can be
+        made from it.
+        """
         self._key, self._candidate = None, None
         entry = ENTRIES.get(call.name)
         if entry is None or not self._kinds.are_usual() or concerns(call):

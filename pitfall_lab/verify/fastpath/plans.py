@@ -135,7 +135,9 @@ class Plan:
 
     @classmethod
     def observing(cls, saying: Saying) -> Plan:
-        """The plan for a call without a model that returns a plain value and has no effect."""
+        """The plan for a call of an operation that the engine has no model of, that returns a plain value and has no
+        effect; ``saying`` is the form of its events.
+        """
         return cls._empty(saying, _look_on)
 
     @classmethod
@@ -155,7 +157,9 @@ class Plan:
         return plan
 
     def among(self, rows: Rows) -> Plan:
-        """A copy of the plan for a trace with these rows; its ``number`` is the index of its saying there."""
+        """A copy of the plan for a trace with these rows; its ``number`` is the index, among them, of the form of its
+        events.
+        """
         mine = copy.copy(self)
         mine.number = len(rows.sayings)
         rows.sayings.append(self.saying)

@@ -1,4 +1,6 @@
-"""Compares tensor contents on the fast path: operands before a call, results after it."""
+"""Compares the contents of torch's tensors with the engine's for calls that were seen before and have a stored plan:
+operands before the call, results after it.
+"""
 
 from __future__ import annotations
 

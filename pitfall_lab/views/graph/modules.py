@@ -106,7 +106,9 @@ class _Functions:
         self.around = self._around(of_event)
 
     def placed(self) -> dict[int, Path]:
-        """The path of each event, with the functions that it is in from its last ``forward`` on."""
+        """For the step of each event, the path of the module that it belongs to, extended by the learner's functions
+        that were running inside the innermost ``forward``.
+        """
         of_event = dict(self.paths)
         start = 0
         for chain, group in groupby(self.calls, key=lambda event: event.scope[: _home(event.scope) + 1]):

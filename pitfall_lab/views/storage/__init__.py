@@ -64,7 +64,9 @@ class Values(TypedDict):
 
 
 class Write(TypedDict):
-    """A step that wrote a storage: the drawn cells, and the tensor through which it did."""
+    """A step that wrote a storage: which of the drawn cells it wrote (positions in ``columns``), ``by`` which tensor
+    (its label; None if not known), and on which line.
+    """
 
     step: int
     cells: list[int]

@@ -18,8 +18,8 @@ CELL, GAP, LEFT = 1.15, 0.45, 0.3
 
 
 def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None) -> Figure:
-    """The ``DRAWN`` storages that matter most, after ``step`` (the last one when
-    ``None``); says how many it left out.
+    """A printable figure of up to ``DRAWN`` of the scene's main storages, with their cells and tensors as they were
+    after ``step`` (None: after the last one); a line below says how many storages are not drawn.
     """
     zh = language == "zh"
     chosen = [s for s in scene["storages"] if s["main"] and (step is None or s["born"] <= step)][:DRAWN]

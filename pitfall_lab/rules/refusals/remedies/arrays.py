@@ -1,4 +1,4 @@
-"""NumPy arrays with negative strides: copied where they are reversed."""
+"""The fix for torch's error about a NumPy array with negative strides: a copy where the array is reversed."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ def outermost(program: Program, node: ast.AST) -> ast.stmt | None:
 
 
 def renamed(program: Program, call: ast.Call, name: str) -> Change:
-    """The change of the last part of the name of a called function: ``nn.BCELoss(…)`` to
-    ``nn.BCEWithLogitsLoss(…)``.
+    """The change (place and new text) that gives the last part of a called function's name the text ``name``:
+    ``nn.BCELoss(…)`` becomes ``nn.BCEWithLogitsLoss(…)``.
     """
     place = program.place(call.func)
     length = len(call.func.attr) if isinstance(call.func, ast.Attribute) else place.end_column - place.column

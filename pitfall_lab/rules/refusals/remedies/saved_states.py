@@ -179,9 +179,11 @@ def _without(
 
 
 def on_meta(error: Error) -> Remedy | None:
-    """The fix for a model on the device ``meta`` whose state was copied into tensors without memory: ``assign=True``.
+    """The fix for an error of a model on the device ``meta``, whose tensors have no memory that a state could be copied
+    into: ``load_state_dict(state, assign=True)``.
 
-    If no state was loaded into it before, that of :func:`_moved`, or None.
+    If no ``load_state_dict`` into such a model came before the error, the fix for ``model.to(device)``
+    (:func:`_moved`), or None.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     for loading in reversed(story.trace.beside.loadings):
