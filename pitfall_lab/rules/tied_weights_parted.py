@@ -59,8 +59,10 @@ def _parted(story: Story, places: dict[tuple[Span | None, int], list[tuple[Event
     for old, both in uses.items():
         for place, here in both.items() if len(both) > 1 else ():
             after = bisect_right(places[place], here[-1].step, key=_step)
-            event, new = places[place][after] if after < len(places[place]) else (None, "")
-            if event is None or story.shape(new) != story.shape(old):
+            if after == len(places[place]):
+                continue
+            event, new = places[place][after]
+            if story.shape(new) != story.shape(old):
                 continue
             for other, there in both.items():
                 at = bisect_right(there, event.step, key=lambda each: each.step) if other != place else 0
