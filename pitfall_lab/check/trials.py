@@ -364,7 +364,7 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
             if held and all(_close(a, b, 0.0) for a, b in zip(held, heads[0], strict=False)):
                 name, (wrong, right) = gradient_of(called(story, label, None, line.step)), map(numbers, heads)
                 text = T(
-                    en=f"{finding.explanation.en} {capital(name.en)} is {wrong}; meant was {right}.",
+                    en=f"{finding.explanation.en} {capital(name.en)} is {wrong}; it should be {right}.",
                     zh=f"{finding.explanation.zh}{name.zh} 是 {wrong}，本应是 {right}。",
                 )
                 return replace(
