@@ -137,7 +137,7 @@ def _finding(story: Story, found: Middle) -> Finding:
             zh=f"{data.zh} 中数的个数是偶数，没有正中间的数。NumPy 取中间两个数的平均值，torch 取较小的一个，所以"
             f"{there.zh}由它算出的一切都偏低，数越少偏得越多。{much.zh}`quantile(0.5)` 给出两者的平均值。",
         ),
-        related=[story.related("used", found.used.step, T(en="calculated with here", zh="在这里用于计算"))],
+        related=[story.related("used", found.used.step, T(en="the medians are used here", zh="这里用到这些中位数"))],
         fixes=_fixes(story, found.event),
         facts=[Fact("lower", found.lower, story.by(found.event.step)), Fact("mean", found.mean)],
     )

@@ -32,7 +32,9 @@ function inside(old: string, now: string): (string | [string, string])[] {
   const cut = /^([^\w.+-]*)(.*?)([^\w.]*)$/;
   const [, head = "", was = "", tail = ""] = cut.exec(old) ?? [];
   const [, first, is = "", last] = cut.exec(now) ?? [];
-  return head === first && tail === last && was && is ? [head, [was, is] as [string, string], tail].filter(Boolean) : [[old, now]];
+  if (head !== first || tail !== last || !was || !is) return [[old, now]];
+  const unit = /^%?/.exec(tail)?.[0] ?? ""; // a number and its unit are one
+  return [head, [was + unit, is + unit] as [string, string], tail.slice(unit.length)].filter(Boolean);
 }
 
 /** A line as it was and is now: the words in both, and pairs of those that differ (one by one if both lines have as many words). */
@@ -109,8 +111,8 @@ export function printed(model: ExplorerModel, { name, before, after }: Printed):
     h(
       "code",
       {},
-      ...apart(before, after).flatMap((each) =>
-        typeof each === "string" ? [each] : [h("del", {}, each[0]), " → ", h("ins", {}, each[1])],
+      ...apart(before, after).map((each) =>
+        typeof each === "string" ? each : h("span", { class: "pl-change" }, h("del", {}, each[0]), " → ", h("ins", {}, each[1])),
       ),
     ),
   );
@@ -140,14 +142,16 @@ export class Fixes {
     const can = !!ask(this.#host, { ask: "can", text: this.#text, edits: [] }).done;
     const box = h("div", { class: "pl-remedies" });
     box.append(this.#trials());
-    if (fixes.length)
-      box.append(
-        h("ol", { class: "pl-fixes", label: model.t("What helps", "办法") }, ...fixes.map((fix, at) => this.#fix(fix, can, at === 0))),
-      );
+    const [first, ...others] = fixes;
+    if (first) box.append(h("ol", { class: "pl-fixes", label: model.t("What helps", "办法") }, this.#fix(first, can, true)));
     else if (!model.scene.trying) box.append(this.#advice(story));
     box.append(h("p", { class: "pl-answer", role: "status" }, this.#said));
     const why = say(story.explanation, model.language);
     if (why) box.append(h("h3", {}, model.t("Why", "原因")), h("p", { class: "pl-why" }, ...prose(why)));
+    if (others.length) {
+      const also = model.t("Or", "或者");
+      box.append(h("h3", {}, also), h("ol", { class: "pl-fixes", label: also }, ...others.map((fix) => this.#fix(fix, can, false))));
+    }
     return box;
   }
 
@@ -200,6 +204,8 @@ export class Fixes {
     const waiting = this.#model.scene.trying ? model.t("being tried …", "正在尝试……") : model.t("not tried here", "此处未验证");
     const further = isStep(fix);
     const { printed: shown } = fix;
+    const best = headlined(model.story);
+    const differs = !!shown && !!best?.printed && best !== fix && shown.name === best.printed.name && shown.after !== best.printed.after;
     const tried =
       fix.verified && !further
         ? h(
@@ -228,7 +234,8 @@ export class Fixes {
       "li",
       { class: "pl-fix" },
       h("p", {}, ...prose(say(fix.title, model.language))),
-      ...(shown && headlined(model.story) !== fix ? [printed(model, shown)] : []),
+      ...(shown && best !== fix ? [printed(model, shown)] : []),
+      ...(differs ? [h("p", { class: "pl-worse" }, model.t("Not what the first repair gives.", "与第一种修改的结果不同。"))] : []),
       ...(shown?.note ? [h("p", { class: "pl-worse" }, say(shown.note, model.language))] : []),
       h("div", { class: "pl-diff", group: model.t("the edit", "修改内容") }, ...this.#places(fix), ...rows),
       h("div", { class: "pl-act" }, buttons, tried),
