@@ -266,7 +266,7 @@ class BesideCalls:
         part, change = next(changes, (None, None))
         if part is None or change is None:
             return
-        if stored_examples.is_making(frame, dataset):
+        if stored_examples.is_making(frame, dataset) and part.tells(frame):
             known.reported = True
             before, after = (tuple(float(value) for value in side[:SHOWN]) for side in change)
             self._drifts.append(Drift(step, span, type(dataset).__name__, part.name, before, after, known.span))
