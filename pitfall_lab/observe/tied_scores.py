@@ -16,15 +16,12 @@ import torch
 from pitfall_lab.observe.counted_numbers import CountedNumbers
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
+from pitfall_lab.trace.operation_facts import spellings
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-STRICT = frozenset(
-    f"{owner}.{name}"
-    for owner, names in (("torch.Tensor", ("gt", "lt", "__gt__", "__lt__")), ("torch", ("gt", "lt")))
-    for name in names
-)
+GREATER = frozenset(spellings("gt"))
+STRICT = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in spellings("gt", "lt"))
 """Calls that compare numbers one by one, and are false for equal ones."""
-GREATER = frozenset({"gt", "__gt__"})
 MOST = 1 << 22
 """The number of elements of the largest tensor that is looked at."""
 LOOKS, FOUND = 100, 60

@@ -18,7 +18,7 @@ PICKS = {"gather", "take_along_dim", "__getitem__", "index_select", "diagonal", 
 """Calls that take the one score of each row out of all scores."""
 ORDERS = {"topk", "sort", "kthvalue", "median", "unique", "quantile", "msort"}
 """Calls whose results are in an order, or are chosen by their size: a place in them is no answer."""
-KEEPS = SAME_NUMBERS | spellings("masked_fill", in_place=True) | {"where", "__setitem__", "index_fill", "index_fill_"}
+KEEPS = SAME_NUMBERS | spellings("index_fill", "masked_fill", in_place=True) | {"__setitem__", "where"}
 """Calls after which most scores are as before."""
 SAME_PLACES = {"float", "to", "int", "long", "double", "half", "type", "clone", "contiguous", "cpu", "detach"}
 """Calls that convert the answers of a comparison."""

@@ -147,15 +147,22 @@ def _fixes(story: Story) -> tuple[Fix, ...]:
     torch = torch_name(program)
     body = program.tree.body if program.tree is not None else []
     imports = [each for each in body if isinstance(each, ast.Import | ast.ImportFrom)]
-    if torch is None or not imports:
+    own = next((place for place, each in enumerate(imports) if torch in _names(each)), None)
+    if torch is None or own is None:
         return ()
+    # the imports that follow that of torch without another statement between
+    first = body.index(imports[own])
+    last = next((place for place in range(first, len(body)) if body[place] not in imports), len(body)) - 1
     new = f"{torch}.backends.mha.set_fastpath_enabled(False)"
     title = T(en=f"Call each part: `{new}`", zh=f"逐一调用各部分：`{new}`")
-    own = [
-        each for each in imports if isinstance(each, ast.Import) and torch in {a.asname or a.name for a in each.names}
-    ]
-    edits = program.insert_after(imports[-1], new) or (program.insert_after(own[-1], new) if own else ())
+    edits = program.insert_after(body[last], new)
     return unique(program.text, [Fix(title, edits, meaning="later")]) if edits else ()
+
+
+def _names(statement: ast.Import | ast.ImportFrom) -> set[str]:
+    """The names that an import binds; of ``import torch.nn`` the first part."""
+    names = {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
+    return names if isinstance(statement, ast.Import) else set()
 
 
 RULE = Rule(
