@@ -20,7 +20,7 @@ from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
 from pitfall_lab.trace.operation_facts import spellings
 
-Kind = Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "zeroed"]
+Kind = Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed"]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
 CLASSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})

@@ -17,6 +17,8 @@ from pitfall_lab.observe.frame_variables import variables
 
 FEW, NUMBERS = 8, 24
 """The examples whose numbers are read, and how many of each."""
+SERIES = 100
+"""The least length of a series that is looked at."""
 PARTS = 24
 AROUND = 12
 """How many frames around a line are looked at."""
@@ -30,19 +32,35 @@ class StoredPart:
     name: str
     held: weakref.ref[Any]
     numbers: Any
+    is_series: bool = False
+    """Whether it is one series of numbers, of which examples may be pieces."""
 
     def change(self) -> tuple[Any, Any] | None:
         """The numbers that differ now, before and after; None if none does."""
         now = _numbers(held) if (held := self.held()) is not None else None
         if now is None or now.shape != self.numbers.shape:
             return None
-        differ = ~((now == self.numbers) | (np.isnan(now) & np.isnan(self.numbers)))
+        differ = _differ(now, self.numbers)
         return (self.numbers[differ], now[differ]) if differ.any() else None
+
+    def tells(self, frame: FrameType) -> bool:
+        """Whether the numbers that differ now are numbers of examples, given the frame that has changed them.
+
+        Of a series: several neighbours, not from its beginning on. Else it may be memory that is filled for each
+        example, or what the data set notes about its examples.
+        """
+        now = _numbers(held) if (held := self.held()) is not None else None
+        if not self.is_series or now is None:
+            return not self.is_series
+        places = np.flatnonzero(_differ(now, self.numbers))
+        neighbours = len(places) > 1 and places[0] > 0 and bool((np.diff(places) == 1).all())
+        own = (each.f_code for each in _around(frame) if not str(each.f_globals.get("__name__")).startswith("torch."))
+        return neighbours and all(each.co_name != "__getitems__" for each in own)
 
 
 def parts(dataset: Any, depth: int = DEPTH) -> list[StoredPart]:
     """The arrays and tensors of a data set that hold several numbers with fractions, or
-    colours (uint8), for each example.
+    colours (uint8), for each example, and long series of such numbers.
 
     At most ``PARTS``.
 
@@ -52,7 +70,10 @@ def parts(dataset: Any, depth: int = DEPTH) -> list[StoredPart]:
         attributes = object.__getattribute__(dataset, "__dict__")
     except AttributeError:
         return []
-    found = [StoredPart(name, weakref.ref(held), numbers) for name, held, numbers in _held(attributes)]
+    found = [
+        StoredPart(name, weakref.ref(held), numbers, _is_array(attributes[name]) and held.ndim == 1)
+        for name, held, numbers in _held(attributes)
+    ]
     for value in list(attributes.values()) if depth else ():
         if isinstance(value, torch.utils.data.Dataset):
             found += parts(value, depth - 1)
@@ -62,7 +83,7 @@ def parts(dataset: Any, depth: int = DEPTH) -> list[StoredPart]:
 def _held(attributes: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     for name, value in list(attributes.items()):
         if _is_array(value):
-            if value.ndim > 1 and (numbers := _numbers(value)) is not None:
+            if (value.ndim > 1 or (value.ndim and len(value) >= SERIES)) and (numbers := _numbers(value)) is not None:
                 yield name, value, numbers
         elif type(value) in (list, tuple):
             for each in (item[0] if type(item) is tuple and item else item for item in value[:FEW]):
@@ -83,16 +104,22 @@ def _is_array(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> Any:
-    """The first ``NUMBERS`` numbers of each of the first ``FEW`` examples of an array, copied.
+    """The first ``NUMBERS`` numbers of each of the first ``FEW`` examples of an array, copied; of a long series as many
+    of its first ones.
 
     None if there are none, or for very large examples.
     """
-    rows = value[:FEW]
+    rows = value[None, : FEW * NUMBERS] if value.ndim == 1 and len(value) >= SERIES else value[:FEW]
     if type(value) is torch.Tensor:
         rows = rows.detach().to(torch.float64).numpy(force=True) if rows.numel() < FEW * 1 << 16 else None
     if rows is None or rows.size == 0:
         return None
-    return np.array(rows.reshape(len(rows), -1)[:, :NUMBERS], dtype=np.float64)
+    few = NUMBERS if len(rows) > 1 else FEW * NUMBERS
+    return np.array(rows.reshape(len(rows), -1)[:, :few], dtype=np.float64)
+
+
+def _differ(one: Any, other: Any) -> Any:
+    return ~((one == other) | (np.isnan(one) & np.isnan(other)))
 
 
 def is_making(frame: FrameType | None, dataset: Any) -> bool:
@@ -100,12 +127,18 @@ def is_making(frame: FrameType | None, dataset: Any) -> bool:
 
     It, or one of ``AROUND`` frames around it, is a ``__getitem__`` of one of these.
     """
-    for _ in range(AROUND):
-        if frame is None:
-            return False
-        if frame.f_code.co_name in ("__getitem__", "__getitems__"):
-            owner = variables(frame).get(frame.f_code.co_varnames[0]) if frame.f_code.co_argcount else None
+    for each in _around(frame):
+        if each.f_code.co_name in ("__getitem__", "__getitems__"):
+            owner = variables(each).get(each.f_code.co_varnames[0]) if each.f_code.co_argcount else None
             if owner is not None and (owner is dataset or any(value is owner for value in vars(dataset).values())):
                 return True
-        frame = frame.f_back
     return False
+
+
+def _around(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame and the frames around it, at most ``AROUND``."""
+    for _ in range(AROUND):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back

@@ -248,7 +248,7 @@ def _of_examples(story: Story, drift: Drift) -> Finding:
     span = _statement_place(story, drift.span)
     here, there = at_line(story, span), at_line(story, drift.reader)
     before, after = (", ".join(number(value) for value in side) for side in (drift.before, drift.after))
-    step = drift.step if drift.step < len(story.events) else None
+    step = _first_on(story, drift)
     return RULE.finding(
         span,
         step,
@@ -275,6 +275,18 @@ def _of_examples(story: Story, drift: Drift) -> Finding:
             zh=f"{here.zh}：生成新的张量或数组，不要写入 `{drift.kind}` 保存的那个。",
         ),
     )
+
+
+def _first_on(story: Story, drift: Drift) -> int | None:
+    """The first step of the line that changed the numbers; if it calls nothing of torch's, that of the first pass.
+
+    Where examples share numbers, these were changed in the first pass, too.
+    """
+    on_line = (e.step for e in story.events if e.span is not None and e.span.source == drift.span.source == 0
+               and e.span.line == drift.span.line)  # fmt: skip
+    passes = (each.step for each in story.trace.beside.passes if each.kind == drift.kind)
+    step = next(on_line, next(passes, drift.step))
+    return step if step < len(story.events) else None
 
 
 def _statement_place(story: Story, span: Span) -> Span:

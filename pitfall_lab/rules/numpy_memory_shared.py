@@ -28,7 +28,11 @@ def find(story: Story) -> Iterator[Finding]:
     """
     if story.trace.outcome.kind != "finished" or story.trace.harms:
         return
+    told = {drift.span.line for drift in story.trace.beside.drifts if drift.span.source == 0}  # by PL715
     for kept in Aliases(story, *TO_ARRAY, *TO_TENSOR).kept():
+        changed = story.span(kept.changed)
+        if changed is not None and changed.source == 0 and changed.line in told:
+            continue
         if any(record.get("kind") == "array" for _, record in story.tensors_on(kept.storage)):
             yield _finding(story, kept)
     yield from _joined(story)

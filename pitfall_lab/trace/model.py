@@ -604,15 +604,36 @@ class Counted:
     much the lower ones are below the mean of the two, over all rows. ``zeroed``: it takes the smallest or the largest
     numbers, and ``count`` of its ``of`` places went to zeros that were written by an index or a mask; ``numbers`` are
     the best number that was left over instead, and the steps of the writes. Of a softmax, ``count`` of its ``of``
-    numbers are such zeros, and the first of ``numbers`` is their share of a row on average.
+    numbers are such zeros, and the first of ``numbers`` is their share of a row on average. ``tied``: it compares
+    all numbers of each of ``of`` rows (of all calls at its place) with one of them, and in ``count`` rows others are
+    equal to that; ``numbers`` are the mean of its ranks, where equal numbers come after it, and where half of them do.
     """
 
     step: int
-    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "zeroed"]
+    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed"]
     count: int
     of: int
     numbers: tuple[float, ...] = ()
     names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The call at ``step`` computed a layer in one piece, and did not call a function that the program wrote for it.
+
+    This is ``function`` (its qualified name), the ``forward`` of the class ``kind`` of the layer's ``part``
+    (``linear1``), or a method of the layer itself, where ``part`` is empty. ``weight`` is the label of the part's
+    weight, if it has one. ``asks``: the function has a branch, or asks for the mode. ``own`` are the attributes of the
+    part that it reads and that torch's class does not have.
+    """
+
+    step: int
+    part: str
+    kind: str
+    function: str
+    asks: Literal["", "branch", "mode"] = ""
+    own: tuple[str, ...] = ()
+    weight: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -646,6 +667,7 @@ class Beside:
     picked: tuple[Picked, ...] = ()
     restored: tuple[Restored, ...] = ()
     misplaced: tuple[MisplacedAverages, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,10 @@ from pitfall_lab.observe import (
     picked_rows,
     restored_options,
     scheduler_functions,
+    skipped_parts,
     stored_examples,
     stray_attributes,
+    tied_scores,
     zeroed_entries,
 )
 from pitfall_lab.observe.line_watch import LineWatch
@@ -46,6 +48,7 @@ from pitfall_lab.trace import (
     Saving,
     Scheduler,
     SchedulerStep,
+    Skipped,
     Span,
     Stray,
     Unfinite,
@@ -63,7 +66,7 @@ FIRST = 3
 LOOKS = 10
 """The calls at one place whose numbers are looked at; later ones may take the fast path, which looks at none."""
 COMPARED = lost_numbers.CONVERSIONS | compared_numbers.COMPARING | counted_numbers.COUNTED
-LOOKED_AT = COMPARED | zeroed_entries.WRITING | zeroed_entries.RANKING | zeroed_entries.SHARING
+LOOKED_AT = COMPARED | tied_scores.STRICT | zeroed_entries.WRITING | zeroed_entries.RANKING | zeroed_entries.SHARING
 SELDOM = lost_numbers.JOINING - lost_numbers.CONVERSIONS
 """Of these calls, which are many and seldom convert anything, only the first at each place is looked at, and none for
 which the fast path would have to be left.
@@ -160,6 +163,8 @@ class BesideCalls:
         self._counts = counted_numbers.Counts()
         self._picks = picked_rows.Picks()
         self._zeros = zeroed_entries.ZeroedEntries()
+        self._skipped: dict[tuple[Span | None, str, str], Skipped] = {}
+        self._ties = tied_scores.TiedScores()
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
 
@@ -266,7 +271,7 @@ class BesideCalls:
         part, change = next(changes, (None, None))
         if part is None or change is None:
             return
-        if stored_examples.is_making(frame, dataset):
+        if stored_examples.is_making(frame, dataset) and part.tells(frame):
             known.reported = True
             before, after = (tuple(float(value) for value in side[:SHOWN]) for side in change)
             self._drifts.append(Drift(step, span, type(dataset).__name__, part.name, before, after, known.span))
@@ -305,6 +310,9 @@ class BesideCalls:
 
         Only the first calls at each place are looked at (:meth:`looks`).
         """
+        if call.name == skipped_parts.WHOLE and len(self._skipped) < MOST:
+            with unseen(), torch.no_grad():
+                self._skip(call, step)
         if call.name == picked_rows.PICKING:
             with unseen():
                 self._picks.after(call, step)
@@ -315,12 +323,7 @@ class BesideCalls:
                 self._lost(call, step, lost_numbers.joined_whole_numbers(call, result))
         if not self.looks(call.name, call.span):
             return
-        if call.name in counted_numbers.COUNTED and self._counts.looks(call.name, call.span):
-            with unseen():
-                self._counts.after(call, result, step)
-        if self._zeros.looks(call.name, call.span):
-            with unseen(), torch.no_grad():
-                self._zeros.after(call, result, step)
+        self._count(call, result, step)
         if not self._compares(call.name, call.span):
             return
         self._looks[call.span, call.name] += 1
@@ -335,13 +338,32 @@ class BesideCalls:
             self._seen[call.span, call.name] += 1
             self._compared.append(Compared(step, *found))
 
+    def _count(self, call: Call, result: Any, step: int) -> None:
+        """Count in what a call compares, searches or writes."""
+        if call.name in counted_numbers.COUNTED and self._counts.looks(call.name, call.span):
+            with unseen():
+                self._counts.after(call, result, step)
+        if self._zeros.looks(call.name, call.span):
+            with unseen(), torch.no_grad():
+                self._zeros.after(call, result, step)
+        if self._ties.looks(call.name, call.span):
+            with unseen(), torch.no_grad():
+                self._ties.after(call, step)
+
+    def _skip(self, call: Call, step: int) -> None:
+        """Record, once for each place, the functions of the program that a call left out."""
+        for each in skipped_parts.skipped_parts(call, self._sources.is_user):
+            label = self._label(each.weight) if each.weight is not None else None
+            said = Skipped(step, each.part, each.kind, each.function, each.asks, each.own, label)
+            self._skipped.setdefault((call.span, each.part, each.function), said)
+
     def looks(self, name: str, span: Span | None) -> bool:
         """Whether the numbers of the next call of this function at this place will be read after the call.
 
         Only the first ``LOOKS`` are, or those that are counted in.
         """
         is_own = span is not None and span.source == 0
-        if is_own and (self._counts.looks(name, span) or self._zeros.looks(name, span)):
+        if is_own and any(each.looks(name, span) for each in (self._counts, self._zeros, self._ties)):
             return True
         return self._compares(name, span)
 
@@ -408,6 +430,7 @@ class BesideCalls:
             replace(saving, plain=plain.named(), unsaved=plain.named(buffers=True)) for saving, plain in self._saved
         )
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
+        counted = [*self._counts.finished(), *self._zeros.found.values(), *self._ties.finished()]
         return Beside(
             schedulers,
             loaded,
@@ -419,10 +442,11 @@ class BesideCalls:
             tuple(self._compared),
             tuple(self._drifts),
             tuple(Paired(*each) for each in paired),
-            tuple(Counted(at, *each) for at, each in sorted([*self._counts.finished(), *self._zeros.found.values()])),
+            tuple(Counted(at, *each) for at, each in sorted(counted)),
             tuple(Picked(*each) for each in self._picks.finished()),
             tuple(self._optimizers.restored),
             self._optimizers.misplaced(),
+            tuple(self._skipped.values()),
         )
 
 

@@ -256,6 +256,7 @@ export interface Beside {
   picked: Picked[];
   restored: Restored[];
   misplaced: MisplacedAverages[];
+  skipped: Skipped[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -854,7 +855,7 @@ export interface Paired {
 /** What the numbers show that the call at `step` was given. */
 export interface Counted {
   step: number;
-  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered" | "middle" | "zeroed";
+  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered" | "middle" | "tied" | "zeroed";
   count: number;
   of: number;
   numbers: number[];
@@ -895,6 +896,17 @@ export interface MisplacedAverages {
   names: string[];
   span: Span | null;
   parameter: string | null;
+}
+
+/** The call at `step` computed a layer in one piece, and did not call a function that the program wrote for it. */
+export interface Skipped {
+  step: number;
+  part: string;
+  kind: string;
+  function: string;
+  asks: "" | "branch" | "mode";
+  own: string[];
+  weight: string | null;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element); where they are known, the mean, the lowest and the highest of all. */

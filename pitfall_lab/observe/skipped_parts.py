@@ -1,0 +1,108 @@
+"""Finds parts of a layer whose ``forward`` is the program's own and is not called, as torch computes the layer in one
+piece from the weights of its parts.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from pitfall_lab.observe.frame_variables import variables
+from pitfall_lab.observe.recorder import Call
+
+WHOLE = "torch._transformer_encoder_layer_fwd"
+"""The call that computes a layer of an encoder in one piece."""
+FORWARD: CodeType = torch.nn.TransformerEncoderLayer.forward.__code__
+METHODS = ("_sa_block", "_ff_block")
+"""The methods of the layer that are not called either."""
+READ_ANYWAY = frozenset({"self_attn.out_proj"})
+"""Parts whose weights torch reads directly in each mode."""
+WEIGHTS = {"self_attn": 3, "norm1": 10, "norm2": 12, "linear1": 14, "linear2": 16}
+"""The arguments of the call that are the weights of parts."""
+
+Asks = Literal["", "branch", "mode"]
+"""Whether a function computes something else in some cases: never, where a branch of its decides so, or by the mode."""
+
+
+class SkippedPart(NamedTuple):
+    """What :class:`pitfall_lab.trace.Skipped` stores, without its step, and the weight of the part if it has one."""
+
+    part: str
+    kind: str
+    function: str
+    asks: Asks
+    own: tuple[str, ...]
+    weight: Any
+
+
+def skipped_parts(call: Call, is_user: Callable[[str], bool]) -> list[SkippedPart]:
+    """The parts of the layer that a call computed in one piece, with a ``forward`` of the program's that it skipped."""
+    layer = _layer(call.frame)
+    if layer is None:
+        return []
+    found = []
+    for name in METHODS:
+        function = getattr(type(layer), name, None)
+        code = getattr(function, "__code__", None)
+        if isinstance(code, CodeType) and is_user(code.co_filename):
+            found.append(SkippedPart("", type(layer).__name__, code.co_qualname, _asks(code), _own(layer, code), None))
+    for name, part, code in _own_parts(layer, is_user):
+        weight = call.args[WEIGHTS[name]] if name in WEIGHTS and len(call.args) > WEIGHTS[name] else None
+        # a weight that the part computes has everything in it; where a factor is zero, nothing is added
+        if (weight is None or type(weight) is torch.nn.Parameter) and not _adds_nothing(part):
+            found.append(
+                SkippedPart(name, type(part).__name__, code.co_qualname, _asks(code), _own(part, code), weight)
+            )
+    return found
+
+
+def _layer(end: FrameType) -> Any:
+    """The layer whose ``forward`` is running, between here and the frame of the program; None if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not end:
+        if frame.f_code is FORWARD:
+            return variables(frame).get("self")
+        frame = frame.f_back
+    return None
+
+
+def _own_parts(layer: Any, is_user: Callable[[str], bool]) -> Iterator[tuple[str, Any, CodeType]]:
+    """The parts of a layer whose ``forward`` is the program's, with their names and the code of that; the parts of such
+    a part are not looked at.
+    """
+    inside: list[str] = []
+    for name, part in layer.named_modules():
+        if not name or name in READ_ANYWAY or any(name.startswith(f"{each}.") for each in inside):
+            continue
+        function = vars(part).get("forward", getattr(type(part), "forward", None))
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if isinstance(code, CodeType) and is_user(code.co_filename):
+            inside.append(name)
+            yield name, part, code
+
+
+def _adds_nothing(part: Any) -> bool:
+    """Whether a parameter of the part, other than those that the layer reads, is still all zeros."""
+    own = [each for name, each in part.named_parameters() if name.rpartition(".")[2] not in ("weight", "bias")]
+    return any(each.numel() and each.device.type == "cpu" and not bool(each.detach().any()) for each in own)
+
+
+def _asks(code: CodeType) -> Asks:
+    if "training" in code.co_names:
+        return "mode"
+    return (
+        "branch" if any("JUMP" in each.opname and "_IF_" in each.opname for each in dis.get_instructions(code)) else ""
+    )
+
+
+def _own(part: Any, code: CodeType) -> tuple[str, ...]:
+    """The attributes of the part that its ``forward`` reads and that torch's class does not have."""
+    base = next((each for each in type(part).__mro__ if each.__module__.startswith("torch.")), torch.nn.Module)
+    usual = {"weight", "bias", *getattr(base, "__constants__", ())}
+    held = {*vars(part), *(name for kind in ("_parameters", "_buffers", "_modules") for name in vars(part)[kind])}
+    return tuple(name for name in code.co_names if name in held and name not in usual)

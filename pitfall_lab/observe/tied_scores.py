@@ -1,0 +1,110 @@
+"""Counts the scores that are equal to the one score of each row with which all of the row are compared.
+
+A trace shows only the ends of long tensors, so such comparisons are looked at while the program runs: ``scores >
+scores[label]``, added up, is the place of the label among all, and equal scores are not in this sum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pitfall_lab.observe.counted_numbers import CountedNumbers
+from pitfall_lab.observe.recorder import Call
+from pitfall_lab.trace import Span
+from pitfall_lab.trace.operation_facts import spellings
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+GREATER = frozenset(spellings("gt"))
+STRICT = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in spellings("gt", "lt"))
+"""Calls that compare numbers one by one, and are false for equal ones."""
+MOST = 1 << 22
+"""The number of elements of the largest tensor that is looked at."""
+LOOKS, FOUND = 100, 60
+"""The comparisons at one place that are looked at, and the places that are noted."""
+PAIR = 2
+FEW = 4
+"""The least number of scores of a row."""
+
+
+@dataclass(slots=True)
+class _Ranked:
+    """The step of the first comparison at a place, and sums over all rows so far: the rows in which other scores are
+    equal, all rows, the scores that are better, and half of the other equal ones.
+    """
+
+    step: int
+    tied: int = 0
+    rows: int = 0
+    better: float = 0.0
+    half: float = 0.0
+
+
+@dataclass(slots=True)
+class TiedScores:
+    """Is shown comparisons after they ran; ``finished`` returns what was counted, each with its step."""
+
+    _looks: Counter[tuple[Span | None, str]] = field(default_factory=Counter)
+    _ranked: dict[Span | None, _Ranked] = field(default_factory=dict)
+
+    def looks(self, name: str, span: Span | None) -> bool:
+        """Whether the next call of this function at this place is to be shown."""
+        return name in STRICT and self._looks[span, name] < LOOKS
+
+    def after(self, call: Call, step: int) -> None:
+        """Count in a comparison that has returned."""
+        self._looks[call.span, call.name] += 1
+        with contextlib.suppress(Exception):  # what cannot be broadcast here is not counted
+            counts = _counts(call) if not call.dispatching else None
+            if counts is None:
+                self._looks[call.span, call.name] = LOOKS  # no place of one among all
+            elif call.span in self._ranked or len(self._ranked) < FOUND:
+                known = self._ranked.setdefault(call.span, _Ranked(step))
+                tied, rows, better, half = counts
+                known.tied, known.rows = known.tied + tied, known.rows + rows
+                known.better, known.half = known.better + better, known.half + half
+
+    def finished(self) -> list[tuple[int, CountedNumbers]]:
+        """The places with equal scores, each with the mean of the ranks: those that equal scores have no part in, and
+        those that half of the equal scores come before.
+        """
+        return [
+            (each.step, CountedNumbers("tied", each.tied, each.rows, (first, first + each.half / each.rows)))
+            for each in self._ranked.values()
+            if each.tied
+            for first in [1 + each.better / each.rows]
+        ]
+
+
+def _counts(call: Call) -> tuple[int, int, float, float] | None:
+    """The rows with equal scores, all rows, the better scores and half of the other equal ones, of a comparison of all
+    scores of each row with one of them; None for another one. Rows whose one score is infinite or NaN do not count.
+    """
+    given = [*call.args, *call.kwargs.values()]
+    if len(given) != PAIR or not all(_fits(each) for each in given) or given[0].dtype != given[1].dtype:
+        return None
+    one, other = (each.detach() for each in given)
+    table, single = (one, other) if one.numel() > other.numel() else (other, one)
+    is_greater = (call.name.rpartition(".")[2] in GREATER) is (table is one)
+    if single.dim() > table.dim() or table.numel() > MOST:
+        return None
+    lengths = (1,) * (table.dim() - single.dim()) + tuple(single.shape)
+    axes = [axis for axis, length in enumerate(lengths) if length != table.shape[axis]]
+    if len(axes) != 1 or lengths[axes[0]] != 1 or table.shape[axes[0]] < FEW:
+        return None
+    single, axis = single.reshape(lengths), axes[0]
+    equal = (table == single).sum(axis)
+    finite = single.squeeze(axis).isfinite()
+    if not bool(finite.any()) or bool((equal[finite] < 1).any()):
+        return None
+    better = ((table > single) if is_greater else (table < single)).sum(axis)[finite]
+    others = equal[finite] - 1
+    return int((others > 0).sum()), int(finite.sum()), float(better.sum()), float(others.sum()) / PAIR
+
+
+def _fits(value: Any) -> bool:
+    return type(value) in PLAIN and value.layout is torch.strided and value.device.type == "cpu" and value.numel() > 0
