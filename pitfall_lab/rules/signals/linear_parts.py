@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from pitfall_lab.rules.kit.story import Story
@@ -39,7 +39,7 @@ class LinearPart:
     the call that used the tensor.
 
     ``averaged`` is the number of elements over which means were taken on the way, ``scaled`` the
-    product of the program's own factors.
+    product of the program's own factors, ``means`` the calls that took those means.
     """
 
     label: str
@@ -47,6 +47,7 @@ class LinearPart:
     user: Event | None
     averaged: float = 1.0
     scaled: float = 1.0
+    means: tuple[Event, ...] = ()
 
 
 def parts(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[LinearPart]:
@@ -92,9 +93,15 @@ def _through(story: Story, event: Event, part: LinearPart) -> Iterator[LinearPar
     given = [o for o in event.operands if o.label is not None]
     size = prod(story.shape(part.label, event.step) or ())
 
-    def share(label: str, by: float = 1.0, *, averaged: float = 1.0, scaled: float = 1.0) -> LinearPart:
+    def share(label: str, by: float = 1.0, *, scaled: float = 1.0) -> LinearPart:
         repeated = max(size / max(prod(story.shape(label, event.step) or ()), 1), 1.0)
-        return LinearPart(label, part.factor * by * repeated, event, part.averaged * averaged, part.scaled * scaled)
+        return replace(
+            part,
+            label=label,
+            factor=part.factor * by * repeated,
+            user=event,
+            scaled=part.scaled * scaled,
+        )
 
     if event.name in ADDING:
         alpha = constant(story, None, argument(event, "alpha") or "1", event.step) or 1.0
@@ -103,22 +110,22 @@ def _through(story: Story, event: Event, part: LinearPart) -> Iterator[LinearPar
                 sign = ADDING[event.name] if place == 0 else OTHERS.get(event.name, 1.0)
                 yield share(operand.label, sign * (alpha if place else 1.0))
     elif event.name in ("stack", "cat"):
-        yield from (
-            LinearPart(o.label, part.factor, event, part.averaged, part.scaled) for o in given if o.label is not None
-        )
+        yield from (replace(part, label=o.label, user=event) for o in given if o.label is not None)
     elif event.name == "neg" or event.name in SAME_SHARE:
         if given and given[0].label is not None:
             sign = -1.0 if event.name == "neg" else 1.0
-            yield LinearPart(given[0].label, part.factor * sign, event, part.averaged, part.scaled)
+            yield replace(part, label=given[0].label, factor=part.factor * sign, user=event)
     elif event.name in ("sum", "mean") and given and given[0].label is not None:
         count = prod(story.shape(given[0].label, event.step) or ()) / max(size, 1)
         by = 1.0 if event.name == "sum" else 1.0 / max(count, 1.0)
-        yield LinearPart(
-            given[0].label,
-            part.factor * by,
-            event,
-            part.averaged * (count if event.name == "mean" else 1.0),
-            part.scaled,
+        is_mean = event.name == "mean"
+        yield replace(
+            part,
+            label=given[0].label,
+            factor=part.factor * by,
+            user=event,
+            averaged=part.averaged * (count if is_mean else 1.0),
+            means=(*part.means, event) if is_mean else part.means,
         )
     elif event.name in SCALING and len(event.operands) == 2 and (scaled := _scaled(story, event)) is not None:
         yield share(*scaled, scaled=abs(scaled[1]))
