@@ -26,7 +26,7 @@ PAIR, ROUNDS = 2, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class RatiosApart:
     """``ratio`` is the exponential of ``power``, a difference of the log-densities of each of ``of`` numbers.
 
     ``product`` multiplies it with ``weight``, which has one number for all of them.
@@ -58,7 +58,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _apart(story: Story, event: Event, shape: tuple[int, ...]) -> Apart | None:
+def _apart(story: Story, event: Event, shape: tuple[int, ...]) -> RatiosApart | None:
     power = event.operands[0].label
     made = made_by(story, power, event.step)
     given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -69,7 +69,9 @@ def _apart(story: Story, event: Event, shape: tuple[int, ...]) -> Apart | None:
         return None
     weighed = _weighed(story, event, shape)
     density = _density(story, given[0], made.step, shape) if weighed is not None else None
-    return Apart(event, power, *weighed, density, shape[-1]) if weighed is not None and density is not None else None
+    return (
+        RatiosApart(event, power, *weighed, density, shape[-1]) if weighed is not None and density is not None else None
+    )
 
 
 def _weighed(story: Story, event: Event, shape: tuple[int, ...]) -> tuple[Event, str] | None:
@@ -115,7 +117,7 @@ def _density(story: Story, label: str, step: int, shape: tuple[int, ...]) -> Eve
     return None
 
 
-def _finding(story: Story, found: Apart) -> Finding:
+def _finding(story: Story, found: RatiosApart) -> Finding:
     ratio, product, of = found.ratio, found.product, found.of
     here, there = at_line(story, story.span(ratio.step)), at_line(story, story.span(product.step))
     weight = shown(story, product, found.weight)
@@ -146,7 +148,7 @@ def _finding(story: Story, found: Apart) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: RatiosApart) -> tuple[Fix, ...]:
     """At most one fix: the differences of a row are summed before the exponential.
 
     Empty if the text shows no call of ``exp``.
