@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.densities import scaled_numbers, square_of
 from pitfall_lab.rules.signals.forms import SAME_NUMBERS, before, made_by
-from pitfall_lab.rules.signals.linear_parts import LinearPart, losses, parts
+from pitfall_lab.rules.signals.linear_parts import LinearPart, losses, parts_with_written
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.rules.signals.ramps import POINTWISE_NAMES
 from pitfall_lab.trace import Event, Span, T
@@ -60,14 +60,15 @@ def _averaged(story: Story, backward: Event) -> Averaged | None:
     logarithm of each scale by which the number under the square was multiplied, with the factor 1. Whatever else the
     loss is multiplied with, the two factors are the same for a density.
     """
-    terms = list(parts(story, backward.operands[0].label, backward.step, end=SELECTING))
+    terms = list(parts_with_written(story, backward.operands[0].label, backward.step, end=SELECTING))
     if not any(term.means for term in terms):
         return None
     squares = [square for term in terms if (square := square_of(story, term, backward.step)) is not None]
     scales = [
         (term, products)
         for term in (terms if squares else ())
-        if (products := list(scaled_numbers(story, term.label, backward.step)))
+        if (story.tensor(term.label) or {}).get("requires_grad")
+        and (products := list(scaled_numbers(story, term.label, backward.step)))
     ]
     for square in squares if scales else ():
         behind = _numbers_behind(story, square.root, square.step)

@@ -58,6 +58,16 @@ q, z = draw()
 loss = q.log_prob(z).sum(-1).mean() - Normal(0.0, 1.0).log_prob(z).mean()  # PL475
 update(loss)
 """,
+    "logarithms that are added in place": HEAD
+    + """
+log_det = torch.zeros(32)
+z = x
+for _ in range(2):
+    z, s = coupled(z)
+    log_det += s.sum(1)
+    z = z.flip(1)
+update(-(base.log_prob(z).mean() + log_det.mean()))  # PL475
+""",
     "a picture": HEAD
     + """
 pictures = torch.randn(8, 1, 2, 2)
@@ -76,6 +86,16 @@ RIGHT = {
 z, s = coupled(x)
 update(-(base.log_prob(z).sum(1) + s.sum(1)).mean())
 update(-(Independent(base, 1).log_prob(coupled(x)[0]) + coupled(x)[1].sum(1)).mean())
+""",
+    "both summed, in place": HEAD
+    + """
+log_det, z = torch.zeros(32), x
+for _ in range(2):
+    z, s = coupled(z)
+    log_det += s.sum(1)
+log_p = base.log_prob(z).sum(1)
+log_p += log_det
+update(-log_p.mean())
 """,
     "all in nats for each dimension": HEAD
     + """

@@ -28,9 +28,11 @@ OTHERS = dict.fromkeys(spellings("sub", exchanged=True), 1.0) | dict.fromkeys(sp
 """The sign that each sum gives its second operand, where that is not 1."""
 SCALING = dict.fromkeys(spellings("mul"), 1) | dict.fromkeys(spellings("div"), -1)
 """The exponent of the factor by which each call scales."""
+GROWING = {"add_": 1.0, "__iadd__": 1.0, "sub_": -1.0, "__isub__": -1.0}
+"""The sign that each call in place gives what it adds."""
 ENDS = {"mean", "sum", "logsumexp"}
 """Reductions: a number is not followed beyond them."""
-MOST, FURTHER = 600, 60
+MOST, FURTHER, PAIR = 600, 60, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,29 @@ def parts(story: Story, label: str | None, step: int, end: Collection[str] = ())
             yield here
         else:
             pending += [(way, event.step) for way in ways]
+
+
+def parts_with_written(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[LinearPart]:
+    """The :func:`parts` of a number, and those of what was added in place to one of them before it was used."""
+    for part in parts(story, label, step, end):
+        yield part
+        until = part.user.step if part.user is not None else step
+        for use in story.uses(part.label):
+            if use.name not in GROWING or use.step >= until or use.error is not None or len(use.operands) != PAIR:
+                continue
+            if use.operands[0].label != part.label or use.operands[1].label is None:
+                continue
+            inner = parts(story, use.operands[1].label, use.step, end)
+            for each in inner:
+                size, own = (prod(story.shape(one, use.step) or ()) for one in (part.label, use.operands[1].label))
+                yield replace(
+                    each,
+                    factor=part.factor * each.factor * GROWING[use.name] * size / max(own, 1),
+                    user=each.user or use,
+                    averaged=part.averaged * each.averaged,
+                    scaled=part.scaled * each.scaled,
+                    means=part.means + each.means,
+                )
 
 
 def constant(story: Story, label: str | None, text: str, step: int) -> float | None:
