@@ -179,14 +179,15 @@ def _read(story: Story, first: Event, second: Event, storage: str) -> Event | No
     """The first call between two writes that computes a result which requires grad from the memory
     or from what was made of it.
 
-    None if there is none.
+    None if there is none. An update of a parameter is none: its result is the parameter itself.
     """
     reached = {label for label, _ in story.tensors_on(storage)}
     for event in story.events[first.step + 1 : second.step]:
         if event.kind == "call" and event.error is None and any(o.label in reached for o in event.operands):
-            if any((story.tensor(result, event.step) or {}).get("requires_grad") for result in event.results):
+            results = [label for label in event.results if label not in story.leaves]
+            if any((story.tensor(result, event.step) or {}).get("requires_grad") for result in results):
                 return event
-            reached.update(event.results)
+            reached.update(results)
     return None
 
 

@@ -14,17 +14,14 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital
+from pitfall_lab.rules.signals.densities import scaled_numbers
 from pitfall_lab.rules.signals.forms import made_by
-from pitfall_lab.rules.signals.linear_parts import ADDING, OTHERS, SAME_SHARE, SCALING, constant, parts, summed_into
+from pitfall_lab.rules.signals.linear_parts import ADDING, OTHERS, parts, summed_into
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, Span, T
-from pitfall_lab.trace.operation_facts import spellings
 
 SELECTING = ("__getitem__", "select", "narrow", "masked_select")
 """Calls that take some columns."""
-LOGARITHMS = ("log", "log_")
-SIZES = spellings("abs", "expand") | spellings("exp", in_place=True) | {"expand_as", "reciprocal", "rsqrt", "sqrt"}
-"""Calls that make a scale of its logarithm, or a factor of a scale."""
 ROUNDS, UPWARD, NEAR, PAIR = 3, 400, 1e-3, 2
 
 
@@ -88,7 +85,7 @@ def _counted(story: Story, event: Event, roots: dict[str, Event]) -> LogScaleCou
         if _is_of_the_batch(story, part.label, narrow, wide, event.step):
             return None  # PL772 speaks of it: the sum of all samples, added to each
         size = prod(story.shape(part.label, event.step) or ())
-        products = [p for p in _products(story, part.label, event.step) if behind & set(p.results)]
+        products = [p for p, _ in scaled_numbers(story, part.label, event.step) if behind & set(p.results)]
         entries = [(prod(story.shape(p.results[0], p.step) or ()) / max(size, 1), p.step) for p in products]
         if not entries:
             return None
@@ -121,43 +118,6 @@ def _behind(story: Story, label: str, step: int) -> set[str]:
                 seen.add(each)
                 pending.append((each, at if made is None else made.step))
     return seen
-
-
-def _products(story: Story, label: str, step: int) -> Iterator[Event]:
-    """The products and quotients, up to ``step``, with the exponential of a tensor or of a multiple of it; of a
-    logarithm also those with the number that it is of, perhaps without its sign.
-    """
-    scales = _logarithm_of(story, label, step)
-    pending, seen = deque([(label, False), *((each, True) for each in scales)]), set[tuple[str, bool]]()
-    while pending and len(seen) < UPWARD:
-        here, is_scale = pending.popleft()
-        if (here, is_scale) in seen:
-            continue
-        seen.add((here, is_scale))
-        for use in story.uses(here):
-            if use.step >= step or use.error is not None or not use.results:
-                continue
-            plain = [o for o in use.operands if o.label != here]
-            number = len(plain) == 1 and constant(story, plain[0].label, plain[0].text, use.step) is not None
-            if is_scale and use.name in SCALING and not number:
-                yield use
-            elif use.name in ("exp", "exp_"):
-                pending.append((use.results[0], True))
-            elif use.name == "neg" or use.name in SAME_SHARE or (use.name in SCALING and number):
-                pending.append((use.results[0], is_scale))
-            elif is_scale and use.name in SIZES:
-                pending.append((use.results[0], True))
-
-
-def _logarithm_of(story: Story, label: str, step: int) -> list[str]:
-    """The number whose logarithm a tensor is, and that before its sign was taken away; empty for none."""
-    made = made_by(story, label, step)
-    source = made.operands[0].label if made is not None and made.name in LOGARITHMS else None
-    if made is None or source is None:
-        return []
-    inner = made_by(story, source, made.step)
-    signed = inner.operands[0].label if inner is not None and inner.name in spellings("abs") else None
-    return [each for each in (source, signed) if each is not None]
 
 
 def _finding(story: Story, found: LogScaleCountedAgain) -> Finding:

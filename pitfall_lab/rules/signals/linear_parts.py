@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from pitfall_lab.rules.kit.story import Story
@@ -28,9 +28,11 @@ OTHERS = dict.fromkeys(spellings("sub", exchanged=True), 1.0) | dict.fromkeys(sp
 """The sign that each sum gives its second operand, where that is not 1."""
 SCALING = dict.fromkeys(spellings("mul"), 1) | dict.fromkeys(spellings("div"), -1)
 """The exponent of the factor by which each call scales."""
+GROWING = {"add_": 1.0, "__iadd__": 1.0, "sub_": -1.0, "__isub__": -1.0}
+"""The sign that each call in place gives what it adds."""
 ENDS = {"mean", "sum", "logsumexp"}
 """Reductions: a number is not followed beyond them."""
-MOST, FURTHER = 600, 60
+MOST, FURTHER, PAIR = 600, 60, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class LinearPart:
     the call that used the tensor.
 
     ``averaged`` is the number of elements over which means were taken on the way, ``scaled`` the
-    product of the program's own factors.
+    product of the program's own factors, ``means`` the calls that took those means.
     """
 
     label: str
@@ -47,6 +49,7 @@ class LinearPart:
     user: Event | None
     averaged: float = 1.0
     scaled: float = 1.0
+    means: tuple[Event, ...] = ()
 
 
 def parts(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[LinearPart]:
@@ -68,6 +71,29 @@ def parts(story: Story, label: str | None, step: int, end: Collection[str] = ())
             yield here
         else:
             pending += [(way, event.step) for way in ways]
+
+
+def parts_with_written(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[LinearPart]:
+    """The :func:`parts` of a number, and those of what was added in place to one of them before it was used."""
+    for part in parts(story, label, step, end):
+        yield part
+        until = part.user.step if part.user is not None else step
+        for use in story.uses(part.label):
+            if use.name not in GROWING or use.step >= until or use.error is not None or len(use.operands) != PAIR:
+                continue
+            if use.operands[0].label != part.label or use.operands[1].label is None:
+                continue
+            inner = parts(story, use.operands[1].label, use.step, end)
+            for each in inner:
+                size, own = (prod(story.shape(one, use.step) or ()) for one in (part.label, use.operands[1].label))
+                yield replace(
+                    each,
+                    factor=part.factor * each.factor * GROWING[use.name] * size / max(own, 1),
+                    user=each.user or use,
+                    averaged=part.averaged * each.averaged,
+                    scaled=part.scaled * each.scaled,
+                    means=part.means + each.means,
+                )
 
 
 def constant(story: Story, label: str | None, text: str, step: int) -> float | None:
@@ -92,9 +118,15 @@ def _through(story: Story, event: Event, part: LinearPart) -> Iterator[LinearPar
     given = [o for o in event.operands if o.label is not None]
     size = prod(story.shape(part.label, event.step) or ())
 
-    def share(label: str, by: float = 1.0, *, averaged: float = 1.0, scaled: float = 1.0) -> LinearPart:
+    def share(label: str, by: float = 1.0, *, scaled: float = 1.0) -> LinearPart:
         repeated = max(size / max(prod(story.shape(label, event.step) or ()), 1), 1.0)
-        return LinearPart(label, part.factor * by * repeated, event, part.averaged * averaged, part.scaled * scaled)
+        return replace(
+            part,
+            label=label,
+            factor=part.factor * by * repeated,
+            user=event,
+            scaled=part.scaled * scaled,
+        )
 
     if event.name in ADDING:
         alpha = constant(story, None, argument(event, "alpha") or "1", event.step) or 1.0
@@ -103,22 +135,22 @@ def _through(story: Story, event: Event, part: LinearPart) -> Iterator[LinearPar
                 sign = ADDING[event.name] if place == 0 else OTHERS.get(event.name, 1.0)
                 yield share(operand.label, sign * (alpha if place else 1.0))
     elif event.name in ("stack", "cat"):
-        yield from (
-            LinearPart(o.label, part.factor, event, part.averaged, part.scaled) for o in given if o.label is not None
-        )
+        yield from (replace(part, label=o.label, user=event) for o in given if o.label is not None)
     elif event.name == "neg" or event.name in SAME_SHARE:
         if given and given[0].label is not None:
             sign = -1.0 if event.name == "neg" else 1.0
-            yield LinearPart(given[0].label, part.factor * sign, event, part.averaged, part.scaled)
+            yield replace(part, label=given[0].label, factor=part.factor * sign, user=event)
     elif event.name in ("sum", "mean") and given and given[0].label is not None:
         count = prod(story.shape(given[0].label, event.step) or ()) / max(size, 1)
         by = 1.0 if event.name == "sum" else 1.0 / max(count, 1.0)
-        yield LinearPart(
-            given[0].label,
-            part.factor * by,
-            event,
-            part.averaged * (count if event.name == "mean" else 1.0),
-            part.scaled,
+        is_mean = event.name == "mean"
+        yield replace(
+            part,
+            label=given[0].label,
+            factor=part.factor * by,
+            user=event,
+            averaged=part.averaged * (count if is_mean else 1.0),
+            means=(*part.means, event) if is_mean else part.means,
         )
     elif event.name in SCALING and len(event.operands) == 2 and (scaled := _scaled(story, event)) is not None:
         yield share(*scaled, scaled=abs(scaled[1]))

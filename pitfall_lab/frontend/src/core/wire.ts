@@ -1093,7 +1093,7 @@ export interface Values {
   cells: (Cell | null)[];
 }
 
-/** A step that wrote a storage: the drawn cells, and the tensor through which it did. */
+/** A step that wrote a storage: which of the drawn cells it wrote (positions in `columns`), `by` which tensor (its label; None if not known), and on which line. */
 export interface Write {
   step: number;
   cells: number[];
