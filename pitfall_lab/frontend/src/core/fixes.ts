@@ -111,8 +111,8 @@ export function printed(model: ExplorerModel, { name, before, after }: Printed):
     h(
       "code",
       {},
-      ...apart(before, after).map((each) =>
-        typeof each === "string" ? each : h("span", { class: "pl-change" }, h("del", {}, each[0]), " → ", h("ins", {}, each[1])),
+      ...apart(before, after).flatMap((each) =>
+        typeof each === "string" ? [each] : [h("del", {}, each[0]), " → ", h("ins", {}, each[1])],
       ),
     ),
   );
