@@ -3,9 +3,9 @@
 The algorithm is :class:`difflib.SequenceMatcher` (Python's own, by Ratcliff and Obershelp) over the tokens of an
 answer, with names replaced by the order in which they appear: new names, space and comments change nothing. Exercises
 are short and most right answers are alike by necessity, so an answer is left out if it is one of the course's own, or
-adds little to the given cell. The same answer of two or more students is a pair too; one that :data:`COMMON` or more
-have is in no pair, and :func:`common` lists it with their names. In a *predict* exercise all fill in one table, so
-there only the same answer with a mistake makes a pair.
+adds little to the given cell. One answer of two or three students is a pair of its own; one that :data:`COMMON` or
+more have is in no pair, and :func:`common` lists it with their names. In a *predict* exercise all fill in one table,
+so only the same answer with a mistake is a pair there.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__", "addmm", "linear", "mv"}
 
 @dataclass(frozen=True, slots=True)
 class MixUp:
-    """``event`` broadcast the smaller tensor ``small`` against ``full``, or could not, along other axes of ``full``
-    than those that the numbers of ``small`` belong to.
+    """``event`` broadcast, or tried to, the smaller tensor ``small`` against ``full`` along other axes of ``full`` than
+    those that the numbers of ``small`` belong to.
 
     ``made`` computed ``small``, and ``axis`` is the axis that is missing in it: a reduction dropped it, or (axis 1) a
     table was looked up with one index for each row. Both are None for a bias.

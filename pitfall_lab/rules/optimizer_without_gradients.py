@@ -40,7 +40,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each optimizer none of whose parameters had a gradient in several steps, if before each of them
     ``backward()`` filled the gradients of other tensors, or ``torch.autograd.grad`` returned those of its own.
 
-    None where the parameters had been replaced, or the path to them was cut: other rules report that.
+    Of the first kind none where the parameters had been replaced or the path to them was cut: other rules report that.
     """
     steps: dict[object, list[OptimizerStep]] = defaultdict(list)
     for update in story.trace.optimizer_steps:
