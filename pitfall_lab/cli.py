@@ -139,7 +139,11 @@ def _too_many(word: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 2 for input that cannot be used, always with one sentence on stderr."""
+    """Run one command and return its exit code: 2, with a sentence on stderr, for input that cannot be used, 130 after
+    Ctrl-C, 0 if the reader of its output has ended.
+
+    Raises SystemExit for words that :mod:`argparse` does not accept (code 2), and for ``--help`` and ``--version`` (0).
+    """
     processes.forget_current_folder()
     if argv is None:
         # What reads a notebook imports jsonschema, which takes seconds to compile a grammar for one format of strings

@@ -224,7 +224,7 @@ class Allowance:
     processor that others were using.
 
     So a busy machine gives the same report. Linux counts that wait (the second number of ``schedstat``, in
-    nanoseconds); elsewhere, and after ``PATIENCE`` times the seconds, all time counts.
+    nanoseconds); elsewhere it counts as time of the run. After ``PATIENCE`` times ``seconds`` the time is always up.
     """
 
     def __init__(self, process: int, seconds: float) -> None:

@@ -45,12 +45,14 @@ class Override:
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
     """One student's line: the graded exercises, the student, and the resulting points; ``own``:
-    the teacher gave one of them.
+    the teacher gave at least one mark.
 
-    ``in_part``: the teacher gave marks for some exercises of what has none otherwise, so the others count 0. ``asides``
-    are for the teacher alone; ``timed``: there is a deadline, and the time of the submission is known. ``maybe``: this
-    person has no submission, but one whose owner is unknown may be theirs. ``unrounded`` is the sum before rounding,
-    from which ``total`` and percentages are rounded. ``points`` leaves out exercises that could not be graded.
+    ``in_part``: the submission could not be graded as a whole, and the teacher gave marks for some of its exercises:
+    the others count 0. ``late``: by how many days, and ``deducted``: the points lost by that.
+    ``asides`` are notes for the teacher alone; ``timed``: there is a deadline, and the time of the submission is known.
+    ``maybe``: this person has no submission, but one whose owner is unknown may be theirs. ``unrounded`` is the sum
+    before rounding, from which ``total`` and percentages are rounded. ``points`` leaves out exercises that could not be
+    graded.
     """
 
     row: Row

@@ -166,11 +166,12 @@ def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str
 def table(
     path: Path, columns: Iterable[str], one_of: Iterable[str], faults: Faults, *, all_of: Iterable[str] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    """The rows of a CSV file, each after the number of its line: the values of ``columns``,
-    as far as the file has these.
+    """The rows of a CSV file, each as the number of its line and its values by the names of ``columns``: ``""`` where
+    the file has none. Rows without any value are left out.
 
     ``faults`` gets lines with too many cells, which are left out. Raises :class:`~pitfall_lab.cli.Refusal` for a file
-    that cannot be read, or that lacks all columns of ``one_of`` or one of ``all_of``.
+    that cannot be read or has more than ``MOST`` rows, that lacks all columns of ``one_of`` or one of ``all_of``, or
+    whose name for a column is nearly one of ``columns``.
     """
     columns = tuple(columns)
     try:

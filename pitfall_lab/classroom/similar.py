@@ -1,10 +1,11 @@
-"""Answers that are alike, side by side: what a teacher looks at, and no verdict.
+"""Answers that are alike, side by side, for a teacher to compare; whether one was copied is not judged.
 
 The algorithm is :class:`difflib.SequenceMatcher` (Python's own, by Ratcliff and Obershelp) over the tokens of an
 answer, with names replaced by the order in which they appear: new names, space and comments change nothing. Exercises
-are short and most right answers are alike by necessity, so an answer is left out that is among those which the course
-knows, or that adds little to what was given; one that several have is listed apart, with their names. In a *predict*
-exercise all fill in one table, so there it is only looked at who has the same mistakes.
+are short and most right answers are alike by necessity, so an answer is left out if it is one of the course's own, or
+adds little to the given cell. One answer of two or three students is a pair of its own; one that :data:`COMMON` or
+more have is in no pair, and :func:`common` lists it with their names. In a *predict* exercise all fill in one table,
+so only the same answer with a mistake is a pair there.
 """
 
 from __future__ import annotations

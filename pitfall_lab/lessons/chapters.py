@@ -273,7 +273,8 @@ CHAPTERS: tuple[Chapter, ...] = (
 
 
 def shown(notebook: Any) -> dict[str, str]:
-    """Return which cell (its id) shows each claim of a notebook; ``notebook`` is its JSON.
+    """Return, by the id of each claim that a notebook shows, the id of the (last) cell that does; ``notebook`` is its
+    parsed JSON.
 
     >>> shown({"cells": [{"cell_type": "code", "id": "a-1", "source": 'pitfall_lab.claim("s4-6-a").run()'}]})
     {'s4-6-a': 'a-1'}

@@ -306,8 +306,9 @@ class _Walk:
         self.more = 0
 
     def start(self, name: str, value: object) -> None:
-        """Collect the nodes in the graph of one value, or add a note if it has no graph; of the nodes at most
-        ``NODES``, the others are counted.
+        """Collect the nodes in the graph of one value, or add a note if it has no graph.
+
+        At most ``NODES`` nodes are kept, for all values together; the others are counted.
         """
         if not isinstance(value, torch.Tensor):
             self.table.take(name, value)

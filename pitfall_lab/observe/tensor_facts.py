@@ -31,7 +31,8 @@ _CREATIONS = {
 class TensorFacts(NamedTuple):
     """What torch reports about one tensor now.
 
-    ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl.
+    ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl; ``pointer`` is the address of its
+    memory (0 where that is not the CPU's) and ``nbytes`` its size.
 
     An opaque tensor (see :func:`is_opaque`) has ``storage`` None, and so have all fields that need its memory.
     """

@@ -1,5 +1,5 @@
-"""Remembers how cells have failed: a failed run may have changed what its cell starts from, and the next
-run then shows something else.
+"""Remembers how cells have failed. A failed run may have changed what its cell starts from: run again, the cell
+then raises another error, or none, and only the earlier one tells the reason.
 """
 
 from __future__ import annotations

@@ -31,10 +31,11 @@ PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__", "addmm", "linear", "mv"}
 
 @dataclass(frozen=True, slots=True)
 class MixUp:
-    """``event`` broadcast the smaller tensor ``small`` against ``full``, but along other axes of ``full`` than those
-    that the numbers of ``small`` were computed for.
+    """``event`` broadcast, or tried to, the smaller tensor ``small`` against ``full`` along other axes of ``full`` than
+    those that the numbers of ``small`` belong to.
 
-    ``axis`` is the one that ``made``, a reduction, has dropped; ``None`` for a bias.
+    ``made`` computed ``small``, and ``axis`` is the axis that is missing in it: a reduction dropped it, or (axis 1) a
+    table was looked up with one index for each row. Both are None for a bias.
     """
 
     event: Event

@@ -1,5 +1,5 @@
-"""PL832: ``pred == labels & valid`` combines the bits of ``labels`` with ``valid`` first, and
-compares with what is left of them.
+"""PL832: ``pred == labels & valid`` computes ``labels & valid`` first, bit by bit, and compares ``pred`` with that
+result, where ``(pred == labels) & valid`` was meant.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ DEEPEST = 40
 
 @dataclass(frozen=True, slots=True)
 class ComputedWeightWritten:
-    """``write`` changed what ``made`` had computed from the parameter ``parameter``; ``again`` recomputed it, and
-    ``used`` uses that.
+    """``write`` changed the weight that ``made`` had computed from the parameter with the label ``parameter``;
+    ``again`` computed the weight anew, and ``used`` uses the new one, without the write.
     """
 
     made: Event

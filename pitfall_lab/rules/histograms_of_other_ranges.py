@@ -43,8 +43,10 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class HistogramsOfOtherRanges:
-    """``first`` and ``second`` counted into bins of their own, and ``meeting`` compares the bins; the ends of both
-    ranges where they are known.
+    """``first`` and ``second`` counted, each into bins from the smallest to the largest number of its own data, and
+    ``meeting`` compares the counts bin by bin.
+
+    ``ends``: the first and last edge of each; None if those of one are not known.
     """
 
     first: Event

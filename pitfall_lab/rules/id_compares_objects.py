@@ -18,10 +18,11 @@ TEMPORARY = {"data", "storage", "untyped_storage", "detach", "view", "reshape", 
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each comparison of objects that answers another question than that of memory, as this run shows.
+    """One finding for each ``id(a) == id(b)`` or ``a.data is b.data`` that does not tell whether two tensors share
+    memory.
 
-    That is: a side is no name, or two different tensors have one memory. Comparisons whose sides'
-    memory is not known are left out.
+    That is: a side is no name, so that it may be an object made for the comparison alone, or both are names of
+    different tensors with one memory. Comparisons whose sides' memory is not known are left out.
     """
     if story.program.tree is None:
         return

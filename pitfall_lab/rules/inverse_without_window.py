@@ -29,9 +29,11 @@ PLACES = {True: 4, False: 3}
 
 @dataclass(frozen=True, slots=True)
 class MissedWindow:
-    """``inverse`` undoes ``forward`` with the window ``found``, where ``wanted`` was used: labels, None for no window.
+    """``inverse`` was given the window ``found``, and ``forward``, which made its spectrum, the window ``wanted``:
+    labels, None for no window.
 
-    ``scale``: about how many times as large as it was the wave becomes; None where the numbers do not say it.
+    ``scale``: by about what factor the wave changes without the window; None if ``inverse`` was given one, or if the
+    numbers of ``wanted`` are not known.
     """
 
     inverse: Event

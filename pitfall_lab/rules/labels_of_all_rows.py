@@ -321,9 +321,7 @@ RULE = Rule(
     code="PL980",
     name="labels-of-all-rows",
     severity="warning",
-    title=T(
-        en="The inputs were computed with the labels that measure the network", zh="输入是用测量网络的标签算出来的"
-    ),
+    title=T(en="The inputs were computed with the labels of the test rows, too", zh="计算输入时也用到了测试行的标签"),
     what=T(
         en="A program looks for the columns that go best with the labels, over all its rows, and afterwards splits "
         "the rows into those to learn from and those to measure with. The choice has seen the answers of both, and "

@@ -38,7 +38,9 @@ ON_THE_WAY = (
 
 @dataclass(frozen=True, slots=True)
 class NanInTheLoss:
-    """``event`` made the first NaN of a loss; ``why`` says from what."""
+    """``event`` made the NaN in the loss of ``backward``: on the way to that loss, or in an earlier iteration, whose
+    loss did not contain it but whose gradients did. ``why``: the reason, as a sentence.
+    """
 
     event: Event
     backward: Event

@@ -131,9 +131,9 @@ RULE = Rule(
         en="A new layer was put into a network under a name that nothing calls", zh="新的层以无人调用的名字放进了网络"
     ),
     what=T(
-        en="A program replaces the last layer of a network, `net.classifier = Linear(...)`, but the network calls its "
-        "last layer differently. The new layer is there and never runs; the old one answers. Use the name that the "
-        "network uses: `print(net)`.",
+        en="A program replaces the last layer of a network, `net.classifier = Linear(...)`, but the network has its "
+        "last layer under another name. The new layer is there and never runs; the old one answers. Use the name that "
+        "the network uses: `print(net)`.",
         zh="程序替换网络的最后一层：`net.classifier = Linear(...)`，但网络里最后一层并不叫这个名字。新的层放在那里却从"
         "不运行，回答的仍是旧的层。请使用网络中的名字：`print(net)`。",
     ),

@@ -37,7 +37,11 @@ class OptimizerWithoutGradients:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer that stepped in several rounds of backward and step without any gradient."""
+    """One finding for each optimizer none of whose parameters had a gradient in several steps, if before each of them
+    ``backward()`` filled the gradients of other tensors, or ``torch.autograd.grad`` returned those of its own.
+
+    Of the first kind none where the parameters had been replaced or the path to them was cut: other rules report that.
+    """
     steps: dict[object, list[OptimizerStep]] = defaultdict(list)
     for update in story.trace.optimizer_steps:
         steps[update.span if update.made is None else update.made].append(update)

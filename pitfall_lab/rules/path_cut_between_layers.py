@@ -39,11 +39,11 @@ def _finding(story: Story, found: Apart) -> Finding:
             "其他路径在训练它们。",
         ),
         T(
-            en=f"{capital(value.en)} still has a graph that leads to {first.en}{more.en}; its result here has none. "
-            f"The backward on {back.en} fills the gradients of all parameters, since other terms of the loss reach "
-            "them, so nothing looks wrong: one part of each gradient is missing.",
-            zh=f"{value.zh} 的计算图通往 {first.zh}{more.zh}，而它在这里的结果没有计算图。{back.zh}的反向传播填写了所"
-            "有参数的梯度，因为损失中的其他项能到达它们，所以看不出有什么不对：每个梯度都少了一部分。",
+            en=f"{capital(value.en)} still has a graph that leads to {first.en}{more.en}; what {here.en} makes of "
+            f"it has none. The backward on {back.en} fills the gradients of all parameters, since other terms of the "
+            "loss reach them, so nothing looks wrong: one part of each gradient is missing.",
+            zh=f"{value.zh} 的计算图通往 {first.zh}{more.zh}，而{here.zh}由它得到的结果没有计算图。{back.zh}的反向传播"
+            "填写了所有参数的梯度，因为损失中的其他项能到达它们，所以看不出有什么不对：每个梯度都少了一部分。",
         ),
         related=[
             story.related(

@@ -41,6 +41,23 @@ WORDS = {
     "tiled": T(en="all rows, then all again", zh="先列出所有行，再整体重复"),
     "each": T(en="each row several times in a row", zh="每一行连续重复几次"),
 }
+GROUPS = {
+    "tiled": (
+        T(en="each group mixes the copies of different rows", zh="每一组都混进了不同行的副本"),
+        T(
+            en="Groups of the copies of one row need the second.",
+            zh="要让每一组是同一行的各个副本，需要后者。",
+        ),
+    ),
+    "each": (
+        T(en="the groups do not have each row once", zh="各组并不是每行各一份"),
+        T(
+            en="Groups that have each row once need the first.",
+            zh="要让每一组包含每行各一份，需要前者。",
+        ),
+    ),
+}
+"""What is wrong with the groups of a folding of rows that were repeated so, and which order it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,22 +314,20 @@ def _row_at(order: RepeatedInAnotherOrder, place: int) -> int:
 def _of_fold(story: Story, fold: Event, order: RepeatedInAnotherOrder) -> Finding:
     here, there = (at_line(story, story.span(event.step)) for event in (fold, order.event))
     size = "×".join(map(str, (story.shape(fold.results[0], fold.step) or ())[:2]))
+    mixed, why = GROUPS[order.kind]
     return RULE.finding(
         story.span(fold.step),
         fold.step,
         T(
             en=f"{capital(here.en)} folds rows into {size}, but {there.en} repeated them in the other order "
-            f"({WORDS[order.kind].en}): each group "
-            "mixes the copies of different rows.",
-            zh=f"{here.zh}把各行折成 {size}，而{there.zh}是按另一种次序重复的（{WORDS[order.kind].zh}）：每一组都"
-            "混进了不同行的副本。",
+            f"({WORDS[order.kind].en}): {mixed.en}.",
+            zh=f"{here.zh}把各行折成 {size}，而{there.zh}是按另一种次序重复的（{WORDS[order.kind].zh}）：{mixed.zh}。",
         ),
         T(
-            en=f"A reshape takes the rows as they come. {order.rows} rows were repeated {order.times} times; "
-            "`repeat` gives a b a b, `repeat_interleave` gives a a b b, and only the second has the copies of a "
-            "row next to each other.",
-            zh=f"改变形状时按顺序取行。{order.rows} 行重复了 {order.times} 次；`repeat` 给出 a b a b，"
-            "`repeat_interleave` 给出 a a b b，只有后者让同一行的副本相邻。",
+            en=f"A reshape keeps the order of the rows. {order.rows} rows were repeated {order.times} times; `repeat` "
+            f"gives a b a b, `repeat_interleave` gives a a b b. {why.en}",
+            zh=f"改变形状不改变各行的次序。{order.rows} 行重复了 {order.times} 次；`repeat` 给出 a b a b，"
+            f"`repeat_interleave` 给出 a a b b。{why.zh}",
         ),
         related=[story.related("made", order.event.step, T(en=WORDS[order.kind].en, zh=WORDS[order.kind].zh))],
         fixes=_fixes(story, order),

@@ -33,7 +33,9 @@ FURTHER = 80
 
 @dataclass(frozen=True, slots=True)
 class Squared:
-    """``square`` multiplied the ``spectrum``, by ``transform``, with itself; ``real`` took the real part of that."""
+    """``square`` multiplied ``spectrum``, the label of a complex tensor that comes from the call ``transform``, by
+    itself, and ``real`` took the real part of the product.
+    """
 
     square: Event
     real: Event

@@ -35,7 +35,9 @@ class SteppedTwice:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each pair of lines whose steps use the same gradient in several iterations of a training."""
+    """One finding for each pair of lines with a step of an optimizer each, if in several iterations of a training the
+    second used a gradient that the first had used, with no backward and no clearing between.
+    """
     steps: dict[Span, list[OptimizerStep]] = defaultdict(list)
     for step in story.trace.optimizer_steps:
         if step.span is not None:

@@ -1,4 +1,4 @@
-"""PL960: targets are only added to a loss, so its gradient is the same whatever they are."""
+"""PL960: targets are only added to a loss, or subtracted from it, so its gradient is the same whatever they are."""
 
 from __future__ import annotations
 

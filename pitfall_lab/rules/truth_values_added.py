@@ -41,7 +41,8 @@ class TruthValuesAdded:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that adds bool tensors (the sum is bool again) where the program then takes the sum for
-    a count: compares it with a larger number, divides it by one, or searches it for its largest element.
+    a count: compares it so as to find sums above 1, divides it by a number above 1, or searches for its largest
+    element.
     """
     reported, parts = set(), set[int]()
     for event in story.calls(*SUMS):
@@ -85,8 +86,8 @@ def _used(story: Story, event: Event, parts: set[int]) -> TruthValuesAdded | Non
 
 
 def _takes_for_number(use: Event, label: str) -> bool:
-    """Whether a call makes sense for numbers above 1 only: it compares with one, divides by
-    one, or searches for the largest.
+    """Whether a call makes sense only if there are numbers above 1: it compares so as to find them, divides by a
+    number above 1, or searches for the largest.
     """
     if use.operands[0].label != label:
         return False

@@ -1,4 +1,6 @@
-"""PL676: a sample is spread by a number that the divergence in the same loss takes for the variance, its square."""
+"""PL676: noise was multiplied by a variance, not by its square root, the standard deviation: a divergence in the same
+loss takes that number for the variance.
+"""
 
 from __future__ import annotations
 

@@ -263,7 +263,10 @@ class Parts:
         return self.name(base)
 
     def output(self, s: Saved, node: Node) -> str:
-        """The tensor of a saved output, which is kept without its object."""
+        """The name, in the recipe's code, of the tensor that ``s`` saves as an output of ``node``.
+
+        ``s`` holds no tensor object: it is the named tensor with this memory, shape and strides, or gets a new name.
+        """
         for name, x, _ in self.tensors:
             if (
                 x.storage is s.storage

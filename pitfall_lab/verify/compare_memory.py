@@ -168,8 +168,8 @@ class MemoryComparison:
             self._engine.fill(storage.shadow, flat)
 
     def written(self, step: int, applied: Applied | None, wrote: Sequence[StorageRecord | None]) -> tuple[str, ...]:
-        """The labels of the storages that a call wrote: those modelled, those found by version
-        (``wrote``), those found by content.
+        """The labels of the storages that a call wrote, each once: those that the shadow wrote (``applied``), those
+        whose version has grown (``wrote``), and those found by their bytes since the last call of this method.
 
         The write is entered under ``step`` in the world's table of writes.
         """

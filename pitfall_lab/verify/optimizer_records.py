@@ -157,7 +157,9 @@ class Optimizers:
         return tuple(replace(each, parameter=next(iter(parameter.labels), None)) for each, parameter in self._misplaced)
 
     def made(self) -> tuple[OptimizerMade, ...]:
-        """All optimizers, each with the labels of those of its tensors that an observed call used."""
+        """All optimizers whose creation was observed, in that order, each with the labels of those of its tensors that
+        an observed call used.
+        """
         for made in self._made:
             made.held.name(self._label)
         return tuple(

@@ -65,7 +65,9 @@ class Extent:
         return True
 
     def missed(self, span: Span | None) -> None:
-        """Count a call of torch that the program made after observation had stopped, or while it paused."""
+        """Count a call of torch that the program made after observation had stopped, or while it paused; keep its line
+        if it is one of the program's own and nothing was recorded there.
+        """
         self._missed += 1
         if span is not None and span.source == 0 and (0, span.line) not in self._known:
             self._later[span.line] = None

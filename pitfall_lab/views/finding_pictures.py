@@ -259,10 +259,12 @@ class CurvePicture(TypedDict):
 
 
 class LooksPicture(TypedDict):
-    """What an attention looks at: ``cells`` has a text for each of the ``rows``, with a sign for each of the columns:
-    ``"+"`` rightly looked at, ``"x"`` wrongly, ``"o"`` not, but should be, ``"."`` rightly not, ``"?"`` not known.
+    """What an attention looks at. ``cells`` has a text for each of the ``rows``, with a sign for each of the
+    ``columns``: ``"+"`` rightly looked at, ``"x"`` wrongly, ``"o"`` not, but should be, ``"."`` rightly not, ``"?"``
+    not known.
 
-    ``of``: how many rows and columns there are. A row is a position that looks, or, with ``examples``, an example.
+    ``rows`` and ``columns`` are the indices that are shown, ``of`` the numbers of rows and columns in all. A row is a
+    position that looks, or, with ``examples``, an example.
     """
 
     kind: Literal["looks"]

@@ -1,4 +1,4 @@
-"""How a view is registered: a folder of this package that has a ``TAB`` is a tab of the Explorer."""
+"""Finds the views that are tabs of the Explorer: the folders of this package whose ``__init__.py`` has a ``TAB``."""
 
 from __future__ import annotations
 

@@ -135,11 +135,11 @@ class QuestionWidget(anywidget.AnyWidget):
                 progress.keep(self.entry())
 
     def entry(self) -> progress.Entry:
-        """Return the answer as the progress has it: what was chosen (and why), and the beliefs that it fits.
+        """Return the answer as the progress keeps it: its points, and the keys of the beliefs that it fits.
 
-        One point for the right answer, one for the right reason with it. A belief in whose world the wrong reason that
-        was picked is false is not held. A wrong answer that fits no belief is kept in words, for the author of the
-        question.
+        One point for the right answer, one more for the right reason with it. A belief is left out if the wrong reason
+        that was picked would be false in its world. The words of the answer are kept only if it is wrong and fits no
+        belief, for the author of the question.
         """
         question, marks = self.question, frozenset(self.marks)
         right = marks == {n for n, choice in enumerate(question.choices) if choice.right}

@@ -403,7 +403,7 @@ def deck(shown: Sequence[ClaimBox]) -> str:
 
 def claim(identifier: str, language: Language = "en") -> ClaimBox:
     """Return the box of one claim, for example ``claim("s1-2-h")``; raises ``KeyError`` with the
-    nearest ids when there is none.
+    nearest ids when there is none, and ``ValueError`` for an unknown language.
 
     >>> claim("s1-2-h").claim.verdict
     'wrong'

@@ -164,9 +164,9 @@ class ExperimentsShown:
 
 
 def show(*wanted: str, language: Language = "en") -> ExperimentsShown:
-    """Run these experiments where a CUDA device is present, else replay what was recorded.
+    """Return the results of these experiments: run now where a CUDA device is present, else as they were recorded.
 
-    Raises KeyError for an unknown name.
+    One that fails, or has no recording that fits, is named in what is shown. Raises KeyError for an unknown name.
     """
     recordings, missing, failed = [], [], []
     for name in wanted:

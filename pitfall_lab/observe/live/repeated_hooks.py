@@ -26,12 +26,13 @@ Alike = Literal["same", "alike", ""]
 
 
 class Twice(NamedTuple):
-    """``times`` hooks with one code in ``table`` of a module or tensor (of class ``type``), the first two
-    from ``first`` and ``again``, which are one cell if it has registered them in one run.
+    """``times`` hooks with the same code in one ``table`` of hooks of a module or tensor (of class ``type``).
 
-    ``key`` is the first one's key in the table. ``lost``: no name holds its handle any more. ``differ``: the functions
-    have the same code but not the same values in it, and no name held a handle of either. ``one_function``: they were
-    made by the same line of one function. ``others`` counts further tensors on which the same cells did the same.
+    The runs of cells with the numbers ``first`` and ``again`` registered the first two; the numbers are equal if it was
+    one run. ``key`` is the first one's key in the table. ``lost``: no name holds its handle any more. ``differ``: the
+    functions have the same code with different values in it, and a name still holds the first one's handle, or none
+    ever held one of either. ``one_function``: both were made by the same line of one function. ``others`` counts
+    further tensors on which the same cells did the same.
     """
 
     name: str

@@ -108,10 +108,11 @@ def _fix(found: Switched) -> T:
 
 
 def refused_by(found: Switched, things: Sequence[Kind], ran: Ran) -> tuple[T, T, T] | None:
-    """Why a cell has failed after a setting was switched: a sentence, an explanation and a fix;
-    ``None`` if it has not to do with it.
+    """Why a cell has failed with an error that can follow from the switched setting ``found``: a sentence, an
+    explanation and a fix.
 
-    ``things`` are what the cell reads, with number types and devices.
+    ``things`` are what the cell reads, with dtypes and devices. For a default dtype or device, None unless one of them
+    was made after the switch and another before it; never None for other settings.
     """
     by = _by(found)
     if found.setting in ("grad", "deterministic"):

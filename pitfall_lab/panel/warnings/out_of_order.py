@@ -11,7 +11,7 @@ from pitfall_lab.trace import T
 
 
 def out_of_order(found: OutOfOrder, ran: Ran) -> dict[str, Any]:
-    """The warning about a name that was computed from an older value of another name."""
+    """The note, as data for the page, that the value of a name was computed from an older value of another name."""
     made, again = called(found.made), called(found.again)
     sentence = T(
         f"`{found.name}` of {made} was computed from the value that `{found.source}` had before {again}: "

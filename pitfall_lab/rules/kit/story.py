@@ -37,8 +37,8 @@ class Clash:
 class Story:
     """Look-ups in one trace, by label and step.
 
-    ``cells`` are the first lines of a notebook's code cells, where the program is one: its lines are then
-    named by cell (:meth:`place`).
+    ``cells``: if the program is a notebook, the line at which each of its code cells begins; its lines are then named
+    by cell (:meth:`place`). Else empty.
     """
 
     def __init__(self, trace: Trace, cells: tuple[int, ...] = ()) -> None:

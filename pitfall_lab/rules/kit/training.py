@@ -216,10 +216,11 @@ def is_nothing(story: Story, storage: str | None, step: int) -> bool:
 
 
 def stepper(story: Story, step: int) -> str | None:
-    """Return the optimizer's name if the source at ``step`` is a call ``opt.step()`` or
-    ``scaler.step(opt)``; else None.
+    """Return the text of the optimizer, ``"opt"``, if the source at ``step`` is a call ``opt.step()`` or
+    ``scaler.step(opt)``; None if no method ``step`` is called there.
 
-    ``scaler`` is recognised by a ``scaler.scale(`` in the program.
+    ``scaler`` is recognised by a ``scaler.scale(`` in the program. What else has such a method, a scheduler, is not
+    told from an optimizer.
     """
     program = story.program
     node = program.at(story.span(step)) if program.tree is not None else None

@@ -104,7 +104,9 @@ def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
 
 
 def at_line(story: Story, span: Span | None) -> T:
-    """``line 6``, with the cell number in a notebook, or the file name for another file."""
+    """A place in words: ``line 6``, in a notebook ``line 6 of cell 2``, with the name of the file if it is not the
+    program's own; ``a line that could not be located`` if ``span`` is None.
+    """
     if span is None:
         return T(en="a line that could not be located", zh="某一行（无法定位）")
     cell, line = story.place(span.line) if span.source == 0 else (None, span.line)

@@ -631,8 +631,8 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
 
 
 def may_overlap(shape: Shape, stride: Shape) -> bool:
-    """Whether a step along some axis is not longer than all steps along the axes inside it:
-    elements may then share an address.
+    """Whether elements of a tensor with this shape and these strides may share an address: the stride of some axis is
+    not larger than the distance of the last element along the axes with smaller strides from the first.
     """
     reach = 0
     for step, length in sorted(zip(stride, shape, strict=True)):

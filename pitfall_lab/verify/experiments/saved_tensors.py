@@ -94,8 +94,8 @@ class Study:
         return self.trials[0]
 
     def saved(self) -> list[tuple[str, Rows]]:
-        """For each node, those nearest to the result first: its name, and what it saves, each with the
-        condition under which it does.
+        """For each name of a node, nearest to the result first: the name, and what nodes of this name save, each with
+        the condition under which they do.
         """
         rows = []
         for name in dict.fromkeys(node.name for trial in self.trials for node in trial.nodes):

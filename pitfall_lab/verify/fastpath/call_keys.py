@@ -70,7 +70,7 @@ _PLAIN = frozenset(
 
 
 class CallKeys:
-    """Computes keys, and finds the records of the operands on the way."""
+    """Computes the key of a call, which selects the plan for it, and finds the records of its operands on the way."""
 
     def __init__(self, world: World, adoption: Adoption, forms: Forms, may_meet: Callable[[], bool]) -> None:
         self._may_meet, self._adoption, self._forms = may_meet, adoption, forms

@@ -51,7 +51,9 @@ class CallCompiler:
         self.uses = 0
 
     def follow(self, wanted: tuple[Any, ...], plan: Any, by_id: dict[int, Any], graph: Graph) -> Callable[..., Any]:
-        """The function for these arguments in this recording. Its source is generated at the first call."""
+        """The function ``follow`` of this class for ``wanted``: what each argument has to be, a plain value or the form
+        of a tensor. Its source is generated when this method is first called.
+        """
         if self._bind is None:
             self._bind = self._made(wanted)
         return self._bind(plan, by_id.get, graph, *wanted)

@@ -235,10 +235,10 @@ def _case(event: Event, facts: Facts) -> BroadcastCase | None:
 
 
 def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False) -> Meeting:
-    """How the tensors' shapes meet after ``step``: the common ``shape``, where sizes ``clash``, and
-    the ``operands`` aligned to it.
+    """How the shapes that the tensors have after event ``step`` are broadcast: the common ``shape``, its dimensions in
+    which sizes ``clash``, the ``operands`` aligned to it, and whether they are ``crossed``: (N) meets (N, 1).
 
-    ``in_place``: it clashes also where the common shape is larger than the first tensor's.
+    ``in_place``: a dimension clashes also where the common shape is larger than the first tensor's.
     """
     shapes = [
         [int(n) for n in facts.tensor(t, step).get("shape") or facts.tensor(t).get("shape") or ()] for t in tensors

@@ -29,10 +29,11 @@ def class_called(program: Program, name: str) -> ast.ClassDef | None:
 
 
 def saved_numbers(error: Error) -> Remedy | None:
-    """The fix for a number that is given to ``save_for_backward``: keep it as an attribute of ``ctx``,
-    and read that in ``backward``.
+    """The remedy for a number that is given to ``save_for_backward``. Its fix keeps the number as an attribute of
+    ``ctx``, which ``backward`` reads.
 
-    None if the text does not show the function's class and exactly one such call.
+    Without a fix if the argument is no name, or ``backward`` does not unpack ``saved_tensors`` into as many names. None
+    if the text does not show the function's class, or its ``forward`` does not call ``save_for_backward`` exactly once.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     calls = (

@@ -241,8 +241,8 @@ def loader(story: Story, step: int) -> tuple[ast.Call, ast.expr] | None:
 
 
 def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = ()) -> tuple[ast.Call, ast.expr] | None:
-    """The only ``DataLoader`` that a loop (or the expression that it goes over) may iterate over, and how
-    it is named there; else None.
+    """The call that makes the ``DataLoader`` which a loop, a comprehension or an expression ``head`` goes over, and the
+    expression for it there; None unless the text shows exactly one such call.
     """
     program = story.program
     inner = (
