@@ -21,13 +21,17 @@ from pitfall_lab.trace.operation_facts import spellings
 RANGES = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-32768, 32767), "int32": (-(1 << 31), (1 << 31) - 1)}
 ARITHMETIC = spellings("add", "mul", in_place=True) | spellings("sub", in_place=True, exchanged=True)  # fmt: skip
 POWERS = spellings("neg", "pow", "square")
+SUMS = {"cumsum", "sum"}
+"""Calls whose result is wrong by what the elements have lost, and of a wider type."""
 MEANT = (
     spellings("bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "fmod", "remainder")
     | spellings("bitwise_and", "bitwise_xor", in_place=True)
 )  # fmt: skip
 """Calls of codes and checksums, where only what is left of a number counts."""
 MEASURES = (
-    spellings("abs", "ge", "gt", "le", "lt") | spellings("clamp", in_place=True) | {"maximum", "minimum", "where"}
+    spellings("abs", "ge", "gt", "le", "lt")
+    | spellings("clamp", in_place=True)
+    | {"argmax", "argmin", "argsort", "maximum", "minimum", "sort", "topk", "where"}
 )  # fmt: skip
 """Calls that show that the numbers are taken as sizes, so that leaving the range changes what follows."""
 FURTHER = 200
@@ -77,7 +81,7 @@ def _measured(story: Story, event: Event) -> Event | None:
             _dtype(story, r, later.step).startswith(("float", "bfloat", "half")) for r in later.results
         ):
             return later
-        if later.name in SAME_NUMBERS | ARITHMETIC | POWERS:
+        if later.name in SAME_NUMBERS | ARITHMETIC | POWERS | SUMS:
             reached.update(later.results)
     return None
 

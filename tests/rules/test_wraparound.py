@@ -23,6 +23,8 @@ WRONG = {
     "a product of int16": "print((short * short).double().mean())",
     "the absolute difference": "print((a - b).abs().float().mean())",
     "torch.sub": "print(torch.sub(a, b).to(torch.float32).norm())",
+    "summed by a wider type, then ranked": "print((a * b).sum(dim=1).argmax())",
+    "summed, then scaled": "print((a * b).sum(dim=1) * 0.5)",
     "in a function": "def mae(p, q):\n    return (p - q).abs().float().mean()\nprint(mae(a, b))",
 }
 RIGHT = {
@@ -31,6 +33,9 @@ RIGHT = {
     "in range": "print((b - b.clamp(max=5)).float().mean())",
     "wide numbers": "print((wide - 250).float().mean())",
     "a checksum": "total = a[0, 0] * 31 + a[0, 1]\nprint(int(total) & 255)",
+    "the sum of checksums": "print(int((a * 31 + b).sum()) % 1000)",
+    "summed by its bits": "print((a * 31).sum() & 255)",
+    "converted, then summed": "print((a.int() * b).sum(dim=1).argmax())",
     "bits": "print((a ^ b).float().mean(), (a & 7).float().mean())",
     "never a quantity": "c = a - b\nprint(c == 254)",
     "a mask": "print(((a - b) > 0).float().mean() if False else (a > b).float().mean())",
