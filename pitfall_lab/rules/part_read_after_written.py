@@ -5,6 +5,7 @@ first had become, because their names are views.
 from __future__ import annotations
 
 import ast
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called, torch_name
 from pitfall_lab.rules.kit.wording import apart, at_line, capital, statement_text
+from pitfall_lab.rules.signals.value_origins import decimal
 from pitfall_lab.trace import Event, Span, T
 from pitfall_lab.trace.operation_facts import spellings
 
@@ -27,6 +29,7 @@ REPLACING = spellings("atan2") | {"hypot"}
 """Functions of two numbers whose result continues neither of them."""
 PARTING = {"unbind", "split", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit"}
 """Calls that return several views, for which one copy of what they are called on is enough."""
+HALF = 0.5
 MOST = 60
 """So many calls are followed back from a value that is written."""
 
@@ -50,7 +53,7 @@ def find(story: Story) -> Iterator[Finding]:
     replaced it.
 
     Not for parts that the same lines write again, as those of a state that is kept, and not where the second part
-    goes on from its own value (``x[1] = b + a``): such updates may be meant one after the other.
+    goes on from its own value (``x[1] = b + a``) or keeps a share of it: such updates may be meant one after the other.
     """
     reported = set[Span | None]()
     for lates in _lates(story).values():
@@ -119,7 +122,10 @@ def _late(story: Story, storage: str, first: Event, later: list[Event], changed:
                     and second.operands[0].label != other
                     and not _met(views[part], views[other])
                     and (
-                        not _continued(story, second.operands[-1].label, views[other], part, second.step)
+                        not (
+                            _continued(story, second.operands[-1].label, views[other], part, second.step)
+                            or _relaxed(story, first, second, part, other)
+                        )
                         or _belongs_together(story, first, second, part, other)
                     )
                 ):
@@ -227,6 +233,53 @@ def _continued(story: Story, label: str | None, target: Record, part: str, step:
             return True
         pending += [one for one in given if (story.tensor(one, step) or {}).get("storage") != target.get("storage")]
     return False
+
+
+def _relaxed(story: Story, first: Event, second: Event, part: str, other: str) -> bool:
+    """Whether the second value keeps a share of its own part, as a state that decays or is averaged does: more than a
+    half, or any share if the first value does so too.
+
+    Not for a rotation: with ``c² + s² = 1``, the values are ``c * x - s * y`` and ``s * x + c * y``.
+    """
+    kept = _multiple(story, second.operands[-1].label, other, second.step)
+    if kept is None or not 0 < kept < 1:
+        return False
+    before = _multiple(story, first.operands[-1].label, part, first.step)
+    crossed = [
+        _multiple(story, event.operands[-1].label, label, event.step)
+        for event, label in ((first, other), (second, part))
+    ]
+    if before is not None and crossed[0] is not None and crossed[1] is not None:
+        turned = math.isclose(crossed[0], -crossed[1], rel_tol=1e-6) and math.isclose(before, kept, rel_tol=1e-6)
+        if turned and math.isclose(kept**2 + crossed[0] ** 2, 1, rel_tol=1e-4):
+            return False
+    return kept > HALF or (before is not None and 0 < before < 1)
+
+
+def _multiple(story: Story, label: str | None, of: str, step: int) -> float | None:
+    """The number by which ``of`` is multiplied in a value that is a sum of multiples of tensors; None if the value is
+    something else, or if that is not a plain number.
+    """
+    if label == of:
+        return 1.0
+    if label is None or of not in _behind(story, label, step):
+        return 0.0
+    event = story.event((story.tensor(label, step) or {}).get("born"))
+    if event is None or event.kind != "call" or any(operand.name for operand in event.operands):
+        return None
+    given = event.operands
+    if event.name in SUMS | DIFFERENCES and len(given) == 2:
+        found = [_multiple(story, operand.label, of, event.step) for operand in given]
+        if found[0] is None or found[1] is None:
+            return None
+        return found[0] + found[1] if event.name in SUMS else found[0] - found[1]
+    if event.name in PRODUCTS and len(given) == 2 and (given[0].label is None) != (given[1].label is None):
+        number = decimal(given[1].text if given[1].label is None else given[0].text)
+        inner = _multiple(story, given[0].label or given[1].label, of, event.step)
+        if number is None or inner is None or (event.name in DIVISIONS and (number == 0 or given[0].label is None)):
+            return None
+        return inner / number if event.name in DIVISIONS else inner * number
+    return None
 
 
 def _belongs_together(story: Story, first: Event, second: Event, part: str, other: str) -> bool:

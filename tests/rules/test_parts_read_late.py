@@ -33,6 +33,13 @@ p[:, 0] = c * x - s * y
 p[:, 1] = s * x + c * y  # PL736
 print(p)
 """,
+    "a rotation by plain numbers": HEAD
+    + """
+x, y = p[:, 0], p[:, 1]
+p[:, 0] = 0.8 * x - 0.6 * y
+p[:, 1] = 0.6 * x + 0.8 * y  # PL736
+print(p)
+""",
     "halves that are turned by angles of positions": HEAD
     + """
 q = torch.rand(2, 3, 8)
@@ -144,6 +151,20 @@ print(p)
 place, speed = p[0], p[1]
 p[1] = 0.99 * speed - 0.1 * place
 p[0] = place + 0.1 * speed
+print(p)
+""",
+    "unknowns that are improved one after the other": HEAD
+    + """
+a, b = p[0], p[1]
+p[0] = 0.5 * a + 0.5 * (1 - 0.5 * b) / 3
+p[1] = 0.5 * b + 0.5 * (2 - 0.4 * a) / 3
+print(p)
+""",
+    "a place that decays, after its speed": HEAD
+    + """
+place, speed = p[0], p[1]
+p[1] = speed - 0.1 * place
+p[0] = 0.99 * place + 0.1 * speed
 print(p)
 """,
     "lifting of a wavelet": HEAD
