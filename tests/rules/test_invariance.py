@@ -28,7 +28,7 @@ BY_SIGNALS = ("PL676", "PL678", "PL680", "PL682", "PL684", "PL436", "PL668", "PL
               "PL926", "PL770", "PL772", "PL774", "PL948", "PL776", "PL666", "PL976", "PL978", "PL984", "PL466",
                "PL526", "PL550", "PL744", "PL986", "PL996", "PL929", "PL761", "PL839", "PL841",
                "PL843", "PL975", "PL945", "PL955", "PL473", "PL667", "PL817", "PL847", "PL957", "PL993",
-               "PL997", "PL646", "PL981", "PL991", "PL941", "PL852", "PL858", "PL998")  # fmt: skip
+               "PL997", "PL646", "PL981", "PL991", "PL941", "PL852", "PL858", "PL998", "PL736")  # fmt: skip
 
 
 class Renamed(ast.NodeTransformer):
