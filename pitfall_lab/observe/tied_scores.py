@@ -99,10 +99,13 @@ def _counts(call: Call) -> tuple[int, int, float, float] | None:
     single, axis = single.reshape(lengths), axes[0]
     equal = (table == single).sum(axis)
     finite = single.squeeze(axis).isfinite()
-    if not bool(finite.any()) or bool((equal[finite] < 1).any()):
+    if not bool(finite.any()):
         return None
     better = ((table > single) if is_greater else (table < single)).sum(axis)[finite]
-    others = equal[finite] - 1
+    is_among = bool((equal[finite] >= 1).all())  # else the one score is not among those that it is compared with
+    others = equal[finite] - int(is_among)
+    if not is_among and not bool(others.any()):
+        return None
     return int((others > 0).sum()), int(finite.sum()), float(better.sum()), float(others.sum()) / PAIR
 
 

@@ -11,7 +11,9 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand_text
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.sequences import CLASSIFIERS
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, argument
 from pitfall_lab.trace import Event, T
@@ -23,22 +25,28 @@ NUMBERED = ("bilinear", "nearest", "bicubic")
 AVERAGING = ("linear", "cubic", "area")
 CAST = SAME_NUMBERS | spellings("round", in_place=True) | {"floor", "half", "int", "long", "type", "type_as"}
 """Conversions and changes of shape, on both sides of the averaging."""
+JOINS = ("cat", "stack")
 TABLES = ("embedding", "one_hot", "bincount")
 """Calls that take each number as a class."""
 WHOLE = ("int", "uint")
 FURTHER, MANY = 60, 2
+MAP = 2
+"""Dimensions of a map: height and width."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassesAveraged:
     """``event`` averaged the whole numbers of ``source``; to ``used`` the result, made
     whole again, is class numbers.
+
+    ``stacked``: the call that stacked them with others before, and their place in it; None if they were alone.
     """
 
     event: Event
     source: str
     mode: str
     used: Event
+    stacked: tuple[Event, int] | None
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -59,7 +67,7 @@ def find(story: Story) -> Iterator[Finding]:
         source, used = _whole_before(story, event), _classes_after(story, event)
         if source is not None and used is not None:
             reported.add(place)
-            yield _finding(story, ClassesAveraged(event, source, mode, used))
+            yield _finding(story, ClassesAveraged(event, source[0], mode, used, source[1]))
 
 
 def _mode(event: Event) -> str:
@@ -72,18 +80,27 @@ def _is_whole(story: Story, label: str | None, step: int) -> bool:
     return str((story.tensor(label, step) or {}).get("dtype")).startswith(WHOLE)
 
 
-def _whole_before(story: Story, event: Event) -> str | None:
-    """The integer tensor whose numbers, converted or reshaped (``CAST``), are the input of the
-    call; None if there is none.
+def _whole_before(story: Story, event: Event) -> tuple[str, tuple[Event, int] | None] | None:
+    """The integer tensor whose numbers, converted or reshaped (``CAST``), are in the input of the call, and where they
+    were stacked with other tensors, if they were; None if there is no such tensor.
     """
-    label, step = event.operands[0].label, event.step
+    pending: deque[tuple[str | None, int, tuple[Event, int] | None]] = deque(
+        [(event.operands[0].label, event.step, None)]
+    )
     for _ in range(FURTHER):
-        made = story.event((story.tensor(label, step) or {}).get("born"))
-        if label is None or _is_whole(story, label, step):
-            return label
-        if made is None or label not in made.results or made.name not in CAST or not made.operands:
+        label, step, stacked = pending.popleft() if pending else (None, 0, None)
+        if label is None:
             return None
-        label, step = made.operands[0].label, made.step
+        if _is_whole(story, label, step):
+            return label, stacked
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        if made is None or label not in made.results or made.name not in CAST or not made.operands:
+            continue
+        given = [operand.label for operand in made.operands if operand.label is not None]
+        if made.name in JOINS and len(given) > 1:
+            pending.extend((each, made.step, (made, place)) for place, each in enumerate(given))
+        else:
+            pending.append((made.operands[0].label, made.step, stacked))
     return None
 
 
@@ -135,9 +152,38 @@ def _finding(story: Story, found: ClassesAveraged) -> Finding:
             "存在的类别。`nearest` 取的是实际存在的编号。",
         ),
         related=[story.related("used", used.step, T(en="taken for classes here", zh="在这里被当作类别"))],
-        fixes=_fixes(story, event),
+        fixes=_apart(story, found) or _fixes(story, event),
         facts=[Fact("mode", found.mode, story.by(event.step))],
     )
+
+
+def _apart(story: Story, found: ClassesAveraged) -> tuple[Fix, ...]:
+    """The fix for numbers that were stacked with an image: they are resized by a call of their own where one of the
+    resized maps is read by its number (``both[1]``). Empty if they were alone, or the text shows it in another way.
+    """
+    program, call = story.program, story.program.at(story.span(found.event.step))
+    if found.stacked is None or found.stacked[0].name != "stack" or not isinstance(call, ast.Call):
+        return ()
+    stack, place = found.stacked
+    given = [operand.label for operand in stack.operands if operand.label is not None]
+    part = written_as(story, stack, given[place])
+    for read in (node for node in program.nodes if isinstance(node, ast.Subscript)):
+        index, whole = read.slice, read.value
+        if not isinstance(index, ast.Constant) or index.value != place or not isinstance(whole, ast.Name):
+            continue
+        if part is None or program.function(read) is not program.function(part) or read.lineno <= call.lineno:
+            continue
+        if len(story.shape(given[place], stack.step) or ()) == MAP:
+            text = (
+                f"{program.segment(call.func)}({operand_text(program.segment(part))}[None, None], "
+                f'size=tuple({whole.id}.shape[-2:]), mode="nearest-exact")[0, 0]'
+            )
+            title = T(
+                en='Resize the class numbers alone: `mode="nearest-exact"`',
+                zh='单独缩放类别编号：`mode="nearest-exact"`',
+            )
+            return unique(program.text, [Fix(title, program.replace((read, text)), meaning="later")])
+    return ()
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:

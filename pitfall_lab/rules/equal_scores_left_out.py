@@ -23,6 +23,9 @@ KEEPS = SAME_NUMBERS | spellings("index_fill", "masked_fill", in_place=True) | {
 SAME_PLACES = {"float", "to", "int", "long", "double", "half", "type", "clone", "contiguous", "cpu", "detach"}
 """Calls that convert the answers of a comparison."""
 COUNTS = {"sum", "count_nonzero"}
+ADDS = spellings("add", in_place=True)
+DISCOUNTS = {"__rdiv__", "__rtruediv__", "log", "log1p", "log2", "reciprocal"}
+"""Calls by which a rank becomes a gain."""
 EQUALS = spellings("eq", "ge", "gt", "le", "lt", "ne") | {"isclose"}
 """Calls with which a program can count the equal scores, too."""
 FURTHER, ROWS = 12, 3
@@ -36,6 +39,7 @@ class Tied:
     """``event`` compares all scores of each row with one of them, and ``count`` adds the answers up.
 
     The mean of these ranks is ``first``; with half of the other equal scores before it, ``middle``.
+    ``apart``: the one score is not among those that it is compared with.
     """
 
     event: Event
@@ -44,6 +48,7 @@ class Tied:
     equal: int
     first: float
     middle: float
+    apart: bool
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -75,8 +80,10 @@ def _tied(story: Story, counted: Counted) -> Tied | None:
         return None
     if any(_is_alike(story, event, other) for other in story.calls(*EQUALS)):
         return None
-    count = _added(story, event)
-    return Tied(event, count, counted.of, counted.count, first, middle) if count is not None else None
+    count, apart = _added(story, event), _is_apart(story, single, table, event.step)
+    if count is None or (apart and not _is_rank(story, count)):
+        return None
+    return Tied(event, count, counted.of, counted.count, first, middle, apart)
 
 
 def _memories(story: Story, label: str, step: int) -> set[object]:
@@ -150,6 +157,30 @@ def _added(story: Story, event: Event) -> Event | None:
     return None
 
 
+def _is_apart(story: Story, single: str, table: str, step: int) -> bool:
+    """Whether the one score of each row and the others are two parts of one tensor."""
+    one, other = (made_by(story, each, step) for each in (single, table))
+    return (
+        one is not None
+        and other is not None
+        and one.name == other.name == "__getitem__"
+        and one.operands[0].label == other.operands[0].label
+    )
+
+
+def _is_rank(story: Story, count: Event) -> bool:
+    """Whether what a call counts is discounted as a rank is: divided by, or by its logarithm."""
+    pending, seen = [count.results[0]], {count.results[0]}
+    while pending and len(seen) < FURTHER:
+        for use in (use for use in story.uses(pending.pop()) if use.step > count.step and use.results):
+            if use.name in DISCOUNTS:
+                return True
+            if use.name in SAME_PLACES | ADDS and use.results[0] not in seen:
+                seen.add(use.results[0])
+                pending.append(use.results[0])
+    return False
+
+
 def _finding(story: Story, found: Tied) -> Finding:
     event = found.event
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.count.step))
@@ -199,7 +230,8 @@ def _fixes(story: Story, found: Tied) -> tuple[Fix, ...]:
         return ()
     text, part = program.segment(count), program.segment(inside)
     whole = text.replace(f"({part})", part, 1) if f"({part})." in text else text
-    new = f"({text} + ({whole.replace(part, equal, 1)} - 1) / 2)"
+    own = "" if found.apart else " - 1"
+    new = f"({text} + ({whole.replace(part, equal, 1)}{own}) / 2)"
     title = T(en="Add half of the other equal scores to the rank", zh="把其余相等分数的一半加到名次上")
     return unique(program.text, [Fix(title, program.replace((count, new)), meaning="later")])
 

@@ -34,13 +34,16 @@ FORMS = spellings("gt", "ge", "lt", "le", "eq", "ne", "logical_not", "bitwise_no
     "view",
 }
 """What makes of a mask the form in which it is applied: the same from the same mask, without a random number."""
+PRODUCTS = spellings("mul", in_place=True)
+"""Calls that set to 0 what has a factor of 0, even where the gradient was 0 before."""
 DEEPEST = 4
 Values = dict[Index, float]
 
 
 @dataclass(frozen=True, slots=True)
 class GradientMask:
-    """``event``, a write into ``.grad`` or a call in a hook, made the gradient 0 at ``hidden``, where it was not.
+    """``event``, a write into ``.grad`` or a call in a hook, made the gradient 0 at ``hidden``: it was not 0 there, or
+    the factor there is 0.
 
     ``given`` are the storages of its other operands, the mask among them; or the name of the call that makes the mask
     anew each time, such as ``zeros``.
@@ -83,15 +86,26 @@ def _moved(story: Story, label: str, updates: list[OptimizerStep]) -> MaskedRows
     """The finding's data if each update moved elements with a masked gradient, and nothing put them back."""
     gradients = [_gradient(story, label, update) for update in updates]
     zero = [frozenset(place for place, value in each.items() if value == 0) for each in gradients]
-    if not zero[0] or any(each != zero[0] or len(each) == len(g) for each, g in zip(zero, gradients, strict=True)):
+    always = frozenset.intersection(*zero)
+    if not always or any(len(each) == len(g) for each, g in zip(zero, gradients, strict=True)):
         return None
     before = [_values(story, label, update.step - 1) for update in updates]
     after = [_values(story, label, _end(story, update)) for update in updates]
-    masks = [_mask(story, label, update, zero[0]) for update in updates]
+    masks = [_mask(story, label, update, each) for update, each in zip(updates, zero, strict=True)]
     known = [mask for mask in masks if mask is not None]
-    if len(known) < len(updates) or len({(m.event.span, m.event.op, m.given) for m in known}) > 1:
+    if len({(m.event.span, m.event.op, m.given) for m in known}) != 1:
         return None
-    hidden = frozenset[Index]().union(*(m.hidden for m in known))
+    if any(each != zero[0] for each in zero):
+        # Rows of an embedding that a batch does not have are 0 too: then the mask has to be the same in each update.
+        first, last = updates[0].step, updates[-1].step
+        is_same = len({m.hidden for m in known}) == 1 or not any(
+            each in CONSTANTS or story.writes(each, first, last) for each in known[0].given
+        )
+        if len(known) < FEWEST or not is_same:
+            return None
+    elif len(known) < len(updates):
+        return None
+    hidden = always & frozenset[Index]().union(*(m.hidden for m in known))
     steady = [
         place
         for place in sorted(hidden)
@@ -143,9 +157,14 @@ def _mask(story: Story, label: str, update: OptimizerStep, zero: frozenset[Index
             continue
         for source, old, new in _changes(story, event, gradient, story.shape(label, update.step)):
             made = frozenset(place for place, value in new.items() if value == 0)
-            hidden = frozenset(place for place in zero if old.get(place, 0) != 0 and new.get(place) == 0)
+            others = [o.label for o in event.operands if o.label is not None and o.label != source]
+            factors = [Elements(story, each, event.step) for each in others if event.name in PRODUCTS]
+            hidden = frozenset(
+                place
+                for place in zero
+                if new.get(place) == 0 and (old.get(place, 0) != 0 or any(each.at(place) == 0 for each in factors))
+            )
             if hidden and made == zero:
-                others = (o.label for o in event.operands if o.label is not None and o.label != source)
                 given = frozenset[str]().union(*(_made_from(story, each, event.step) for each in others))
                 return GradientMask(event, hidden, given - {str(storage)})
     return None

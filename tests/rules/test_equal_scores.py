@@ -45,6 +45,13 @@ for row, place in zip(scores, answer):
     found.append((row > row[place]).sum().item() + 1)  # PL919
 print(sum(1 / each for each in found) / len(found))
 """,
+    "a target beside its negatives": SCORES
+    + """
+both = torch.cat([scores.gather(1, answer[:, None]), scores], dim=1)
+target, others = both[:, :1], both[:, 1:20]
+rank = (others > target).sum(dim=1).float()  # PL919
+print(((rank < 10).float() / torch.log2(rank + 2)).mean())
+""",
     "pairs on a diagonal, of saturated probabilities": SCORES
     + """
 likeness = torch.sigmoid(40 * torch.randn(20, 3) @ torch.randn(3, 20))
@@ -84,6 +91,12 @@ print((points[None, :] > points[:, None]).sum(1) + 1)
     + """
 shuffled = scores + 1e-4 * torch.rand_like(scores)
 print(((shuffled > shuffled.gather(1, answer[:, None])).sum(1) + 1).float().mean())
+""",
+    "steps above the first one": SCORES
+    + """
+series = torch.randint(0, 5, (40, 12))
+above = (series[:, 1:] > series[:, :1]).sum(1)
+print(above.float().mean(), (above > 6).sum())
 """,
     "a margin that is not a rank": SCORES
     + """

@@ -43,6 +43,13 @@ train(Adam(table.parameters(), lr=0.1, weight_decay=0.05))
 """,
 }
 SEVERAL = {
+    "batches with other rows each time": FOUND.replace("range(5)", "range(6)").replace(
+        "arange(6)", "tensor([[0, 4], [1, 5], [2, 4], [3, 5], [0, 5], [1, 4]])[_]"
+    )
+    + """
+table.weight.register_hook(lambda grad: grad * keep)
+train(torch.optim.AdamW([table.weight], lr=0.1))
+""",
     "a mask that is turned round in each round": FOUND
     + """
 table.weight.register_hook(lambda grad: grad.masked_fill(keep != 1, 0.0))
@@ -85,6 +92,12 @@ train(torch.optim.AdamW([table.weight], lr=0.1), after=after)
     "another part of the gradient is dropped in each round": TABLE
     + """
 table.weight.register_hook(lambda grad: grad * (torch.rand(6, 1) > 0.5))
+train(torch.optim.AdamW([table.weight], lr=0.1))
+""",
+    "a mask that is drawn anew in its memory": TABLE.replace("range(5)", "range(3)")
+    + """
+mask = torch.empty(6, 1)
+table.weight.register_hook(lambda grad: grad * mask.bernoulli_(0.5))
 train(torch.optim.AdamW([table.weight], lr=0.1))
 """,
     "the small half of each gradient is dropped": TABLE
