@@ -82,7 +82,8 @@ def test_nearly_every_call_of_a_training_script_takes_the_fast_lane(monkeypatch:
     trace = session.finish()
     calls = sum(event.kind == "call" for event in trace.events)
     assert calls > 10_000
-    assert len(session._lockstep._writer.row_steps) > 0.95 * calls
+    # The first ten calls at each place whose numbers a rule looks at are not among them: cross_entropy, argmax, ==.
+    assert len(session._lockstep._writer.row_steps) > 0.945 * calls
     assert trace.disagreements == trace.notes == ()
 
 

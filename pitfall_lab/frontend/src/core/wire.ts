@@ -403,7 +403,7 @@ export interface CurvePicture {
   about: string[];
 }
 
-/** What an attention looks at: `cells` has a text for each of the `rows`, with a sign for each of the columns: `"+"` rightly looked at, `"x"` wrongly, `"o"` not, but should be, `"."` rightly not, `"?"` not known. */
+/** What an attention looks at. `cells` has a text for each of the `rows`, with a sign for each of the `columns`: `"+"` rightly looked at, `"x"` wrongly, `"o"` not, but should be, `"."` rightly not, `"?"` not known. */
 export interface LooksPicture {
   kind: "looks";
   of: [number, number];
