@@ -201,8 +201,8 @@ def called(entries: Iterable[LedgerLine]) -> dict[str, str]:
 
 
 def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: Directory) -> dict[str, Person | None]:
-    """The person of each submission under the submission's name (None if nobody in the roster fits), then each person
-    of the roster without a submission under their student id.
+    """The person of each submission under the submission's name (None where the roster has no such person), then each
+    person of the roster without a submission under their student id.
     """
     persons = {name: directory.person(name) for name in names}
     there = {person.student for person in persons.values() if person}

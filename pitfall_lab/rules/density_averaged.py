@@ -45,11 +45,11 @@ class Averaged:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that takes such a mean, of the first loss of each line."""
-    told: set[Span | None] = set()
+    reported: set[Span | None] = set()
     for backward in losses(story, rounds=1):
         found = _averaged(story, backward)
-        if found is not None and story.span(found.mean.step) not in told:
-            told.add(story.span(found.mean.step))
+        if found is not None and story.span(found.mean.step) not in reported:
+            reported.add(story.span(found.mean.step))
             yield _finding(story, found)
 
 

@@ -53,12 +53,12 @@ class Tied:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that compares scores for a rank, where many other scores equal that of the answer."""
-    told = set()
+    reported = set()
     for counted in (each for each in story.trace.beside.counted if each.kind == "tied"):
         found = _tied(story, counted)
         place = story.span(counted.step)
-        if found is not None and place not in told:
-            told.add(place)
+        if found is not None and place not in reported:
+            reported.add(place)
             yield _finding(story, found)
 
 

@@ -29,11 +29,11 @@ def find(story: Story) -> Iterator[Finding]:
     for skipped in story.trace.beside.skipped:
         if _changes(story, skipped):
             by_step.setdefault(skipped.step, []).append(skipped)
-    told = set()
+    reported = set()
     for step, several in by_step.items():
         names = frozenset((each.part, each.function) for each in several)
-        if names not in told:
-            told.add(names)
+        if names not in reported:
+            reported.add(names)
             yield _finding(story, step, several)
 
 
