@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.slow import WHOLE, is_left_out
-from tests.turns import EVERYTHING, TURN, todays
+from tests.slow import is_left_out
+from tests.turns import EVERYTHING, TURN, WHOLE, todays
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -107,7 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # Several cases of one function stay together: some functions have another case each day, and get all of them
         # as long as the numbers of days have no common factor.
         names = dict.fromkeys(item.nodeid.partition("[")[0] for item in items if item.path.parent == ROOT / "browser")
-        browser = {*names} - {*todays(names, of=2)}
+        browser = {*names} - {*todays(names, of=4)}
         others = [item for item in items if is_left_out(item.nodeid) or item.nodeid.partition("[")[0] in browser]
         config.hook.pytest_deselected(items=others)
         left = {id(item) for item in others}

@@ -1,9 +1,9 @@
 """The slow tests, of which the whole run takes a part each day: ``python -m tests.slow LOG`` reads what pytest printed
-with ``--durations=0 --durations-min=0.5`` and writes the list again; tests that did not run that day stay in it.
+with ``--durations=0 --durations-min=0.3`` and writes the list again; tests that did not run that day stay in it.
 
-The list is ``slow.txt``: seconds and name of each test that takes half a second or more on a busy machine, four fifths
-of the time that all tests take. What is not in it runs every day, a new test too. Files that take turns by themselves
-(:func:`tests.turns.todays`) are not in it: two turns could leave a test out for good. ``PITFALL_EVERYTHING=1`` runs
+The list is ``slow.txt``: seconds and name of each test that takes a third of a second or more on a busy machine.
+What is not in it runs every day, a new test too. Files that take turns by themselves (:func:`tests.turns.todays`) are
+not in it: two turns could leave a test out for good. ``PITFALL_EVERYTHING=1`` runs
 all, and a run of named files or tests runs all of them.
 """
 
@@ -17,10 +17,8 @@ from pathlib import Path
 from tests.turns import EVERYTHING, TURN
 
 LIST = Path(__file__).with_name("slow.txt")
-DAYS = 8
+DAYS = 24
 """So many days, and each slow test has run."""
-WHOLE = "PITFALL_WHOLE"
-"""Set while all tests are run, so that the slow ones take turns."""
 _TIMED = re.compile(r"^(\d+\.\d\d)s (?:call|setup) +(\S.*)$", re.MULTILINE)
 
 
@@ -57,7 +55,9 @@ def main(words: list[str]) -> int:
     rows = read(Path(words[0]).read_text(encoding="utf-8", errors="replace"))
     root = LIST.parent.parent
     turning = {
-        path.relative_to(root).as_posix() for path in LIST.parent.rglob("*.py") if "todays" in path.read_text("utf-8")
+        path.relative_to(root).as_posix()
+        for path in LIST.parent.rglob("*.py")
+        if re.search(r"todays\(|in_whole_runs\(", path.read_text("utf-8"))
     }
     ran = {name for _, name in rows}
     before = [line.partition(" ")[::2] for line in LIST.read_text(encoding="utf-8").splitlines()]

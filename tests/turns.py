@@ -19,6 +19,13 @@ TURN = int(os.environ.setdefault("PITFALL_TURN", str(datetime.now(UTC).toordinal
 if any(word.startswith("-k") for word in sys.argv):
     os.environ["PITFALL_EVERYTHING"] = "1"  # who names tests wants these
 EVERYTHING = bool(os.environ.get("PITFALL_EVERYTHING"))
+WHOLE = "PITFALL_WHOLE"
+"""Set while all tests are run: then what has no turn in a run of named files takes turns too."""
+
+
+def in_whole_runs(items: Iterable[T], *, of: int) -> list[T]:
+    """Those whose turn it is, each every ``of`` days, where all tests are run; all of them in a run of named files."""
+    return todays(items, of=of) if WHOLE in os.environ else list(items)
 
 
 def todays(items: Iterable[T], *, of: int, kind: Callable[[T], Hashable] = lambda _: None, begin: int = 0) -> list[T]:

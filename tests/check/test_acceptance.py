@@ -17,11 +17,11 @@ from pitfall_lab.rules import Finding, find, rule
 from pitfall_lab.rules.kit.expected_marks import expected, met
 from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.trace import Trace
-from tests.turns import todays
+from tests.turns import in_whole_runs, todays
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 ROLES = ("saved", "changed", "backward")
-TRIED = {*todays(PROGRAMS, of=16), *(path for path in PROGRAMS if "gan" in path.stem)}
+TRIED = {*todays(PROGRAMS, of=32), *(path for path in PROGRAMS if "gan" in path.stem)}
 
 
 EXAMINED: dict[Path, tuple[Subject, Trace, list[Finding]]] = {}
@@ -50,7 +50,7 @@ NO_FIX = {
 }
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", in_whole_runs(PROGRAMS, of=4), ids=lambda p: p.stem)
 def test_check_names_the_lines_and_gives_a_fix_that_works_where_there_is_one(path: Path, shop: Workshop) -> None:
     subject, trace, findings = examined(path, shop)
     assert trace.disagreements == ()

@@ -136,7 +136,7 @@ def test_a_part_of_the_tests_can_be_run(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", todays([line for line in COMMANDS if line.startswith("python3 -m tests.bench.")], of=5)
+    "line", todays([line for line in COMMANDS if line.startswith("python3 -m tests.bench.")], of=10)
 )
 def test_a_benchmark_prints_its_figures(line: str, warm_python: str) -> None:
     fewest = {"checking": ["1", "tests/programs/silent_data.py"], "questions": ["1"]}

@@ -22,7 +22,7 @@ COLD = ("00-start-here.ipynb", "09-autograd-in-training.ipynb")
 """Notebooks whose kernels, like a reader's, import everything themselves; the second one makes an optimizer."""
 
 
-@pytest.fixture(scope="module", params=todays(NAMES, of=6))
+@pytest.fixture(scope="module", params=todays(NAMES, of=len(NAMES)))
 def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One notebook after execution, once per module."""
     python = sys.executable if request.param in COLD else request.getfixturevalue("warm_python")

@@ -108,9 +108,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_the_old_function_is_named_where_it_is_used(notebook, name, monkeypatch):
-    # What is found within the time is the time's test; thousands of rows need more of it where the machine is shared.
-    monkeypatch.setattr("pitfall_lab.panel.connection.SECONDS", 0.1)
+def test_the_old_function_is_named_where_it_is_used(notebook, name):
     cells, last, begins = PLANTED[name]
     for text in (START, *cells):
         assert notebook.run(text) == [], text

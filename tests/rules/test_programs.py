@@ -11,12 +11,15 @@ import pytest
 
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import RULES, Rule, Trap, find
+from pitfall_lab.rules.kit.advice import last_sentence
 from pitfall_lab.rules.kit.expected_marks import expected, met, plain
 from pitfall_lab.rules.kit.source import apply
+from pitfall_lab.trace import LANGUAGES
 from tests.rules.build import examined
-from tests.turns import todays
+from tests.turns import in_whole_runs, todays
 
 EACH = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
+RUN = pytest.mark.parametrize("rule", in_whole_runs(RULES, of=4), ids=lambda r: r.code)
 SOME = todays(RULES, of=8)
 TODAYS = pytest.mark.parametrize("rule", SOME, ids=lambda r: r.code)
 TRAPS = pytest.mark.parametrize(
@@ -45,7 +48,7 @@ HIDING = (
 )
 
 
-@EACH
+@RUN
 def test_the_bad_program_gives_exactly_its_finding_with_a_verified_fix(rule: Rule, shop: Workshop) -> None:
     text = plain(rule.bad)
     (finding,) = examined(shop, text)
@@ -63,7 +66,7 @@ def test_the_bad_program_gives_exactly_its_finding_with_a_verified_fix(rule: Rul
         assert shop.facts(Subject(apply(text, fix.edits), "program.py")).found == ()
 
 
-@EACH
+@RUN
 def test_the_good_program_gives_no_finding(rule: Rule, shop: Workshop) -> None:
     assert examined(shop, rule.good) == []
 
@@ -88,6 +91,21 @@ def test_a_trap_does_not_help(rule: Rule, trap: Trap, shop: Workshop) -> None:
         good["error"] == after["error"] and good["backwards"] == after["backwards"] and good["names"] == after["names"]
     )
     assert not same or find(shop.trace(caught)) != []
+
+
+@RUN
+def test_a_rule_says_what_to_do_where_no_edit_holds(rule: Rule, shop: Workshop) -> None:
+    found = [finding for finding in examined(shop, plain(rule.bad)) if finding.rule == rule.code]
+    assert found
+    for advice in (finding.advice for finding in found):
+        assert advice is not None
+        assert re.search(r"\bline \d", advice.en, re.IGNORECASE), advice.en
+        assert re.search(r"第 \d+ 行", advice.zh), advice.zh
+        assert all("{" not in advice.say(language) for language in LANGUAGES)
+    if rule.advice is not None and (advice := found[0].advice) is not None:
+        assert not advice.en.endswith(last_sentence(rule.what).en), (
+            "a line or name of the rule's own advice was not found"
+        )
 
 
 @EACH

@@ -141,7 +141,7 @@ OURS = ("pitfall_lab", "display(", "grade(", "belief", "_repr", "program")
 
 
 #: Those that tests/notebooks does not execute today.
-CHAPTERS = [path for path in NOTEBOOKS if EVERYTHING or path not in todays(NOTEBOOKS, of=6)]
+CHAPTERS = [path for path in NOTEBOOKS if EVERYTHING or path not in todays(NOTEBOOKS, of=len(NOTEBOOKS))]
 
 
 def in_one_world(chapter: Path) -> str:
