@@ -18,14 +18,17 @@ from typing import Any, NamedTuple
 from pitfall_lab.observe.live.broken import Broken
 from pitfall_lab.observe.live.computed_buffers import ComputedBuffer
 from pitfall_lab.observe.live.global_states import Kind, Setting, Switched
+from pitfall_lab.observe.live.kept_inference import KeptInference
 from pitfall_lab.observe.live.old_classes import OldObject
 from pitfall_lab.observe.live.rows_asked import RowsAsked
 from pitfall_lab.observe.live.session import Computed, Copied, Missing
+from pitfall_lab.observe.live.stale_schedulers import Stepped
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.observe.live.written_again import WrittenAgain
 from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.class_anew import class_anew
-from pitfall_lab.panel.cuts import CutStatement, cut, read_in_functions
+from pitfall_lab.panel.cuts import CutStatement, cut, in_inference_mode, read_in_functions
+from pitfall_lab.panel.moved_before import kept_from, stepped_before
 from pitfall_lab.panel.rows_outside import outside
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.computed_once import freed
@@ -40,12 +43,13 @@ NO_GRAPH = "does not require grad and does not have a grad_fn"
 NO_COPY = "support the deepcopy protocol"
 NO_LEAF = "can't optimize a non-leaf Tensor"
 OF_INFERENCE, INFERENCE = "nference tensor", "inference_mode"
+TOO_MANY_STEPS = "Tried to step"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
 Found = (
     Broken | Used | CutStatement | Computed | Copied | Missing | Switched | WrittenAgain | RowsAsked | OldObject
-    | ComputedBuffer
+    | ComputedBuffer | KeptInference | Stepped
 )  # fmt: skip
 OUTSIDE = ("PLE12", "PLE44")
 """Families of errors about values (such as indices) outside of what a function takes."""
@@ -71,7 +75,9 @@ class LiveLooks(NamedTuple):
     that inference mode has made. ``rows``: the rows that a failed lookup was given. ``sizes``: the name whose length
     the cell that made a name has used, if it is no longer the number that was used, and its length now. ``copied``: the
     tensor that a failed deepcopy has met. ``old``: the object that the error follows from, whose class has been defined
-    anew since it was made. ``buffer``: the buffer of a module whose freed graph is that of one of the names.
+    anew since it was made. ``buffer``: the buffer of a module whose freed graph is that of one of the names. ``kept``:
+    the tensor of inference mode that a failed cell has met inside a module or a collection. ``stepped``: the scheduler
+    that a failed cell has moved past its last step, with the cells that moved it before.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -86,6 +92,8 @@ class LiveLooks(NamedTuple):
     copied: Callable[[BaseException], Copied | None] = lambda _: None
     old: Callable[[BaseException, Iterable[str]], OldObject | None] = lambda _, __: None
     buffer: Callable[[Iterable[str]], ComputedBuffer | None] = lambda _: None
+    kept: Callable[[BaseException], KeptInference | None] = lambda _: None
+    stepped: Callable[[BaseException], Stepped | None] = lambda _: None
 
 
 def cause(
@@ -103,19 +111,24 @@ def cause(
         return _of_used(cell, ran, look)
     if isinstance(error, (IndexError, RuntimeError)) and (asked := look.rows(error)) is not None:
         return Cause(asked, *outside(asked, ran, look.sizes(asked.table.partition(".")[0], asked.rows)), "PLE12")
-    if said := _of_settings(str(error), cell, ran, look):
-        return said
-    if NO_GRAPH in str(error):
+    return _of_settings(str(error), cell, ran, look) or _of_objects(error, cell, ran, look)
+
+
+def _of_objects(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
+    """The tensor, module or scheduler that torch's message speaks of, and what made it so."""
+    words = str(error)
+    if NO_GRAPH in words:
         roots = [each for each in cell.backwards if each.isidentifier()]
         left = refused(roots[0], ran, cell, look.is_module) if roots else None
         return Cause(*left, "PLE32") if left is not None else None
-    if OF_INFERENCE in str(error):
-        inferred = look.inferred(_from_before(cell, ran))
-        origin = cut(inferred[0], ran, look.is_module) if inferred else None
-        return _inference(inferred[0], origin) if origin is not None and INFERENCE in origin.words else None
-    if NO_LEAF in str(error) or NO_COPY in str(error):
+    if OF_INFERENCE in words:
+        return _of_inference(error, cell, ran, look)
+    if TOO_MANY_STEPS in words:
+        stepped = look.stepped(error)
+        return Cause(stepped, *stepped_before(stepped, ran), "PLE52") if stepped is not None else None
+    if NO_LEAF in words or NO_COPY in words:
         return _of_leaves(error, cell, look)
-    if isinstance(error, (TypeError, AttributeError)) and "NoneType" in str(error):
+    if isinstance(error, (TypeError, AttributeError)) and "NoneType" in words:
         without = look.missing(error)
         return _no_gradient(without) if without is not None else None
     return None
@@ -130,6 +143,18 @@ def _of_used(cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
         return Cause(buffer, *said, "PL502")
     found = look.search(made, sorted(cell.flow[0] - set(cell.backwards)))
     return _said(found, ran, cell) if found is not None else None
+
+
+def _of_inference(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
+    """What inference mode has made: the value of a name, or what a module or a collection has kept."""
+    inferred = look.inferred(_from_before(cell, ran))
+    origin = cut(inferred[0], ran, look.is_module) if inferred else None
+    if origin is not None and INFERENCE in origin.words:
+        return _inference(inferred[0], origin)
+    kept, runs = look.kept(error), in_inference_mode(ran)
+    made = next((run.count for run in reversed(list(ran.since(0))) if kept and kept.root in run.assigned), 0)
+    after = [run for run in runs if run.count >= made]
+    return Cause(kept, *kept_from(kept, after[0]), "PL204") if kept is not None and after else None
 
 
 def _of_classes(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
@@ -364,8 +389,10 @@ def runs_of(what: Found) -> tuple[int | None, ...]:
         return ()
     if isinstance(what, CutStatement):
         return (what.cell or None,)
-    if isinstance(what, RowsAsked):
+    if isinstance(what, (RowsAsked, KeptInference)):
         return (None,)
+    if isinstance(what, Stepped):
+        return tuple(cell for cell, _ in what.cells)
     return (what.made, what.changed) if isinstance(what, Broken) else (what.made,)
 
 

@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.computed_buffers import ComputedBuffer
     from pitfall_lab.observe.live.global_states import Kind as Thing
     from pitfall_lab.observe.live.global_states import Setting, Switched
+    from pitfall_lab.observe.live.kept_inference import KeptInference
     from pitfall_lab.observe.live.old_classes import OldObject
     from pitfall_lab.observe.live.rows_asked import RowsAsked
     from pitfall_lab.observe.live.session import Computed, Copied, Live, LookResult, Missing
     from pitfall_lab.observe.live.stale_caches import Asked
+    from pitfall_lab.observe.live.stale_schedulers import Stepped
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.observe.live.written_again import WrittenAgain
     from pitfall_lab.panel.cache_fills import Fill
@@ -263,6 +265,8 @@ class LivePanel:
                 self._copied,
                 self._old_object,
                 self._freed_buffer,
+                self._kept_inference,
+                self._stepped,
             )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
@@ -282,6 +286,18 @@ class LivePanel:
     def _inferred(self, names: Iterable[str]) -> list[str]:
         live = self._watching()
         return live.of_inference(self._shell.user_ns, names) if live is not None else []
+
+    def _kept_inference(self, error: BaseException) -> KeptInference | None:
+        live = self._watching()
+        return live.kept_inference(error, self._shell.user_ns, ASKED_SECONDS) if live is not None else None
+
+    def _stepped(self, error: BaseException) -> Stepped | None:
+        live, step, scheduler = self._watching(), error.__traceback__, None
+        while step is not None:
+            if "last_epoch" in step.tb_frame.f_code.co_names:
+                scheduler = step.tb_frame.f_locals.get("self")
+            step = step.tb_next
+        return live.stepped(scheduler, self._shell.user_ns, ASKED_SECONDS) if live is not None else None
 
     def _kinds_of(self, names: Iterable[str]) -> list[Thing]:
         live = self._watching()

@@ -115,6 +115,24 @@ def _context(node: ast.AST) -> str:
     return next((f"with {name}" for name in names if name in _CONTEXTS), "")
 
 
+def in_inference_mode(ran: Ran) -> list[Cell]:
+    """The runs that have executed something in inference mode, themselves or in functions of the notebook that they
+    call, as far as their texts show; oldest first.
+    """
+    if not any("inference_mode" in run.text for run in ran.since(0)):
+        return []
+    return [run for run in ran.since(0) if any(_is_inference(each, ran) for each in run.tree.body)]
+
+
+def _is_inference(statement: ast.stmt, ran: Ran) -> bool:
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return False
+    functions = [function for _, function in functions_of(statement, ran)]
+    decorators = [_name(each) for function in functions for each in function.decorator_list]
+    inside = [_context(node) for part in (statement, *functions) for node in ast.walk(part)]
+    return "inference_mode" in decorators or "with inference_mode" in inside
+
+
 def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.FunctionDef]]:
     """The notebook's functions that a statement calls by their names, each after the cell that defines it."""
     called = {

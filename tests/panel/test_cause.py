@@ -252,3 +252,73 @@ def test_a_tensor_with_a_graph_that_a_deepcopy_meets_elsewhere(failing):
     fail(failing, "kept = copy.deepcopy(net(x))")  # no name leads to it
     assert "graph leaves" not in hints(failing)[1]["text"]["en"]
     assert "with its graph" not in hints(failing)[1]["text"]["en"]
+
+
+ROTARY = """class Rotary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = None
+    def forward(self, x):
+        if self.table is None:
+            angles = torch.arange(x.shape[-1]).float()
+            self.table = {}
+        cos, sin = [each[:x.shape[-1]] for each in self.table]
+        return x * cos + x * sin
+net, x = nn.Sequential(nn.Linear(3, 4), Rotary()), torch.ones(5, 3)"""
+
+
+@pytest.mark.parametrize("kept", ["angles.cos(), angles.sin()", "[angles.cos(), angles.sin()]"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "with torch.inference_mode():\n    net(x)",
+        "@torch.inference_mode()\ndef look():\n    return net(x)\nlook().mean().item()",
+    ],
+)
+def test_what_a_module_has_kept_from_inference_mode_is_named_with_the_cell(failing, first, kept):
+    failing.run(ROTARY.format(kept), "a")
+    failing.run(first, "b")
+    failing.run("1 + 1", "c")
+    fail(failing, "net(x).sum().backward()")
+    [hint] = hints(failing)
+    assert hint["text"]["en"].startswith("pitfall_lab: `net[1].table[0]` was made in inference mode, in In [3]")
+    assert "`net[1].table = None`" in hint["text"]["en"]
+    assert "In [3]" in hint["text"]["zh"]
+    failing.run("net[1].table = None\nnet(x).sum().backward()", "d")  # what the fix says
+
+
+def test_a_dict_that_keeps_what_inference_mode_has_made(failing):
+    failing.run("net, x, kept = nn.Linear(3, 4), torch.ones(5, 3), {}", "a")
+    failing.run("with torch.inference_mode():\n    kept['mean'] = x.mean(0)", "b")
+    fail(failing, "def centred(x):\n    mean = kept['mean']\n    return net.weight * mean\ncentred(x)")
+    [hint] = hints(failing)
+    assert hint["text"]["en"].startswith("pitfall_lab: `kept['mean']` was made in inference mode, in In [3]")
+
+
+SCHEDULE = (
+    "net = nn.Linear(3, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)\n"
+    "sched = torch.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=12)"
+)
+STEPS = "for _ in range({}):\n    opt.step(); sched.step()"
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "said"),
+    [
+        ([12], 12, "In [3] had already taken 12 of the 12 steps of `sched` (OneCycleLR), and none was left for this"),
+        ([4, 5], 12, "In [3], In [4] had already taken 9 of the 12 steps of `sched` (OneCycleLR), and 3 were left"),
+        ([0], 13, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Detected call of")
+def test_the_cells_that_have_used_up_the_steps_of_a_schedule_are_named(failing, before, last, said):
+    failing.run(SCHEDULE, "a")
+    for count in before:
+        failing.run(STEPS.format(count))
+    fail(failing, STEPS.format(last))
+    [hint] = hints(failing)
+    assert (said is None) is ("had already taken" not in hint["text"]["en"])
+    assert said is None or hint["text"]["en"].startswith(f"pitfall_lab: {said}")
+    assert said is None or "Run In [2] again, which makes `sched` anew" in hint["text"]["en"]
+    failing.run(SCHEDULE, "a")  # the same name, from its first step on
+    failing.run(STEPS.format(12))

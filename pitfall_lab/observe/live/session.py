@@ -24,6 +24,7 @@ from pitfall_lab.observe.live.held_functions import Functions, HeldFunction
 from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
+from pitfall_lab.observe.live.kept_inference import KeptInference, kept_inference
 from pitfall_lab.observe.live.kept_references import KeptReference, References
 from pitfall_lab.observe.live.kept_states import KeptState, KeptStates
 from pitfall_lab.observe.live.leaf_losses import LeafLoss, leaf_losses
@@ -52,7 +53,7 @@ from pitfall_lab.observe.live.split_again import SplitAgain, Splits, subsets
 from pitfall_lab.observe.live.splits_gone import GoneSplits, SplitGone
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
 from pitfall_lab.observe.live.stale_caches import Asked, Caches, StaleCache
-from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale
+from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale, Stepped
 from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.summed_gradients import GradientSums, Summed
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
@@ -450,6 +451,20 @@ class Live:
         """Those of the names that are tensors which inference mode has made."""
         with unseen():
             return [each.text for each in _named(namespace, names) if is_own(each.value) and each.value.is_inference()]
+
+    def kept_inference(
+        self, error: BaseException, namespace: Mapping[str, Any], seconds: float
+    ) -> KeptInference | None:
+        """The tensor of inference mode that a failed cell has met inside a module or a collection; ``None`` if there
+        is none.
+        """
+        with unseen():
+            return kept_inference(error, namespace, Budget(seconds))
+
+    def stepped(self, scheduler: Any, namespace: Mapping[str, Any], seconds: float) -> Stepped | None:
+        """Which cells have moved a scheduler of a fixed number of steps; ``None`` if that is not known."""
+        with unseen():
+            return self._schedulers.stepped(scheduler, namespace, Budget(seconds))
 
     def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
         """The number types and devices of those of the names that are floating-point

@@ -42,6 +42,18 @@ class Stale(NamedTuple):
     cell: int
 
 
+class Stepped(NamedTuple):
+    """The scheduler ``name`` (of class ``type``) is at step ``at`` of ``total``; ``cells`` are the cells that have
+    moved it, with the number of steps of each.
+    """
+
+    name: str
+    type: str
+    at: int
+    total: int
+    cells: tuple[tuple[int, int], ...]
+
+
 class _Rates(NamedTuple):
     """An optimizer after a cell: the learning rates of its groups, and the version of each of its parameters by id."""
 
@@ -58,6 +70,7 @@ class Schedulers:
         self._optimizers: dict[int, _Rates] = {}
         self._moved: dict[tuple[int, int], tuple[Any, ...]] = {}
         self._found: dict[tuple[str, ...], tuple[int, int, Stale]] = {}
+        self._steps: dict[tuple[int, int], dict[int, int]] = {}
         self._cell = 0
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Stale]:
@@ -69,7 +82,7 @@ class Schedulers:
             return []
         self._cell = now
         if not drivers:
-            self._optimizers, self._moved, self._found = {}, {}, {}
+            self._optimizers, self._moved, self._found, self._steps = {}, {}, {}, {}
             return []
         things = {id(each.value): each for each in reversed(found.optimizers)}
         held = {id(optimizer) for _, _, optimizer in drivers}
@@ -79,6 +92,13 @@ class Schedulers:
         moved = {(id(each), id(optimizer)): _numbers(each) for _, each, optimizer in drivers}
         current = {path: (id(each), id(optimizer)) for path, each, optimizer in drivers}
         self._found = {path: each for path, each in self._found.items() if current.get(path) == each[:2]}
+        self._steps = {
+            at: {**(before if max(before.values(), default=0) <= step else {}), now: step}
+            for _, each, optimizer in drivers
+            if (step := _number(each, "last_epoch")) is not None
+            for at in [(id(each), id(optimizer))]
+            for before in [self._steps.get(at, {})]
+        }
         for path, each, optimizer in drivers:
             ours, at = id(optimizer), (id(each), id(optimizer))
             before, was = self._optimizers.get(ours), self._moved.get(at)
@@ -105,6 +125,20 @@ class Schedulers:
                 )  # fmt: skip
         self._optimizers, self._moved = seen, moved
         return [each for _, _, each in self._found.values()]
+
+    def stepped(self, scheduler: Any, namespace: Mapping[str, Any], budget: Budget) -> Stepped | None:
+        """By which cells a scheduler of a fixed number of steps was moved before the cell that runs now; ``None`` if
+        no name leads to it, or if no cell had moved it.
+        """
+        total = _number(scheduler, "total_steps") if _is_scheduler(scheduler) else None
+        drivers = _drivers(namespace, budget)
+        path, optimizer = next(((path, held) for path, each, held in drivers if each is scheduler), (None, None))
+        if path is None or total is None:
+            return None
+        steps = sorted(self._steps.get((id(scheduler), id(optimizer)), {}).items())
+        counted = [(cell, at - was) for (_, was), (cell, at) in zip([(0, 0), *steps], steps, strict=False)]
+        moved = tuple((cell, count) for cell, count in counted if count > 0)
+        return Stepped(_text(path), class_name(scheduler), steps[-1][1], total, moved) if moved else None
 
     def _trains(self, at: int, now: _Rates) -> bool:
         """Whether the last cell trained with an optimizer, at a learning rate that did not change."""
@@ -164,6 +198,13 @@ def _numbers(value: Any) -> tuple[Any, ...]:
     """The plain numbers among an object's attributes: its counters."""
     table = _dict(value) if _is_scheduler(value) else inside(value, "object")
     return tuple(each for each in list(table.values()) if type(each) is int or type(each) is float)
+
+
+def _number(value: Any, name: str) -> int | None:
+    """The attribute of this name among an object's own, if it is a whole number; else ``None``."""
+    table = _dict(value) if _is_scheduler(value) else inside(value, "object")
+    number = table.get(name)
+    return number if type(number) is int else None
 
 
 def _read(optimizer: Any) -> _Rates:

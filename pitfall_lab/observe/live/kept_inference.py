@@ -1,0 +1,60 @@
+"""Finds the tensor made in inference mode that a failed cell has met, where a module, a list, a dict or an object of
+the notebook holds it.
+
+A layer that keeps a table from its first forward keeps a tensor of inference mode if that forward ran there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import find
+from pitfall_lab.observe.live.object_kinds import is_own
+
+
+class KeptInference(NamedTuple):
+    """``name`` is the expression for the tensor, ``root`` the name that it begins with.
+
+    ``module`` is the expression for the module that has the tensor, or the collection of tensors that it is in, as the
+    attribute ``attribute``; both are empty if no module has it.
+    """
+
+    name: str
+    root: str
+    module: str
+    attribute: str
+
+
+def kept_inference(error: BaseException, namespace: Mapping[str, Any], budget: Budget) -> KeptInference | None:
+    """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it, or if it
+    has a name of its own.
+    """
+    used = {_memory(each) for each in _tensors(error)}
+    if not used:
+        return None
+    found = find(namespace, (), budget)
+    for thing in (*found.tensors, *found.parameters):
+        if len(thing.path) > 1 and is_own(thing.value) and thing.value.is_inference() and _memory(thing.value) in used:
+            owners = [each for each in found.layers if thing.path[: len(each.path)] == each.path]
+            owner = max(owners, key=lambda each: len(each.path), default=None)
+            if owner is None:
+                return KeptInference(thing.text, thing.path[0], "", "")
+            return KeptInference(thing.text, thing.path[0], owner.text, thing.path[len(owner.path)])
+    return None
+
+
+def _memory(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _tensors(error: BaseException) -> Iterator[Any]:
+    """The tensors of inference mode among the local variables of the functions that the error passed through."""
+    step = error.__traceback__
+    while step is not None:
+        for value in list(step.tb_frame.f_locals.values()):
+            for each in value if type(value) is tuple or type(value) is list else (value,):
+                if is_own(each) and each.is_inference():
+                    yield each
+        step = step.tb_next
