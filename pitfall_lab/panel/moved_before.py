@@ -90,7 +90,8 @@ def stepped_before(found: Stepped, ran: Ran) -> tuple[T, T, T]:
             "look at a schedule, or to try a step, use a scheduler of its own on an optimizer of its own: "
             "`torch.optim.SGD([torch.zeros(1)], lr=…)`.",
             f"{again.zh}，从头得到新的 {name}；如果优化器和模型已经训练过，也一并重新创建。"
-            "要查看学习率的变化或试走一步，请在单独的优化器上建立单独的调度器：`torch.optim.SGD([torch.zeros(1)], lr=…)`。",
+            "要查看学习率的变化或试走一步，请在单独的优化器上建立单独的调度器："
+            "`torch.optim.SGD([torch.zeros(1)], lr=…)`。",
         ),
     )
 
