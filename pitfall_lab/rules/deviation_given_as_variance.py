@@ -82,7 +82,7 @@ def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Ev
             or (event.name in PRODUCTS and given[:1] * 2 == given)
         )
         measures = event.name in PRODUCTS | LIMITS | QUOTIENTS and _measures(story, event, own, center)
-        if found is None and (squared or event.name == "normal" or measures or _spreads(story, event, given, center)):
+        if found is None and (squared or event.name == "normal" or measures or _spreads(story, event, own, center)):
             found = event
     return found
 
@@ -93,11 +93,18 @@ def _measures(story: Story, event: Event, own: object, center: object) -> bool:
     """
     if event.name in PRODUCTS:
         uses = [(use, event.results[0]) for use in story.uses(event.results[0]) if use.name in LIMITS | QUOTIENTS]
-        return sum(o.label is not None for o in event.operands) == 1 and any(
-            _is_distance(story, use, label, center) for use, label in uses
-        )
+        return _is_multiple(story, event, own) and any(_is_distance(story, use, label, center) for use, label in uses)
     mine = [o.label for o in event.operands if o.label is not None and recipe(story, o.label, event.step) == own]
     return bool(mine) and _is_distance(story, event, mine[0], center)
+
+
+def _is_multiple(story: Story, event: Event, own: object) -> bool:
+    """Whether a product has the number ``own`` and besides it only single numbers, such as a quantile."""
+    labels = [o.label for o in event.operands if o.label is not None]
+    others = [each for each in labels if recipe(story, each, event.step) != own]
+    return len(others) < len(labels) < len(others) + 2 and all(
+        max(story.shape(each, event.step) or (1,)) == 1 for each in others
+    )
 
 
 def _is_distance(story: Story, event: Event, limit: str, center: object) -> bool:
@@ -116,20 +123,22 @@ def _is_distance(story: Story, event: Event, limit: str, center: object) -> bool
     return any(o.label is not None and recipe(story, o.label, made.step) == center for o in made.operands)
 
 
-def _spreads(story: Story, event: Event, given: list[str], center: object) -> bool:
+def _spreads(story: Story, event: Event, own: object, center: object) -> bool:
     """Whether a product has a drawn factor, or is a constant multiple that is added to the mean
     ``center`` or subtracted from it.
     """
     if event.name not in PRODUCTS:
         return False
-    if any(drawn(story, each, event.step) is not None for each in given):
+    if any(drawn(story, o.label, event.step) is not None for o in event.operands if o.label is not None):
         return True
     sums = (use for use in story.uses(event.results[0]) if use.name in SUMS)
     others = (
         (o.label, use.step) for use in sums for o in use.operands if o.label is not None and o.label != event.results[0]
     )
     return (
-        len(given) == 1 and center is not None and any(recipe(story, label, step) == center for label, step in others)
+        _is_multiple(story, event, own)
+        and center is not None
+        and any(recipe(story, label, step) == center for label, step in others)
     )
 
 

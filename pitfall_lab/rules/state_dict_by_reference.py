@@ -8,9 +8,8 @@ import ast
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.kit.keeping_repairs import EACH, copies_of, deep_copy, imported_deepcopy
+from pitfall_lab.rules.kit.keeping_repairs import copies_of, copies_of_state
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as method
 from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
@@ -95,33 +94,9 @@ def _fixes(story: Story, found: RestoredWeights) -> tuple[Fix, ...]:
         return copies_of(program, node)
     text = program.segment(node)
     if isinstance(node, ast.Call) and method(node) == "state_dict":
-        listed = _listed(program, node)
-        if listed is not None:
-            return unique(
-                program.text,
-                [Fix(EACH, program.replace((listed, f"{program.segment(listed)}.clone()")), meaning="later")],
-            )
-        new = f"{{name: value.clone() for name, value in {text}.items()}}"
-        deepest = [deep_copy(program, node, text)] if imported_deepcopy(program) else []
-        return unique(program.text, [*deepest, Fix(EACH, program.replace((node, new)), meaning="later")])
+        return copies_of_state(program, node)
     title = T(en=f"Keep a copy: `{text}.clone()`", zh=f"保留副本：`{text}.clone()`")
     return unique(program.text, [Fix(title, program.replace((node, f"{text}.clone()")), meaning="later")])
-
-
-def _listed(program: Program, call: ast.Call) -> ast.Name | None:
-    """The value that is kept of each entry: ``weight`` in ``{name: weight for name, weight in
-    model.state_dict().items()}``.
-
-    None if there is none.
-    """
-    kept = next((n for n in program.ancestors(call) if isinstance(n, ast.DictComp)), None)
-    if (
-        kept is None
-        or not isinstance(kept.value, ast.Name)
-        or not any(call in ast.walk(each.iter) for each in kept.generators)
-    ):
-        return None
-    return kept.value
 
 
 RULE = Rule(

@@ -149,6 +149,15 @@ for _ in range(2):
     outliers = (mean - y).abs() / (spread * 2) > 1
     print(outliers.float().mean())
 """,
+    "a limit by a quantile": SPREAD
+    + """
+for _ in range(2):
+    mean, raw = net(x).split(1, 1)
+    spread = raw.exp() + 1e-6
+    update(opt, criterion(mean, y, spread))  # PL678
+    z = torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor(0.9))
+    print(((y - mean).abs() <= z * spread).float().mean())
+""",
     "a deviation that is sampled with": SPREAD
     + """
 class Gauss(nn.Module):

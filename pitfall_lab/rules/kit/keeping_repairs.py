@@ -42,6 +42,19 @@ def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()"
     return tuple(Fix(fix.title, fix.edits, meaning="later") for fix in unique(program.text, fixes))
 
 
+def copies_of_state(program: Program, call: ast.Call) -> tuple[Fix, ...]:
+    """Fixes that keep copies of what ``call`` of ``state_dict`` returns: of each value, or ``copy.deepcopy``."""
+    text, listed = program.segment(call), _listed(program, call)
+    if listed is not None:
+        return unique(
+            program.text,
+            [Fix(EACH, program.replace((listed, f"{program.segment(listed)}.clone()")), meaning="later")],
+        )
+    new = f"{{name: value.clone() for name, value in {text}.items()}}"
+    deepest = [deep_copy(program, call, text)] if imported_deepcopy(program) else []
+    return unique(program.text, [*deepest, Fix(EACH, program.replace((call, new)), meaning="later")])
+
+
 def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
     """The fix that keeps ``copy.deepcopy(…)`` of ``text`` in place of ``value``, and imports ``copy`` before
     the first import if necessary.
@@ -74,3 +87,19 @@ def imported_deepcopy(program: Program) -> str | None:
             if isinstance(node, ast.ImportFrom) and node.module == "copy" and alias.name == "deepcopy":
                 return alias.asname or alias.name
     return None
+
+
+def _listed(program: Program, call: ast.Call) -> ast.Name | None:
+    """The value that is kept of each entry: ``weight`` in ``{name: weight for name, weight in
+    model.state_dict().items()}``.
+
+    None if there is none.
+    """
+    kept = next((n for n in program.ancestors(call) if isinstance(n, ast.DictComp)), None)
+    if (
+        kept is None
+        or not isinstance(kept.value, ast.Name)
+        or not any(call in ast.walk(each.iter) for each in kept.generators)
+    ):
+        return None
+    return kept.value
