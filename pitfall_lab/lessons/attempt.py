@@ -617,7 +617,10 @@ def memory(value: Any) -> int | None:
 
 
 def shares(a: Any, b: Any) -> bool:
-    """Whether two tensors share a storage, or a tensor and an array share memory. An expression of exercises."""
+    """Whether two tensors share a storage, or a tensor and an array share memory. An expression of exercises.
+
+    Raises ``TypeError`` for anything else.
+    """
     if _is_tensor(a) and _is_tensor(b):
         return memory(a) == memory(b)
     arrays = [_whole(x).numpy() if _is_tensor(x) else x for x in (a, b)]

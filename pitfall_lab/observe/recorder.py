@@ -158,7 +158,7 @@ class Listener(Protocol):
 
     @property
     def lane(self) -> Lane | None:
-        """The fast path, if there is one."""
+        """The fast path; None if this listener has none."""
 
     def before(self, call: Call) -> Verdict:
         """Called before a call."""

@@ -280,7 +280,8 @@ class Engine:
     def write(self, tensor: ShadowTensor, values: np.ndarray | None) -> None:
         """Put ``values`` (broadcast to the tensor's shape; None: unknown) into the tensor's memory.
 
-        Does not increase the version.
+        Does not increase the version. Raises ``Unmodelled`` if unknown values would go into memory that a NumPy array
+        shares.
         """
         storage = tensor.storage
         storage.about_to_change()

@@ -17,8 +17,8 @@ RANKS = {"channels_last": 4, "channels_last_3d": 5}
 
 
 def strides(shape: Shape, memory_format: Any) -> Shape:
-    """The strides of a new tensor in that memory format; raises torch's error for another number of
-    dimensions than the format has.
+    """The strides of a new tensor in that memory format; raises ``ShadowError`` (torch's error) for another number of
+    dimensions than the format has, and ``Unmodelled`` for an unknown format.
 
     >>> strides((2, 3, 4, 5), "channels_last"), strides((2, 3), "contiguous_format")
     ((60, 1, 15, 3), (3, 1))

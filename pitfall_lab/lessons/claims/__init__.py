@@ -102,8 +102,8 @@ class Claim:
 
     @property
     def beside(self) -> T | None:
-        """The article's own sentence with its place and the corrected statement, where the
-        learner was given another one.
+        """The article's own sentence with its place and the corrected statement, where the learner was given another
+        one; None where not.
         """
         if not self.asked:
             return None
@@ -379,8 +379,8 @@ def _row(box: ClaimBox) -> tuple[str, ...]:
 
 
 def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
-    """Return claims as a collapsed list, ``claim_list("s1-2-h", "s1-2-i")``; raises as :func:`claim` does, and without
-    any id.
+    """Return claims as a collapsed list, ``claim_list("s1-2-h", "s1-2-i")``; raises ``KeyError`` for an id that no
+    claim has, and ``ValueError`` without any id or for an unknown language.
 
     >>> len(claim_list("s1-2-h", "s1-2-i").boxes)
     2

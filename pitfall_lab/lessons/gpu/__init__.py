@@ -200,7 +200,10 @@ def source(name: str) -> str:
 
 
 def run(name: str) -> Recording:
-    """Run an experiment now, in a process of its own."""
+    """Run the experiment of this name now, in a process of its own, and return what it recorded.
+
+    Raises :class:`ExperimentFailed` if it takes longer than ``TIMEOUT`` seconds, or ends with an error.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         as_file(files(__package__).joinpath("programs", f"{name}.py")) as path,

@@ -80,7 +80,7 @@ class ComputedBuffers:
 
 def freed_buffer(found: Found, cells: Cells, behind: set[Any], budget: Budget) -> ComputedBuffer | None:
     """The buffer or attribute of an earlier cell whose graph was freed and is part of ``behind``; if that is empty, of
-    any graph.
+    any graph. None if there is none.
     """
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     for thing, owner, node, is_buffer in _computed(found, budget):

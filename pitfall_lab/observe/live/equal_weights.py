@@ -58,7 +58,9 @@ class SeenWeights:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Equal | None:
-        """The weights whose units have stayed equal, or zero; those that are zero first."""
+        """The weights whose units have stayed equal, or zero; those that are zero first. None if there are none, or
+        when time is over.
+        """
         if now != self._cell:
             self._before, self._last, self._cell = self._last, {}, now
         first: dict[int, tuple[int, int]] = {}

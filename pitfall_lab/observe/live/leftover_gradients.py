@@ -56,7 +56,7 @@ class Leftovers:
 
     def compare(self, found: Found, now: int, budget: Budget) -> Leftover | None:
         """The first leaf that the last cell has written, of those that already had a gradient left from an earlier
-        cell.
+        cell; None if there is none, or when time is over.
         """
         if now == self._cell:
             return self._found

@@ -437,7 +437,9 @@ class Live:
     def old_object(
         self, error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], seconds: float
     ) -> OldObject | None:
-        """The object that a failed cell has met whose class has been defined anew since it was made."""
+        """The object that a failed cell has met whose class has been defined anew since it was made; None if there is
+        none.
+        """
         with unseen():
             return old_object(error, namespace, read, Budget(seconds))
 

@@ -43,7 +43,7 @@ class cuda:  # noqa: N801 - torch's name
 
     @staticmethod
     def synchronize() -> None:
-        """Raise the error that torch raises here when it was built without CUDA."""
+        """Raise ``AssertionError``, as torch does when it was built without CUDA."""
         raise AssertionError("Torch not compiled with CUDA enabled")
 
 

@@ -85,6 +85,8 @@ class Optimizer:
         """Update every parameter that has a gradient, in place.
 
         ``closure``, if given, is called first to compute the loss again; its result is returned, else None.
+
+        Raises what torch raises, and NotImplementedError for what the engine has no model of (``Unmodelled``).
         """
         loss = None
         if closure is not None:
@@ -152,11 +154,17 @@ class Optimizer:
         """Fill the empty ``state`` of a parameter that is updated for the first time. Here it stays empty."""
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """Update one parameter in place from its gradient; each subclass defines it."""
+        """Update one parameter in place from its gradient; each subclass defines it.
+
+        Raises ``AttributeError`` in a class that does not.
+        """
         raise AttributeError(f"{type(self).__name__} has no update")
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """Update one parameter as torch's fused kernel does, which does not increase the version of the parameter."""
+        """Update one parameter as torch's fused kernel does, which does not increase the version of the parameter.
+
+        Raises ``AttributeError`` for an optimizer that has no such kernel.
+        """
         raise AttributeError(f"{type(self).__name__} has no fused form")
 
     # -- saving
@@ -215,10 +223,11 @@ class SGD(Optimizer):
     }  # fmt: skip
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise TypeError if, in a fused step with momentum, some of the parameters have a momentum
-        buffer and others have none.
+        """Raise TypeError if, in a fused step with momentum, some of the parameters have a momentum buffer and others
+        have none.
 
-        If the parameters also have several dtypes, the step is declined.
+        If the parameters also have several dtypes, NotImplementedError is raised instead: the engine has no model of
+        that (``Unmodelled``).
         """
         missing = ["momentum_buffer" not in self.state.get(p, {}) for p in params]
         if group.get("fused") and group["momentum"] and any(missing) and not all(missing):
