@@ -239,7 +239,7 @@ class StateFile:
 def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """The first line of a state file ({} if it is damaged), and its rows; a line that was torn by a crash is left out.
 
-    Raises ``OSError``.
+    Raises ``OSError`` if the file cannot be read.
     """
     first, *lines = path.read_bytes().split(b"\n")
     rows = []

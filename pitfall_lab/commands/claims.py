@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def chosen(words: list[str]) -> list[Claim]:
     """The claims named by ids, beginnings of ids or numbers of chapters, in the ledger's order; raises
-    :class:`~pitfall_lab.cli.Refusal`.
+    :class:`~pitfall_lab.cli.Refusal` for a word that names none.
 
     >>> [claim.id for claim in chosen(["s1-0"])], len(chosen(["12"])), len(chosen([]))
     (['s1-0-a'], 7, 333)

@@ -503,7 +503,10 @@ class _Said(io.StringIO):
     left = MOST_PRINTED
 
     def write(self, text: str, /) -> int:
-        """Keep the beginning, count the rest. Raises :class:`TooMuchOutput`."""
+        """Keep the beginning, count the rest.
+
+        Raises :class:`TooMuchOutput` once the cell has printed more than it may.
+        """
         self.left -= len(text)
         if self.left < 0:
             raise TooMuchOutput(f"more than {MOST_PRINTED} characters")

@@ -85,7 +85,9 @@ class Call:
 
 
 class Site:
-    """What is known of one place in a program that calls torch, kept from one call to the next."""
+    """What the recorder knows of one place in a program that calls torch; it is kept from one call at this place to the
+    next.
+    """
 
     __slots__ = (
         "again",

@@ -272,7 +272,9 @@ class Pass:
                 self.altered |= gradient is not None or seen is not None
 
     def run_without_numbers(self) -> None:  # noqa: C901 - one loop for many nodes
-        """:meth:`run` for an engine without values, when all nodes run: the graph alone says which gradients exist."""
+        """Do what :meth:`run` does, for an engine without values, when all nodes run: the graph alone says which
+        gradients exist.
+        """
         passed, keep_graph = self.engine.passed, self.keep_graph or self.engine.policy.graph_survives_backward
         roots = list(dict.fromkeys(root for (root, _), _ in self.roots if root is not None))
         waiting = _joins(roots)
@@ -413,7 +415,7 @@ class Pass:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``).
 
         None for an input without a gradient. Values are unknown where an incoming gradient or a saved tensor is, where
-        an input has more elements than the engine's limit, and where the formula raises ``Unmodelled``. Raises
+        an input has more elements than the engine's limit, and where the formula has no model (``Unmodelled``). Raises
         ``Unmodelled`` itself where the shape of a saved tensor, or of one in a graph with unknown values, was changed
         since.
         """

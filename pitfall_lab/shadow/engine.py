@@ -266,7 +266,7 @@ class Engine:
         return storage
 
     def share(self, storage: Storage) -> None:
-        """From now on NumPy code outside the engine may write to this array's memory."""
+        """Note that NumPy code outside the engine may write to the memory of ``storage`` from now on."""
         storage.share()
         if storage.data is not None:
             self.numpy_memory[storage.data.__array_interface__["data"][0]] = storage

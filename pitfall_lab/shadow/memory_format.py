@@ -34,7 +34,9 @@ def strides(shape: Shape, memory_format: Any) -> Shape:
 
 
 def channels_last_strides(shape: Shape) -> Shape:
-    """Strides for shape (N, C, H, W) with C as the fastest dimension; likewise for 3-D."""
+    """Strides in elements for shape (N, C, H, W) with C as the fastest dimension, as ``channels_last`` has them; for
+    three dimensions (C, H, W) likewise.
+    """
     result, step = [0] * len(shape), 1
     for d in (1, *reversed(range(2, len(shape))), 0):
         result[d] = step

@@ -208,6 +208,26 @@ def test_docstrings_say_when_there_is_nothing_to_return():
     assert [f"{path} {each}" for path, module in modules().items() for each in silent_about_none(module)] == []
 
 
+def unconditional(module: Module) -> list[str]:
+    """The public functions of a module whose docstring says that they raise something, and not when.
+
+    >>> unconditional(Module('def f(x):\\n    "Half. Raises ``ValueError``."'))
+    ['f']
+    >>> unconditional(Module('def f(x):\\n    "Half. Raises ``ValueError`` for odd numbers."'))
+    []
+    """
+    bare = re.compile(r"\braises\s+(?::\w+:)?`+[^`]+`+\s*(?:[.;]|$)", re.IGNORECASE)
+    return [
+        f"{owner + '.' if owner else ''}{function.name}"
+        for owner, function, public in module.functions
+        if public and bare.search(ast.get_docstring(function) or "")
+    ]
+
+
+def test_docstrings_say_when_it_is_raised():
+    assert [f"{path} {each}" for path, module in modules().items() for each in unconditional(module)] == []
+
+
 def test_the_sentences_of_this_module_hold():
     import doctest
     import sys

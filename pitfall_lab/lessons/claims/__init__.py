@@ -206,7 +206,9 @@ def _without_numbers(text: str) -> str:
 
 
 def check(found: Claim) -> Check:
-    """Run a claim's program on the installed torch and compare what it prints with what was recorded."""
+    """Run a claim's program on the installed torch; the :class:`Check` returned has what it printed beside what was
+    recorded. An error of the program is kept in it, not raised.
+    """
     ran = execute(found.snippet, f"<claim {found.id}>")
     error = f"{type(ran.error).__name__}: {ran.error}" if ran.error else ""
     return Check(ran.printed, found.observed, error, _torch_version(ran.namespace))

@@ -164,7 +164,8 @@ class ExperimentsShown:
 
 
 def show(*wanted: str, language: Language = "en") -> ExperimentsShown:
-    """Return the results of these experiments: run now where a CUDA device is present, else as they were recorded.
+    """Return the results of the experiments of these names, to be shown in a notebook: run now where a CUDA device is
+    present, else as they were recorded.
 
     One that fails, or has no recording that fits, is named in what is shown. Raises KeyError for an unknown name.
     """

@@ -36,7 +36,8 @@ class Equal(NamedTuple):
 
     ``others``: further such tensors.
 
-    ``cleared``: there is no gradient any more.
+    ``cleared``: there is no gradient any more. ``name`` is the expression for the tensor, ``path`` the names and keys
+    that lead to it.
     """
 
     name: str

@@ -22,7 +22,8 @@ class Leftover(NamedTuple):
     """A leaf that ``optimizer`` holds, whose gradient cell ``left`` has written without a step, and which cell
     ``stepped`` has written next.
 
-    ``others`` counts further such leaves.
+    ``others`` counts further such leaves. ``name`` is the expression for the leaf, ``path`` the names and keys that
+    lead to it.
     """
 
     name: str

@@ -86,7 +86,8 @@ class Optimizer:
 
         ``closure``, if given, is called first to compute the loss again; its result is returned, else None.
 
-        Raises what torch raises, and NotImplementedError for what the engine has no model of (``Unmodelled``).
+        Raises RuntimeError or TypeError where torch does, and NotImplementedError for what the engine has no model of
+        (``Unmodelled``).
         """
         loss = None
         if closure is not None:
@@ -114,9 +115,9 @@ class Optimizer:
         return loss
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise an error if these parameters cannot be updated; called before anything is changed.
+        """Raise an error if the parameters ``params`` cannot be updated; called before anything is changed.
 
-        Here nothing is checked.
+        In this base class nothing is checked.
         """
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
@@ -258,7 +259,7 @@ class SGD(Optimizer):
         p.add_(gradient, alpha=-group["lr"])
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same update as :meth:`update`, without increasing any version."""
+        """Update ``p`` in place as :meth:`update` does, without increasing any version."""
         first = group["momentum"] and "momentum_buffer" not in state
         if first:
             state["momentum_buffer"] = call("torch.empty_like", gradient)
@@ -300,7 +301,7 @@ class Adam(Optimizer):
         p.addcdiv_(state["exp_avg"], root, value=-group["lr"] / (1 - first**count))
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same update as :meth:`update`; only the version of the step count increases."""
+        """Update ``p`` in place as :meth:`update` does; only the version of the step count increases."""
         call("torch.Tensor.add_", state["step"], 1)
         given = {k: group[k] for k in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
         first, second = group["betas"]
@@ -418,7 +419,7 @@ class Adagrad(Optimizer):
         p.addcdiv_(gradient, state["sum"].sqrt().add_(group["eps"]), value=-rate)
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same update as :meth:`update`; only the version of the step count increases."""
+        """Update ``p`` in place as :meth:`update` does; only the version of the step count increases."""
         call("torch.Tensor.add_", state["step"], 1)
         given = {k: group[k] for k in ("lr", "lr_decay", "weight_decay", "eps", "maximize")}
         call("torch._fused_adagrad_", [p], [gradient], [state["sum"]], [state["step"]], **given)

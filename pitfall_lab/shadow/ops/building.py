@@ -74,7 +74,9 @@ class OpRule:
 
 
 def refusing(rule: OpRule, text: str) -> OpRule:
-    """The rule, with torch's error text ``refused`` if there is one."""
+    """Return ``rule`` with ``text`` as ``refused``, torch's error for an unsuitable Python number, raised when the rule
+    is run; the rule itself if ``text`` is empty.
+    """
     return replace(rule, refused=text) if text else rule
 
 
@@ -443,10 +445,10 @@ def pure(
     """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride
     (None: contiguous).
 
-    Raises ``ShadowError`` (torch's error) if the rule is one that torch refuses (``refused``). The new tensor gets a
-    node if the rule has one, an operand requires a gradient and ``dtype`` is no integer. Its values are unknown if an
-    operand's are, above the engine's limit, and where the rule returns None. ``hidden`` names further results that are
-    only saved for backward (statistics, buffers): then ``forward`` returns a tuple.
+    Raises ``ShadowError`` (torch's error) if ``rule.refused`` has the text of one, for an unsuitable Python number. The
+    new tensor gets a node if the rule has one, an operand requires a gradient and ``dtype`` is no integer. Its values
+    are unknown if an operand's are, above the engine's limit, and where the rule returns None. ``hidden`` names further
+    results that are only saved for backward (statistics, buffers): then ``forward`` returns a tuple.
     """
     node = None
     if rule.refused:

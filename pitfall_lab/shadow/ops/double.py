@@ -481,7 +481,9 @@ class _Terms(SimpleNamespace):
 
 
 def unpacked(e: Engine, node: Node, saved: Saved) -> ShadowTensor:
-    """The unpacked saved tensor: the input itself, or a new tensor on the output's storage with ``node`` as grad_fn."""
+    """The tensor that ``node`` has saved as ``saved``: the input itself, or, for an output, a new tensor on its storage
+    with ``node`` as grad_fn.
+    """
     if saved.tensor is not None:
         return saved.tensor
     tensor = ShadowTensor(e.graph, saved.storage, saved.shape, saved.stride, saved.offset, saved.dtype, saved.counter)

@@ -390,7 +390,9 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
 
 
 def save_indices(e: Engine, node: Any, rest: list[ShadowTensor | None]) -> list[Any]:
-    """Save each index tensor; returns the template from which backward rebuilds the index."""
+    """Save each index tensor at ``node``, as ``indices0``, ``indices1``, …; return a list from which backward rebuilds
+    the index: these names, and a full slice for a dimension without an index tensor.
+    """
     template: list[Any] = []
     for k, item in enumerate(t for d, t in enumerate(rest) if not _inside_mask(rest, d)):
         if item is None:

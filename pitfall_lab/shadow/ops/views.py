@@ -490,7 +490,9 @@ def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
 
 
 def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) -> errors.ShadowError:
-    """Torch's message for a failed ``expand``, with its two double spaces."""
+    """Return the ``ShadowError`` for a failed ``expand``, with torch's message (its two double spaces included):
+    ``want`` is the size that was asked for along ``dim``, ``have`` the tensor's.
+    """
     return runtime(
         f"The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension "
         f"{dim}.  Target sizes: {list(wanted)}.  Tensor sizes: {list(sizes)}",
