@@ -88,8 +88,8 @@ class _OneSentence(argparse.ArgumentParser):
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The argument parser; the arguments of ``command`` are filled in, those of the others are
-    filled in when they are needed.
+    """The argument parser of ``pitfall-lab``; the arguments of the command ``command`` are added to it, those of the
+    other commands only when they are needed.
     """
     parser = argparse.ArgumentParser(prog="pitfall-lab", description="See where PyTorch bites.")
     parser.add_argument("--version", action="version", version=f"pitfall-lab {installed_version()}")

@@ -69,11 +69,12 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
 def judged(
     source: str, name: str, *, timeout: float = TIMEOUT, every_round: bool = True
 ) -> tuple[list[Finding], tuple[Note, ...]]:
-    """The findings of :func:`check`, and a note for each thing that was not observed while
-    observation went on; empty if all was.
+    """The findings of :func:`check`, and a note for each thing that was not observed while observation went on; empty
+    if all was.
 
-    Raises :class:`Unchecked` as :func:`check` does. Without ``every_round``, rounds of a loop that repeat what was
-    recorded are not recorded, as on the command line.
+    Raises :class:`Unchecked` if the program could not be run, or observation stopped before it ended: the exception's
+    ``findings`` are those found until then. Without ``every_round``, rounds of a loop that repeat what was recorded are
+    not recorded, as on the command line.
     """
     parsed(source, name)
     with Workshop(timeout, every_round=every_round) as shop:

@@ -94,17 +94,26 @@ def seconds(text: str) -> float:
 
 
 def mebibytes(text: str) -> int:
-    """Parse a command line argument that is a number of MiB."""
+    """The whole number in a command line argument that is a number of MiB.
+
+    Raises ``argparse.ArgumentTypeError`` unless it is at least 1.
+    """
     return _whole(text, "a number of MiB")
 
 
 def steps(text: str) -> int:
-    """Parse a command line argument that is a number of steps."""
+    """The whole number in a command line argument that is a number of steps.
+
+    Raises ``argparse.ArgumentTypeError`` unless it is at least 1.
+    """
     return _whole(text, "a number of steps")
 
 
 def count(text: str) -> int:
-    """Parse a command line argument that is a number of processes."""
+    """The whole number in a command line argument that is a number of processes.
+
+    Raises ``argparse.ArgumentTypeError`` unless it is at least 1.
+    """
     return _whole(text, "a number of processes")
 
 

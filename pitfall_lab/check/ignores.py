@@ -40,7 +40,7 @@ class Ignore:
 
 
 def ignores(text: str) -> list[Ignore]:
-    """Return the ignore comments of a program; where Python cannot read it, those before that place.
+    """Return the ignore comments of a program; where Python cannot read it, those before the place where it fails.
 
     >>> [each.codes for each in ignores("h += 1  # pitfall: ignore[PL101, PL2]")]
     [('PL101', 'PL2')]

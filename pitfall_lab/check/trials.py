@@ -37,12 +37,12 @@ WORK_OF_ONE = 1_000
 def recorded(shop: Workshop, subject: Subject) -> Trace:
     """Record a program: first without values, which is fastest, then with values if they are needed.
 
-    Raises :class:`Unchecked`.
+    Raises :class:`Unchecked` if a run did not end by itself, or could not be observed.
 
-    A program with a loop may be long, and is recorded once, with values; most of its rounds are not
-    recorded. Values are needed to describe the effect of a finding; where a rule needs them to decide;
-    where a gradient became NaN or infinite; and where memory may have been written without a change of
-    version. Most programs are correct and need none.
+    A program with a loop may be long, and is recorded once, with values; most of its rounds are not recorded. Values
+    are needed to describe the effect of a finding; where a rule needs them to decide; where a gradient became NaN or
+    infinite; and where memory may have been written without a change of version. Most programs are correct and need
+    none.
     """
     if not shop.every_round and has_loop(subject.source):
         return large_harm(shop, subject, _with_what_led_to_it(shop, subject, shop.trace(subject, whole=False)))

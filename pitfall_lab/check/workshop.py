@@ -143,7 +143,9 @@ class Workshop:
         inside: tuple[int, int] | None = None,
         closely: bool = False,
     ) -> Trace:
-        """Run ``subject`` on both engines. Raises :class:`Unchecked`.
+        """Run ``subject`` on both engines and return the trace.
+
+        Raises :class:`Unchecked` if the run did not end by itself, or could not be observed.
 
         From the call ``inside[0]`` on up to ``inside[1]``, every round of a loop is recorded. With ``closely``, it is
         noted where each number that is not finite comes from. A trace in which no rule finds anything is returned
@@ -158,7 +160,10 @@ class Workshop:
         return Trace.from_json(trace)
 
     def facts(self, subject: Subject) -> RunFacts:
-        """Run ``subject`` on both engines; return its findings, error and disagreements. Raises :class:`Unchecked`."""
+        """Run ``subject`` on both engines; return its findings, error and disagreements.
+
+        Raises :class:`Unchecked` if the run did not end by itself, or could not be observed.
+        """
         from pitfall_lab.check.improvement import RunFacts
 
         head, _, facts = self._run("facts", subject).partition("\n")
@@ -191,7 +196,7 @@ class Workshop:
     def output(self, subject: Subject) -> str:
         """Run ``subject`` on plain torch and return what it printed, with the last line of its error.
 
-        Raises :class:`Unchecked`.
+        Raises :class:`Unchecked` if the run did not end by itself.
         """
         self._run("run", subject)
         return self.printed

@@ -86,7 +86,11 @@ def point_biserial(has: Sequence[bool], points: Sequence[float]) -> float | None
 
 
 def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
-    """Write ``analysis.csv``. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Write ``analysis.csv`` to ``path``: a line for each property and each misconception, with how many students have
+    it.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be written.
+    """
     text = io.StringIO()
     table = csv.writer(text)
     table.writerow(
@@ -140,7 +144,8 @@ def terms(paths: Iterable[Path]) -> list[list[str]]:
 
     For each term a column with the share of ``n`` students who handed in something readable (misconceptions: of those
     with a progress file, whose number has a line), and one with what separates. There each exercise counts 1, since a
-    state file has no points. The last lines are the versions. Raises :class:`~pitfall_lab.cli.Refusal`.
+    state file has no points. The last lines are the versions. Raises :class:`~pitfall_lab.cli.Refusal` if a folder has
+    not been graded, or its state file cannot be read.
     """
     paths = list(paths)
     names = [path.name or str(path) for path in paths]
@@ -209,9 +214,9 @@ def _is_there(row: Row, listed: set[tuple[str, str]] | None) -> bool:
 
 
 def graded(path: Path, name: str) -> Path:
-    """The file of this name in a graded folder, or ``path`` itself if it is a file.
+    """The file ``name`` in the graded folder ``path``, or ``path`` itself if it is a file.
 
-    Raises :class:`~pitfall_lab.cli.Refusal`.
+    Raises :class:`~pitfall_lab.cli.Refusal` if there is no such file.
     """
     if not path.exists():
         raise Refusal(f"There is no {path}; name the folder of a graded assignment.")
@@ -224,7 +229,10 @@ def graded(path: Path, name: str) -> Path:
 
 
 def table(grades: Path) -> list[dict[str, str]]:
-    """The lines of a ``grades.csv``. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The lines of a ``grades.csv``, each a dict of cells by column.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if it cannot be read, or is no such table.
+    """
     try:
         lines = list(csv.DictReader(io.StringIO(grades.read_text(encoding="utf-8-sig"), newline=""), restval=""))
     except OSError as problem:

@@ -111,7 +111,10 @@ def available() -> dict[int, tuple[str, ...]]:
 
 
 def chosen(text: str) -> tuple[int, ...]:
-    """The chapters in ``"5,12"`` or ``"5-7"``. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The numbers of the chapters in ``"5,12"`` or ``"5-7"``, each once.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if that is no list of chapters, or one has no exercises.
+    """
     numbers: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,2})(?:\s*-\s*(\d{1,2}))?\s*", part)
@@ -129,7 +132,10 @@ def chosen(text: str) -> tuple[int, ...]:
 
 
 def chosen_exercises(words: Iterable[str]) -> tuple[str, ...]:
-    """The exercises in ``["4.1", "4.3,12.2"]``, each once. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The keys of the exercises in ``["4.1", "4.3,12.2"]``, each once.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if one is no exercise, or none is named.
+    """
     keys = [part.strip() for word in words for part in word.split(",") if part.strip()]
     known = {key for there in available().values() for key in there}
     for key in keys:

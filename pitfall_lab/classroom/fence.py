@@ -67,10 +67,11 @@ def missing() -> list[str]:
 
 
 class Fence:
-    """A fence that is closed round one process after the other: they may write in ``folder`` and read the
-    libraries, and nothing else.
+    """A fence that is closed round one process after the other: they may write in ``folder`` and read the libraries,
+    and nothing else.
 
-    ``hidden`` are folders that stay unreadable wherever they are. Raises :class:`FenceError`.
+    ``hidden`` are folders that stay unreadable wherever they are. Raises :class:`FenceError` if the kernel does not
+    accept these rules.
     """
 
     def __init__(self, folder: Path, hidden: Iterable[Path] = ()) -> None:
@@ -104,7 +105,10 @@ class Fence:
         return made
 
     def close(self) -> None:
-        """Apply the restrictions to this process; they cannot be removed again."""
+        """Apply the restrictions to this process; they cannot be removed again.
+
+        Raises :class:`FenceError` if the kernel refuses one of them.
+        """
         if reason := _prctl(_SET_NO_NEW_PRIVS, 1, 0):
             raise FenceError(f"The kernel did not promise to give no new rights ({os.strerror(reason)}).")
         _drop_capabilities()

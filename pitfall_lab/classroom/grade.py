@@ -102,7 +102,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Grade every submission. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Grade every submission, write the table, the reports and the lists for other systems, and return 0.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if a folder or a file is missing or cannot be read or written, if the
+    teacher's files have faults, or if submissions cannot be run here.
+    """
     folder: Path = args.folder
     if not folder.is_dir():
         raise Refusal(f"There is no folder {folder}.")

@@ -35,10 +35,11 @@ Files = Mapping[str, Iterable[str]]
 
 
 def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, LedgerLine], files: Files) -> list[Path]:
-    """Write the zips, and return them: ``pages`` are texts by their names, ``files`` what each
-    submission's files are called.
+    """Write the zips, and return them: ``pages`` are texts by their names, ``files`` what each submission's files are
+    called.
 
-    A zip of an earlier run is removed where nothing came with that system's names. Raises ``OSError``.
+    A zip of an earlier run is removed where nothing came with that system's names. Raises ``OSError`` if one cannot be
+    written.
     """
     written = []
     for system, make in (("moodle", _for_moodle), ("canvas", _for_canvas)):

@@ -102,7 +102,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Run ``pitfall-lab classroom …`` and return its exit code.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if what the command names is not there, or cannot be written.
+    """
     return int(args.act(args))
 
 
@@ -140,7 +143,11 @@ def _totals(args: argparse.Namespace) -> int:
 
 
 def make(args: argparse.Namespace) -> int:
-    """Make the assignment. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Write the notebooks of an assignment, for students or for nbgrader or Otter-Grader, and return 0.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` for a name or exercises that are not possible, and if the files are there
+    already or cannot be written.
+    """
     name = args.name or ("pitfalls" if args.nbgrader or args.otter else args.folder.resolve().name)
     if args.nbgrader and not re.fullmatch(r"[\w-]+", name):
         raise Refusal("nbgrader takes letters, digits, _ and - in the name of an assignment.")

@@ -150,13 +150,15 @@ class CellOutcome:
 
     @property
     def why_nothing(self) -> T | None:
-        """Why it earns nothing though properties hold that the given cell lacks; None if
-        there is nothing to explain.
+        """Why the answer earns nothing though properties hold that the given cell lacks; None if there is nothing to
+        explain.
         """
         return why_nothing(((mark.holds, mark.had) for mark in self.marks), self.credit)
 
     def says_detail(self, *, to_student: bool) -> bool:
-        """Whether there is a detail to show. That of the grader's own failure is for the teacher: it may name files."""
+        """Whether there is a detail to show. The detail of a failure of the grader itself is for the teacher alone: it
+        may name files.
+        """
         return bool(self.detail) and not (to_student and self.status == "ungraded")
 
     def to_dict(self) -> dict[str, Any]:
@@ -198,7 +200,7 @@ class Room:
         """Run ``requests`` (cells with their checks) in a process of their own, for at most ``seconds``; return a dict
         with how the process ended (``status``), its output and its ``report``.
 
-        Raises :class:`RoomError`.
+        Raises :class:`RoomError` if that process cannot be started.
         """
         ipython = any(kernel.needed(request.cell) for request in requests)
         asked = [request.to_json() for request in requests]
@@ -535,7 +537,7 @@ def sit(
 ) -> list[dict[str, Any]]:
     """Grade the cells of a submission, in a process of its own, and return the outcomes as JSON data.
 
-    The room is kept for the next submission. Raises :class:`RoomError`.
+    The room is kept for the next submission. Raises :class:`RoomError` if that process cannot be started.
     """
     from pitfall_lab.lessons.exercises import exercises
 

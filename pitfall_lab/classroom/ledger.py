@@ -72,8 +72,8 @@ class LedgerLine:
 
     @property
     def received(self) -> float | None:
-        """The time at which it came (seconds since 1970): that in the roster, else that of
-        its files; None if it did not.
+        """The time at which the submission came (seconds since 1970): that in the roster, else that of its files; None
+        if there is no submission.
         """
         return _received(self.row, self.person)
 
@@ -84,8 +84,8 @@ class LedgerLine:
 
     @property
     def is_decided(self) -> bool:
-        """Whether its points are a mark: what could not be read or not all be graded has none
-        before the teacher gives one.
+        """Whether the points of the line are a mark: a submission that could not be read, or not be graded as a whole,
+        has none before the teacher gives one.
         """
         return self.own or self.row.verdict not in _UNDECIDED
 
@@ -97,7 +97,7 @@ class LedgerLine:
         return "" if points is None else f"{points:g}"
 
     def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
-        """Everything there is to say about it besides numbers; ``to_student``: without
+        """Everything there is to say about the student's line besides numbers, as sentences; ``to_student``: without
         what is for the teacher alone.
         """
         notes = self.notes if to_student else (*self.asides, *self.notes)
@@ -252,7 +252,10 @@ def named(word: str, persons: dict[str, Person | None], directory: Directory) ->
 
 
 def write_grades(grades: Path, assignment: Assignment, entries: Sequence[LedgerLine], *, roster: bool = False) -> None:
-    """Write the table: a line for each entry. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Write the table of grades: a line for each entry.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be written.
+    """
     who = ("id", "name", "section", "email", "login") if roster else ()
     late = ("late_days", "deducted") if assignment.due is not None else ()
     last = ("notes", "received", "sha256", "assignment", "pitfall_lab", "torch", "unrounded")

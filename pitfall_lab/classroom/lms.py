@@ -249,7 +249,10 @@ def title(assignment: Assignment, column: str | None) -> str:
 def write(
     grades: Path, system: str, assignment: Assignment, entries: Sequence[LedgerLine], column: str | None = None
 ) -> Path:
-    """Write the table beside ``grades`` and return where. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Write the table beside ``grades`` and return where.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if two students would be found by one cell, or the file cannot be written.
+    """
     path = place(grades, system)
     most = sum(assignment.worth(key) for key in assignment.keys)
     people, _ = _passed_on(system, entries)

@@ -91,7 +91,10 @@ def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
 
 
 def credit(key: str, folder: str = ".") -> tuple[float, tuple[str, ...]]:
-    """What an exercise's cell in the saved notebooks of ``folder`` is worth, from 0 to 1, and the reasons."""
+    """What an exercise's cell in the saved notebooks of ``folder`` is worth, from 0 to 1, and the reasons.
+
+    Raises ``RuntimeError`` if the process that grades has ended.
+    """
     place = Path(folder).resolve()
     return _credit(key, place, tuple(path.stat().st_mtime_ns for path in sorted(place.glob("*.ipynb"))))
 

@@ -24,7 +24,9 @@ _CONFIG = "# ASSIGNMENT CONFIG\nexport_cell: false\ncheck_all_cell: false\nrequi
 
 
 def write_masters(folder: Path, made: Assignment, books: dict[str, Any], package: str = "pitfall-lab") -> Path:
-    """Write ``NAME/*.ipynb``, with solutions, for ``otter assign``. Raises :class:`~pitfall_lab.cli.Refusal`.
+    """Write ``NAME/*.ipynb``, with solutions, for ``otter assign``.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if that folder is there already or cannot be written.
 
     ``package`` is what pip installs this package from where the autograder runs.
     """
@@ -43,7 +45,9 @@ def write_masters(folder: Path, made: Assignment, books: dict[str, Any], package
 
 
 def master(book: Any, made: Assignment, package: str = "pitfall-lab") -> Any:
-    """The notebook with a question of Otter's around each exercise of the assignment."""
+    """The notebook ``book`` (changed in place) with the cells of a question of Otter-Grader around each exercise of the
+    assignment.
+    """
     from pitfall_lab.lessons.exercises import exercises
 
     cells = [_raw(_CONFIG.format(package=json.dumps(package)))]

@@ -47,7 +47,11 @@ _WORDS = {
 
 
 def write_preview(folder: Path, assignment: Assignment, language: Language) -> dict[str, Path]:
-    """Write the three pages and return where each is. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Write three pages into ``folder``: the answers, the tasks, and a student's page of results; return the path of
+    each by its title.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if they cannot be written.
+    """
     chosen = [exercises()[key] for key in assignment.keys]
     texts = {
         "key": f"<p>{_say('rule', language)}</p>"

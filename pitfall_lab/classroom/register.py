@@ -209,11 +209,17 @@ class StateFile:
         return "earlier", ""
 
     def keep(self, row: Row) -> None:
-        """Append a row to the state file and write it to the disk. Raises :class:`~pitfall_lab.cli.Refusal`."""
+        """Append a row to the state file and write it to the disk.
+
+        Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be written.
+        """
         self._write(row.to_json())
 
     def remember(self, options: dict[str, Any]) -> None:
-        """Keep what is written besides the table, for the run that continues this one (:func:`remembered`)."""
+        """Keep what is written besides the table, for the run that continues this one (:func:`remembered`).
+
+        Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be written.
+        """
         self._write(json.dumps({"options": options}))
 
     def _write(self, line: str) -> None:
@@ -233,7 +239,7 @@ class StateFile:
 def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """The first line of a state file ({} if it is damaged), and its rows; a line that was torn by a crash is left out.
 
-    Raises ``OSError``.
+    Raises ``OSError`` if the file cannot be read.
     """
     first, *lines = path.read_bytes().split(b"\n")
     rows = []
@@ -310,7 +316,7 @@ def refuse_strangers(grades: Path, assignment: Assignment) -> None:
 
 
 def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> None:
-    """Write a table completely or not at all. Raises :class:`~pitfall_lab.cli.Refusal`.
+    """Write a table completely or not at all. Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be written.
 
     ``for_spreadsheets``: with a byte order mark, without which Excel reads the accents of UTF-8 as other letters.
     """

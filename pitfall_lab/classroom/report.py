@@ -150,7 +150,9 @@ def write_reports(
     language: Language = "en",
     files: handback.Files | None = None,
 ) -> Path:
-    """Write the pages into ``folder`` and return the one for the class. Raises :class:`~pitfall_lab.cli.Refusal`.
+    """Write the pages into ``folder`` and return the one for the class.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if one cannot be written.
 
     ``files``: what each submission's files are called (default: as the submission), for handing the pages back.
     """

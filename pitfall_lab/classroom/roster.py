@@ -124,7 +124,7 @@ def read(path: Path, into: Faults | None = None) -> list[Person]:
 def titles(path: Path) -> list[str]:
     """The columns of a roster as its first line has them; empty if it cannot be read.
 
-    An exported gradebook has its items among them.
+    In an exported gradebook the graded items are among these columns.
     """
     try:
         first = path.read_bytes()[: 1 << 20].decode("utf-8-sig").partition("\n")[0]
@@ -264,7 +264,11 @@ def _delimiter(text: str) -> str:
 
 
 def number_in(path: Path, line: int, column: str, text: str) -> float:
-    """A number of at least 0; an empty cell is 0. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The number in a cell ``text`` of a table; an empty cell is 0.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` with the place (``path``, ``line``, ``column``) if it is no number from 0
+    to a million.
+    """
     try:
         value = float(text.replace(",", ".") or 0)
     except ValueError:

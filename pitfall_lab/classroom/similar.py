@@ -149,8 +149,8 @@ class _Matcher(difflib.SequenceMatcher[str]):
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
-        """The longest common run of tokens of a part of each answer, as the base class finds it; raises an error of
-        this module once the comparison has taken too many steps.
+        """The longest common run of tokens of a part of each answer, as the base class finds it; raises
+        ``_TooLongError`` once the comparison has taken too many steps.
         """
         self.steps += self._until[len(self._until) - 1 if ahi is None else ahi] - self._until[alo]
         if self.steps > self._most:

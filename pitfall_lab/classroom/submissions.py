@@ -108,9 +108,10 @@ class Submission:
     dated: bool = True
 
     def names(self, folder: Path) -> tuple[str, ...]:
-        """The names under which a submission appears in the folder of the submissions.
+        """The names under which a submission appears directly in ``folder``, that of the submissions: its own (or those
+        of its parts), then those of its files that lie there.
 
-        Names of files inside it are not used.
+        Files in a folder of the submission are left out.
         """
         return (*(self.parts or (self.student,)), *(path.name for path in self.files if path.parent == folder))
 

@@ -95,7 +95,7 @@ Token = tuple[int, str]
 
 
 def unneeded(source: str, known: Iterable[str] = ()) -> tuple[str, ...]:
-    r"""The words of a cell that no exercise needs, as they are there, at most :data:`MOST`.
+    r"""The words of the cell ``source`` that no exercise needs, as the cell writes them, at most :data:`MOST`.
 
     What the ``known`` answers use is needed.
 

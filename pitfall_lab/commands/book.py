@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write one page per notebook and an index: 0, or 1 when a cell that should not fail did.
 
-    Raises :class:`~pitfall_lab.cli.Refusal`.
+    Raises :class:`~pitfall_lab.cli.Refusal` if a notebook is missing or cannot be read, or the folder cannot be made.
     """
     paths = [path for word in arguments.what for path in notebooks(word)]
     titles: list[tuple[str, str]] = []

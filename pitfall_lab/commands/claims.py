@@ -25,7 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one line per claim: 0 when every output is as recorded, 1 when one is not (or is shown nowhere)."""
+    """Print one line per claim and return the exit code: 0 when every output is as recorded, 1 when one is not.
+
+    With ``--where``, print where the notebooks of a folder show the claims; 1 if one is shown nowhere. Raises
+    :class:`~pitfall_lab.cli.Refusal` if there is no such folder.
+    """
     if arguments.where is not None:
         if not arguments.where.is_dir():
             raise Refusal(f"{arguments.where} is not a folder of notebooks")
@@ -50,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def chosen(words: list[str]) -> list[Claim]:
     """The claims named by ids, beginnings of ids or numbers of chapters, in the ledger's order; raises
-    :class:`~pitfall_lab.cli.Refusal`.
+    :class:`~pitfall_lab.cli.Refusal` for a word that names none.
 
     >>> [claim.id for claim in chosen(["s1-0"])], len(chosen(["12"])), len(chosen([]))
     (['s1-0-a'], 7, 333)

@@ -107,7 +107,10 @@ def provide_defaults() -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Find or copy the notebooks, then run JupyterLab until it is stopped."""
+    """Find or copy the notebooks, run JupyterLab until it is stopped, and return 0.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if the port is in use, or the notebooks cannot be copied.
+    """
     if arguments.port is not None and not _is_free(arguments.port):
         raise Refusal(f"port {arguments.port} is in use; choose another one with --port, or leave --port out.")
     root = _prepare(arguments.folder)

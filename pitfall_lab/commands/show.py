@@ -32,7 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page, or print the trace as text (``--text``, in English)."""
+    """Write the page, or print the trace as text (``--text``, in English), and return 0.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` for a file that cannot be read or shown, and if the page cannot be written.
+    """
     trace = read(arguments.file)
     from pitfall_lab import rules, views
 

@@ -503,7 +503,10 @@ class _Said(io.StringIO):
     left = MOST_PRINTED
 
     def write(self, text: str, /) -> int:
-        """Keep the beginning, count the rest. Raises :class:`TooMuchOutput`."""
+        """Keep the beginning, count the rest.
+
+        Raises :class:`TooMuchOutput` once the cell has printed more than it may.
+        """
         self.left -= len(text)
         if self.left < 0:
             raise TooMuchOutput(f"more than {MOST_PRINTED} characters")
@@ -617,7 +620,10 @@ def memory(value: Any) -> int | None:
 
 
 def shares(a: Any, b: Any) -> bool:
-    """Whether two tensors share a storage, or a tensor and an array share memory. An expression of exercises."""
+    """Whether two tensors share a storage, or a tensor and an array share memory. An expression of exercises.
+
+    Raises ``TypeError`` for anything else.
+    """
     if _is_tensor(a) and _is_tensor(b):
         return memory(a) == memory(b)
     arrays = [_whole(x).numpy() if _is_tensor(x) else x for x in (a, b)]

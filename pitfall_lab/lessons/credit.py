@@ -51,8 +51,10 @@ def share(properties: Iterable[tuple[bool, bool, bool]]) -> float:
 
 
 def gained(properties: Iterable[tuple[bool, bool]]) -> float:
-    """The share of an answer that does something; a property is a pair: whether the answer has it,
-    whether the given cell has it.
+    """The share of the points, from 0 to 1, for an answer that does something.
+
+    ``properties`` are pairs: whether the answer has a property, and whether the cell as it is given has it. What the
+    answer has and the given cell lacks counts for it, what it has lost counts against it.
     """
     each = list(properties)
     more, less = sum(holds and not had for holds, had in each), sum(had and not holds for holds, had in each)
@@ -95,7 +97,9 @@ def earned(exercise: Exercise, source: str, holds: Sequence[bool]) -> float:
 
 @cache
 def had(exercise: Exercise, draw: int = 0) -> tuple[bool, ...]:
-    """For each property, whether the given cell (as handed out) already has it; ``draw`` is added to all seeds."""
+    """For each property of ``exercise``, whether the given cell (as handed out) already has it; ``draw`` is added to
+    all seeds.
+    """
     return tuple(mark.holds for mark in grade(exercise, exercise.given, draw=draw).marks)
 
 

@@ -226,7 +226,7 @@ class Attempt:
         return self.look(expression, **run).values[expression]
 
     def call(self, name: str, *arguments: str, seed: int = 0) -> Any:
-        """Return what the cell's function returns for these arguments (expressions); a
+        """Return what the cell's function ``name`` returns for ``arguments`` (expressions, as texts); a
         :class:`Problem` when it raises.
         """
         return self.value(f"{name}({', '.join(arguments)})", inputs="", drive="", seed=seed)
@@ -481,7 +481,9 @@ def runs(*, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
 
 
 def gradient_as_solved(*leaves: str, **options: Any) -> Check:
-    """Check that nothing is raised and that these leaves have the gradients that they have with the solution."""
+    """Check that nothing is raised and that the ``leaves`` (names in the cell) have the gradients that they have with
+    the solution.
+    """
     grads = tuple(f"{leaf}.grad" for leaf in leaves)
     raised, same = runs(**options), as_solved(*grads, **options)
 
@@ -557,8 +559,8 @@ def finds(rule: str, **run: Any) -> Check:
 
 
 def finds_nothing(*rules: str, **run: Any) -> Check:
-    """Check that nothing is raised and that none of these rules (without arguments: no rule
-    above ``info``) finds anything.
+    """Check that nothing is raised and that none of the ``rules`` (codes; without any, no rule above ``info``) finds
+    anything.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -791,7 +793,7 @@ def _calls(seen: Observation) -> int | None:
 
 
 def every(*checks: Check) -> Check:
-    """Check that all of these hold; the reason is that of the first which does not."""
+    """Check that all of ``checks`` hold; the reason is that of the first which does not."""
 
     def check(attempt: Attempt) -> bool | T:
         verdicts, waits = [], False

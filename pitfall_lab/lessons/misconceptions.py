@@ -154,7 +154,7 @@ def index_shares_memory(policy: Policy) -> Policy:
 def reshape_always_copies(policy: Policy) -> Policy:
     """Return ``policy`` with its switch ``reshape_always_copies`` on: the engine then acts on this false belief.
 
-    Its origin: the usual half-remembered advice on view against reshape.
+    Its origin: half-remembered advice, that ``view`` shares memory and ``reshape`` copies.
     """
     return replace(policy, reshape_always_copies=True)
 
@@ -174,7 +174,7 @@ def reshape_always_copies(policy: Policy) -> Policy:
 def reshape_never_copies(policy: Policy) -> Policy:
     """Return ``policy`` with its switch ``reshape_never_copies`` on: the engine then acts on this false belief.
 
-    Its origin: the other half of the same advice.
+    Its origin: half-remembered advice, that ``view`` never copies.
     """
     return replace(policy, reshape_never_copies=True)
 

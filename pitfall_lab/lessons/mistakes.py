@@ -87,8 +87,8 @@ def slips(program: str) -> Iterator[Mistake]:
 
 
 def misread(program: str, lines: Iterable[Taken]) -> Iterator[Mistake]:
-    """Yield a mistake for each of ``lines``: the program in which the line of that
-    number was read as the other text.
+    """Yield a mistake for each of ``lines`` (the number of a line, the text that it may be taken for and, if there is
+    one, the answer to that in English and Chinese): the program with that text in place of the line.
     """
     for line, text, *answer in lines:
         read = program.splitlines()
@@ -98,7 +98,9 @@ def misread(program: str, lines: Iterable[Taken]) -> Iterator[Mistake]:
 
 
 def together(first: list[Mistake], second: list[Mistake]) -> Iterator[Mistake]:
-    """Yield combined mistakes: two beliefs, or a belief and a slip."""
+    """Yield combined mistakes: each two of ``first`` (beliefs), and each of ``first`` with each of ``second`` (slips:
+    lines or calls that a learner overlooks or misreads).
+    """
     for a, b in itertools.combinations(first, 2):
         yield Mistake(a.program, (*a.beliefs, *b.beliefs))
     for a, b in itertools.product(first, second):

@@ -59,7 +59,8 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
 def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]) -> list[Reason]:
     """Return the sentences as reasons, in their order. A wrong one has what the lesson answers to it; else the belief
     among the ``mistakes`` in whose world it is true, or what is answered to the only misreading that makes it true.
-    Raises as :func:`judged` does.
+
+    Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
     """
     texts, rights = zip(*judged(program, offered), strict=True)
     true = rights.index(True)

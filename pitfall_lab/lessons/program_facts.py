@@ -92,11 +92,11 @@ class ProgramFact:
         return self.said({})
 
     def said(self, loops: dict[int, int]) -> T:
-        """Return the fact as a sentence about a program with these loops: the number of the first line
-        of each, by that of its last.
+        """Return the fact as a sentence about a program; ``loops`` has, for the last line of each of its loops, the
+        first one (line numbers).
 
-        The last line of a loop runs in every round, so a sentence on what holds after the line could be
-        read as one on the first round.
+        The last line of a loop runs in every round, so a sentence on what holds after the line could be read as one on
+        the first round.
         """
         forms = _SAID[self.about[0]]
         form = forms.get(self.value) or forms[""]

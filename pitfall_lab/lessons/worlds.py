@@ -247,8 +247,8 @@ def say(value: Any) -> str:
 
 
 def separating(sources: Iterable[str], beliefs: Iterable[Misconception]) -> str | None:
-    """Return the shortest of these programs that ends differently for the most of ``beliefs``;
-    None if all end alike in all.
+    """Return, of the programs ``sources``, the one that ends differently for the most of ``beliefs``, the shortest of
+    several; None if all end alike in all.
     """
     held = list(beliefs)
     best: tuple[int, str] = (1, "")

@@ -191,14 +191,22 @@ class Lab:
         self.stopped = False
 
     def trials(self) -> Iterator[SearchProgress]:
-        """Try the fixes and yield the progress after each. Raises :class:`Stopped`, and what a workshop raises."""
+        """Try the fixes and yield the progress after each.
+
+        Raises :class:`Stopped` if the runs were stopped, and :class:`~pitfall_lab.check.workshop.Unchecked` if the run
+        did not end by itself, or could not be observed.
+        """
         from pitfall_lab.check.trials import trying
 
         with self._turn() as turn:
             yield from trying(turn, self._subject, self._trace, found=self._found)
 
     def rerun(self, text: str) -> Trace:
-        """Run another text in the program's place. Raises :class:`Stopped`, and what a workshop raises."""
+        """Run the program with ``text`` in place of its own, and return the trace.
+
+        Raises :class:`Stopped` if the runs were stopped, and :class:`~pitfall_lab.check.workshop.Unchecked` if the run
+        did not end by itself, or could not be observed.
+        """
         with self._turn() as turn:
             return turn.trace(replace(self._subject, source=text))
 
@@ -248,18 +256,27 @@ class Turn:
         return self._over.is_set()
 
     def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
-        """Run a program on both engines. Raises :class:`Stopped`, and what a workshop raises."""
+        """Run ``subject`` on both engines and return the trace.
+
+        Raises :class:`Stopped` if the runs were stopped, and :class:`~pitfall_lab.check.workshop.Unchecked` if the run
+        did not end by itself, or could not be observed.
+        """
         return self._run(lambda shop: shop.trace(subject, whole=whole))
 
     def facts(self, subject: Subject) -> RunFacts:
-        """Run a program on both engines for what decides whether it is better.
+        """Run ``subject`` on both engines and return what decides whether it is better than another version.
 
-        Raises :class:`Stopped`, and what a workshop raises.
+        Raises :class:`Stopped` if the runs were stopped, and :class:`~pitfall_lab.check.workshop.Unchecked` if the run
+        did not end by itself, or could not be observed.
         """
         return self._run(lambda shop: shop.facts(subject))
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
-        """Run a program on torch alone. Raises :class:`Stopped`, and what a workshop raises."""
+        """Run ``subject`` on torch alone and return what it computed.
+
+        Raises :class:`Stopped` if the runs were stopped, and :class:`~pitfall_lab.check.workshop.Unchecked` if the run
+        did not end by itself, or could not be observed.
+        """
         return self._run(lambda shop: shop.witness(subject, meant=meant))
 
     def _run(self, run: Callable[[Workshop], R]) -> R:

@@ -38,7 +38,7 @@ def memory(source: Source, *, language: Language = "en") -> Figure:
 
 
 def storage(source: Source, *, step: int | None = None, language: Language = "en") -> Figure:
-    """The cells of the storages that matter most, with each tensor over them, after ``step`` (from 0;
+    """A figure of the elements of the storages that matter most, with each tensor over them, after ``step`` (from 0;
     the last one when ``None``).
 
     Raises:
@@ -51,8 +51,8 @@ def storage(source: Source, *, step: int | None = None, language: Language = "en
 
 
 def versions(source: Source, *, language: Language = "en") -> Figure:
-    """The version counters over the program's steps: bumps, what was saved at which version,
-    and what a bump made useless.
+    """A figure of the version counters over the program's steps: the writes that increased them, which tensors were
+    saved for backward at which version, and which of these a later write made useless.
 
     Raises:
         TypeError: ``source`` is no trace, no text and no function.
@@ -64,7 +64,8 @@ def versions(source: Source, *, language: Language = "en") -> Figure:
 
 
 def broadcast(source: Source, *, language: Language = "en") -> Figure:
-    """How operands of different shapes meet: what stretches, what backward sums again, and where sizes do not meet.
+    """A figure of how operands of different shapes meet: what stretches, what backward sums again, and where sizes do
+    not meet.
 
     Raises:
         TypeError: ``source`` is no trace, no text and no function.

@@ -134,8 +134,8 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def switched(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and
-    off; raises :class:`_Usage`.
+    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and off; raises
+    :class:`_Usage` for other words than ``on``, ``off`` and ``--language``.
 
     >>> switched("on").state
     'on'

@@ -74,7 +74,7 @@ class Practice:
     def magic(self, line: str, cell: str) -> Result | None:
         """Grade this cell as an exercise: it runs in a namespace of its own, traced, and on inputs that change.
 
-        Returns None, and prints how the magic is used, if the line names no exercise.
+        Returns the result; None, and prints how the magic is used, if the line names no exercise.
         """
         language: Language = "zh" if "zh" in line.split() else "en"
         try:
@@ -92,7 +92,7 @@ class Practice:
         return result
 
     def elsewhere(self, error: BaseException) -> T | None:
-        """Return a note if the error is about a name that only an exercise's cell defines; nothing for other errors."""
+        """Return a note if the error is about a name that only an exercise's cell defines; None for other errors."""
         name = error.name if isinstance(error, NameError) else None
         if name not in self._defined:
             return None

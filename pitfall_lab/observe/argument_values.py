@@ -21,7 +21,8 @@ class Unconvertible(Exception):
 def convert(
     value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[str], Any], device: Callable[[str], Any]
 ) -> Any:
-    """Return ``value`` with every tensor, dtype and device replaced by what the three functions return for it.
+    """Return ``value`` with every tensor, dtype and device in it, also inside lists, tuples, dicts and slices, replaced
+    by what the function ``tensor``, ``dtype`` or ``device`` returns for it.
 
     Raises:
         Unconvertible: for objects without a counterpart in the shadow (generators, modules).

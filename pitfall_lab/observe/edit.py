@@ -44,11 +44,11 @@ class EditedTensors:
                 self._values[name] = Watching(value)
 
     def put(self, label: str, index: Sequence[int], text: str) -> None:
-        """Write the number in ``text`` to the element at ``index`` of the tensor ``label``,
-        and add an event to the trace.
+        """Write the number in ``text`` to the element at ``index`` of the tensor ``label``, and add an event to the
+        trace.
 
         Raises:
-            Refused: the tensor or element does not exist, the text is not a number of its dtype, or
+            NotWritten: the tensor or element does not exist, the text is not a number of its dtype, or
                 torch or NumPy raised an error.
         """
         state = replay(self.trace)

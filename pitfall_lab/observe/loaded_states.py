@@ -38,8 +38,8 @@ def _code() -> Any:
 
 
 def compared(module: torch.nn.Module, state: dict[str, Any]) -> tuple[int, tuple[tuple[str, str], ...]]:
-    """How many names both have, and pairs (name in the module, name in the state) that only one of them
-    has, of tensors of the same shape.
+    """How many names the module and the loaded state both have, and pairs (name in the module, name in the state) that
+    only one of them has, of tensors of the same shape.
 
     Each name is in one pair at most.
     """

@@ -332,7 +332,7 @@ def compiled_autograd() -> bool:
 
 
 def leave_uncompiled(*functions: Callable[..., Any], alone: bool = False) -> None:
-    """Keep torch.compile from compiling these functions and, unless ``alone``, the functions that they call.
+    """Keep torch.compile from compiling ``functions`` and, unless ``alone``, the functions that they call.
 
     After a graph break torch compiles the functions that are called next, which may be those of this package.
     """

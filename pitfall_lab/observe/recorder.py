@@ -85,7 +85,9 @@ class Call:
 
 
 class Site:
-    """What is known of one place in a program that calls torch, kept from one call to the next."""
+    """What the recorder knows of one place in a program that calls torch; it is kept from one call at this place to the
+    next.
+    """
 
     __slots__ = (
         "again",
@@ -158,7 +160,7 @@ class Listener(Protocol):
 
     @property
     def lane(self) -> Lane | None:
-        """The fast path, if there is one."""
+        """The fast path; None if this listener has none."""
 
     def before(self, call: Call) -> Verdict:
         """Called before a call."""

@@ -107,8 +107,8 @@ def usual(optimizer: torch.optim.Optimizer, name: str) -> float | None:
 
 
 def misplaced(old: list[dict[str, Any]], state: LoadedState) -> MisplacedState | None:
-    """The first parameter whose loaded averages have another shape than it has, or have its shape and come with
-    another name; None if there is none.
+    """The first parameter of an optimizer for which a loaded state has averages of another shape, or averages of its
+    shape under another name; None if there is none.
 
     Names are those that a group has for its parameters (``param_names``), or an option of the groups that is a text;
     they count if the state has the same names in another order.

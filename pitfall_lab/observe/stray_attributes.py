@@ -91,8 +91,8 @@ def _named(module: torch.nn.Module, path: str, known: set[int]) -> Iterator[tupl
 
 
 def of_tensors(tensors: Iterable[Any]) -> Iterator[FoundStray]:
-    """Attributes of tensors, under a similar name, that were meant to be ``requires_grad``
-    and are a bool other than that.
+    """The attributes that the program has set on tensors under a name like ``requires_grad`` (``require_grad``, say),
+    which torch does not read: only those whose value is a bool other than the tensor's ``requires_grad``.
     """
     for each in tensors:
         for name, value in each.__dict__.items() if type(each) in PLAIN else ():

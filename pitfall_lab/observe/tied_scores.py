@@ -69,8 +69,8 @@ class TiedScores:
                 known.better, known.half = known.better + better, known.half + half
 
     def finished(self) -> list[tuple[int, CountedNumbers]]:
-        """The places with equal scores, each with the mean of the ranks: those that equal scores have no part in, and
-        those that half of the equal scores come before.
+        """The places in the program that compute ranks where scores are equal, each with two means: of the ranks that
+        count only better scores, and of those that count half of the equal ones, too.
         """
         return [
             (each.step, CountedNumbers("tied", each.tied, each.rows, (first, first + each.half / each.rows)))

@@ -28,10 +28,11 @@ class Behind(NamedTuple):
 
 
 def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ()) -> Behind | None:
-    """The runs to be repeated before ``failed``; ``None`` if there are none, or too many.
+    """The earlier runs of cells that have to be repeated before the failed run ``failed``; ``None`` if there are none,
+    or too many.
 
-    ``known`` are the runs that are known to matter: the one that made a graph, and the one
-    that changed what it had saved.
+    ``known`` are the runs that are known to matter: the one that made a graph, and the one that changed what it had
+    saved.
     """
     runs = [each for each in ran.since(0) if each.count != failed.count and each.whole]
     sure = {count for count in known if count is not None and count != failed.count}

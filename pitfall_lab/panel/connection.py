@@ -347,7 +347,9 @@ class LivePanel:
         return self._failures.before(text, error, self._ran)
 
     def warned(self, cell: str, text: str, counts: Sequence[int]) -> list[Mapping[str, Any]]:
-        """The last warnings that point to the cell with this id, or this text, or to one of the runs ``counts``."""
+        """The latest warnings that point to a cell: to the one with the id ``cell``, or without ids with the text
+        ``text``, or to one of the runs with the numbers ``counts``.
+        """
         runs = {
             run.count
             for run in self._ran.since(0)

@@ -70,7 +70,9 @@ class BadMessage(Exception):
 
 
 def opening(data: Any) -> Language:
-    """The language of a front end, from the message that opens the connection; raises :class:`BadMessage`."""
+    """The language of a front end, from the message that opens the connection; raises :class:`BadMessage` if the front
+    end has another version of the protocol.
+    """
     version = data.get("version") if type(data) is dict else None
     if type(version) is not int or version != VERSION:
         raise BadMessage(
@@ -85,7 +87,7 @@ def opening(data: Any) -> Language:
 
 
 def read(data: Any) -> Ask:
-    """The request in a message; raises :class:`BadMessage`."""
+    """The request in a message; raises :class:`BadMessage` if the message does not follow the protocol."""
     if type(data) is not dict or type(data.get("version")) is not int or data["version"] != VERSION:
         raise BadMessage(T("This message does not follow the live panel's protocol.", "这条消息不属于实时面板协议。"))
     ask = data.get("ask")

@@ -70,7 +70,10 @@ def listed() -> str:
 
 
 def scene_type(name: str) -> Any:
-    """The type of a view's part of the scene."""
+    """The type of a view's part of the scene.
+
+    Raises ``TypeError`` unless the view's ``project`` returns a ``TypedDict``.
+    """
     kind = typing.get_type_hints(importlib.import_module(f"pitfall_lab.views.{name}").project)["return"]
     if not typing.is_typeddict(kind):
         raise TypeError(

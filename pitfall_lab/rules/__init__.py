@@ -85,7 +85,9 @@ def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
 
 
 def found_in(story: Story) -> list[Finding]:
-    """Return the findings of a trace for which a story exists already."""
+    """Return what all rules find in the trace of which ``story`` is the :class:`Story` (its look-ups), each finding
+    once.
+    """
     seen: set[tuple[object, ...]] = set()
     findings = []
     for candidate in RULES:

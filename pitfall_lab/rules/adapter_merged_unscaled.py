@@ -29,7 +29,9 @@ FURTHER, BOTH = 12, 2
 
 @dataclass(frozen=True, slots=True)
 class AdapterMergedUnscaled:
-    """``event`` added ``factor`` times what two matrices make of an input to what the weight makes of it."""
+    """``event`` is the sum, in training, of what a weight makes of an input and of ``factor`` times what two small
+    matrices make of it.
+    """
 
     event: Event
     factor: float
@@ -37,7 +39,9 @@ class AdapterMergedUnscaled:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """``event`` added ``product`` of two matrices, ``pair``, to a weight, the memory ``weight``."""
+    """``event`` added ``product``, the product of the two small matrices ``pair``, to a weight, whose storage is
+    ``weight``.
+    """
 
     event: Event
     product: str

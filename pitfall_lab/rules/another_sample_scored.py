@@ -35,8 +35,8 @@ ROUNDS, FURTHER = 2, 60
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """``scored`` was drawn and only its log-probability computed, by ``score``; ``carried`` was
-    drawn from the same distribution.
+    """``scored`` is a sample of which only the log-probability was computed, by the call ``score``; ``carried`` is
+    another sample of the same distribution, which was used as the action.
     """
 
     scored: Event

@@ -32,8 +32,8 @@ ROUNDS, UPWARD = 3, 300
 
 @dataclass(frozen=True, slots=True)
 class BatchSumInEachSample:
-    """``sums`` add up all numbers of tensors with a row for each of ``count`` samples; ``added`` adds the
-    result to each sample's own.
+    """``sums`` add up all numbers of tensors with a row for each of ``count`` samples; ``added`` adds this sum to a
+    tensor with a number for each sample.
     """
 
     sums: list[Event]
@@ -43,9 +43,11 @@ class BatchSumInEachSample:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that sums over a batch what each sample of it is then given.
+    """One finding for each line that sums a loss or a term over a batch, where the sum is then added to the loss of
+    each sample.
 
-    Searched at the additions of one number to a larger tensor, the first ``ROUNDS`` of each line, if a backward ran.
+    Looked at are additions of one number to a larger tensor, the first ``ROUNDS`` of each line, and only if a backward
+    ran.
     """
     roots = {
         label: b

@@ -25,8 +25,8 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The ``rounds`` in which one line compared a tensor with itself, and the write (its step)
-    between the first two of them.
+    """One line compared a tensor with what had been kept of it, which is the same memory: ``rounds`` are the
+    comparisons, one in each iteration, and ``written`` is the step of the write between the first two of them.
     """
 
     rounds: tuple[Event, ...]

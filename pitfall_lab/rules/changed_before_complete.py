@@ -27,8 +27,8 @@ SCALINGS = spellings("div", "mul", in_place=True)
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """One line changed the gradient of ``label`` after each of several backwards of another line,
-    before ``used`` took their sum.
+    """One line changed the gradient of the leaf ``label`` (``changed``) after each of several backwards of another line
+    (``added``), before ``used`` took their sum. ``clips``: it limits the gradient, and does not scale it.
     """
 
     label: str

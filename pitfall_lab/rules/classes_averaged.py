@@ -36,10 +36,11 @@ MAP = 2
 
 @dataclass(frozen=True, slots=True)
 class ClassesAveraged:
-    """``event`` averaged the whole numbers of ``source``; to ``used`` the result, made
-    whole again, is class numbers.
+    """``event`` resized a map of class numbers, ``source``, by averaging; ``used`` takes the result, made whole numbers
+    again, for class numbers.
 
-    ``stacked``: the call that stacked them with others before, and their place in it; None if they were alone.
+    ``stacked``: the call that stacked the map with other tensors before, and its place among them; None if it was
+    alone.
     """
 
     event: Event

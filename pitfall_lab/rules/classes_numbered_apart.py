@@ -25,7 +25,10 @@ UPWARD, SHOWN, PAIR = 300, 3, 2
 
 @dataclass(frozen=True, slots=True)
 class Renumbered:
-    """``compare`` says how often the classes predicted by ``search`` are the labels; ``loss`` trained the network."""
+    """``compare`` counts how often the classes predicted by ``search`` are the labels, which number the classes in
+    another way than those of ``loss``, with which the network was trained. ``counted`` is what the recording has
+    counted at that comparison.
+    """
 
     compare: Event
     search: Event

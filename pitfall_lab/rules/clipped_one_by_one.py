@@ -21,8 +21,8 @@ from pitfall_lab.trace import Span, T
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """The line ``span`` clipped the gradients of ``leaves``, which one backward had
-    filled, in a call for each of them.
+    """The line ``span`` clipped the gradients of several ``leaves`` by a call for each, so each norm was limited by
+    itself. One backward had filled these gradients (``added`` for the first leaf); ``first`` is the first clipping.
     """
 
     span: Span

@@ -30,8 +30,11 @@ FURTHER, PAIR, HALF = 20, 2, 0.5
 
 @dataclass(frozen=True, slots=True)
 class ProbabilityRows:
-    """``label`` before a mean over the rows that ``mask`` selects; over all of them if it is None. ``chosen``, the
-    call that selected the rows, or the mean, was ``given`` it, perhaps in another type.
+    """The rows that a ``mean`` was taken over: those of the tensor ``label`` that ``mask`` selects; all of them if
+    ``mask`` is None.
+
+    ``chosen`` is the call that selected the rows, or took the mean; ``given`` is the label of what it was given, which
+    may be that tensor in another type.
     """
 
     label: str
@@ -43,9 +46,9 @@ class ProbabilityRows:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceOfTheOtherClass:
-    """``event`` compares the share of right decisions (``right``) with the mean of the probability ``sure``.
-
-    The decision is that a probability is above ``limit``.
+    """``event`` compares the share of right decisions, the mean of ``right``, with the mean probability of one of two
+    classes, ``sure`` (both are :class:`ProbabilityRows`). ``decided`` is the call that decides for this class where its
+    probability is above ``limit``.
     """
 
     event: Event
@@ -150,7 +153,7 @@ def _finding(story: Story, found: ConfidenceOfTheOtherClass) -> Finding:
         step,
         T(
             en=f"{capital(here.en)} compares how often decisions are right with {what.en}, the probability of one "
-            f"class, although below {number(found.limit)} the decision is for the other one: {rows.en} the share of "
+            f"class, although below {number(found.limit)} the decision is for the other class: {rows.en} the share of "
             f"right decisions, {right}, is compared with a mean probability of {sure}.",
             zh=f"{here.zh}把决定的正确率与 {what.zh}（其中一类的概率）相比，但它低于 {number(found.limit)} 时，决定选"
             f"的是另一类：{rows.zh}，决定的正确率是 {right}，与它相比的却是平均概率 {sure}。",

@@ -28,8 +28,9 @@ SCALED = spellings("add", "clamp", "div", "mul") | spellings("sub", exchanged=Tr
 
 @dataclass(frozen=True, slots=True)
 class DataChangedInEveryRound:
-    """The line of ``first`` changed the same elements again at ``second``; in between, at ``read``, a
-    network or a loss used them.
+    """The line of ``first`` changed the elements of a storage in place, and the same elements again at ``second``, in a
+    later iteration; between the two, at ``read``, a network or a loss used them. ``target``: they were the target of a
+    loss.
     """
 
     first: Event

@@ -19,8 +19,8 @@ from pitfall_lab.trace import Event, T
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """``made`` is the default of ``name`` of ``function``; it was written at ``first``, and
-    at ``again`` in a later call.
+    """``made`` is the call that computed the default value ``value`` of the parameter ``name`` of ``function``, a
+    tensor; ``first`` wrote it in place, and so did ``again`` in a later call of the function.
     """
 
     function: Function

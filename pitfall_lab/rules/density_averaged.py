@@ -29,9 +29,11 @@ PAIR, UPWARD, NEAR = 2, 400, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """``mean`` averages over ``of`` numbers of each example; the other term, which ``other`` summed, has all of them.
+    """``mean`` averages one term of a log-likelihood over ``of`` numbers of each example (axis ``axis``), while
+    ``other`` summed another term over all of them.
 
-    ``is_square``: what is averaged are the squares of the density, and not the logarithms of the scales.
+    ``is_square``: the averaged term are the squares of the density, and not the logarithms of the scales. ``product``
+    multiplied a number by its scale, ``backward`` is that of the loss.
     """
 
     mean: Event
@@ -44,7 +46,9 @@ class Averaged:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes such a mean, of the first loss of each line."""
+    """One finding for each line that averages a term of a log-likelihood over dimensions over which another term of it
+    is summed. Of each line of a loss, only the first backward is looked at.
+    """
     reported: set[Span | None] = set()
     for backward in losses(story, rounds=1):
         found = _averaged(story, backward)

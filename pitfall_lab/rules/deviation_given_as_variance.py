@@ -28,8 +28,8 @@ SUMS = spellings("add", "sub")
 
 @dataclass(frozen=True, slots=True)
 class DeviationGivenAsVariance:
-    """``loss`` was given ``label`` for the variance; ``other`` took it, or what is computed in the
-    same way, for the deviation.
+    """``loss`` was given the tensor ``label`` as a variance; the call ``other`` took that tensor, or one computed in
+    the same way, for the standard deviation.
     """
 
     loss: Event

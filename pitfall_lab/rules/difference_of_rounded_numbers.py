@@ -30,8 +30,8 @@ FURTHER = 300
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """``event`` converted values of which neighbours became equal (``lost``), and ``used`` computes differences of
-    them.
+    """``event`` converted numbers to a type in which neighbours became equal (``lost`` says which), and ``used``
+    computes differences of neighbours afterwards.
     """
 
     event: Event

@@ -51,7 +51,9 @@ class DistributionMade:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """The ``moment`` ("mean" or "std") of the distribution is ``came``, that of the numbers ``data`` is ``meant``."""
+    """The ``moment`` ("mean" or "std") of the distribution that ``made`` describes is ``came``; that of the numbers
+    ``data``, from which its parameters were computed, is ``meant``.
+    """
 
     made: DistributionMade
     data: str

@@ -26,8 +26,8 @@ its own.
 
 @dataclass(frozen=True, slots=True)
 class DividedTwice:
-    """The losses of the backwards ``added`` were divided (``event``) by their number, and the
-    gradient once more (``scaled``).
+    """The losses of several backwards (``added``) were divided by the number of batches (``event``), and the sum of
+    their gradients once more (``scaled``), before ``used`` took it.
     """
 
     added: tuple[Moment, ...]

@@ -27,7 +27,9 @@ METHODS = {"float64": "double", "float32": "float", "float16": "half", "bfloat16
 
 @dataclass(frozen=True, slots=True)
 class DtypeOrDeviceMismatch:
-    """``wrong`` has the type ``has`` where ``needs`` is wanted: of ``other``, or of the operation itself."""
+    """The call ``event`` was given ``wrong``, of the dtype or on the device ``has``, where ``needs`` is wanted: that of
+    the operand ``other``, or, without one, of the operation itself.
+    """
 
     event: Event
     wrong: str

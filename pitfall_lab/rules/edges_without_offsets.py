@@ -60,8 +60,8 @@ class EdgesWithoutOffsets:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that joins the indices of three or more tables as they are, and
-    uses them for the joined table.
+    """One finding for each line that joins three or more tensors of row numbers (edges of graphs, mostly), each into a
+    table of its own, without adding offsets, where the result is used for the joined table.
     """
     reported = set()
     for step, uses in _used(story).items():

@@ -17,8 +17,9 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class EinsumSumsApart:
-    """``event`` sums operand ``one`` over the first letter of each pair, ``other`` over the second;
-    the first axes have ``length``.
+    """``event`` (an ``einsum``) sums two operands over two letters, each by itself, where one letter for both was
+    meant: ``pairs`` are such letters, the first of operand ``one``, the second of ``other``. The axes of the first pair
+    have the size ``length``.
     """
 
     event: Event

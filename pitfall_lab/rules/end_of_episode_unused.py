@@ -41,8 +41,9 @@ FEWEST, FURTHER, WINDOW = 4, 60, 400
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``event`` added the rewards and the discounted values ``next_values``; ``used`` compares the
-    sum with a prediction; ``flags`` were made in ``made`` and are not used.
+    """``event`` added rewards and the discounted values of the next states, ``next_values``; ``used`` compares the sum
+    with a prediction. ``flags`` are the flags that say where an episode ends: ``made`` made a tensor of them, and no
+    call used it.
     """
 
     event: Event

@@ -36,10 +36,11 @@ SIGNS = {ast.Gt: ">", ast.Lt: "<"}
 
 @dataclass(frozen=True, slots=True)
 class Tied:
-    """``event`` compares all scores of each row with one of them, and ``count`` adds the answers up.
+    """``event`` compares all scores of each of ``rows`` rows with that of the right answer, and ``count`` adds up how
+    many are better: the rank.
 
-    The mean of these ranks is ``first``; with half of the other equal scores before it, ``middle``.
-    ``apart``: the one score is not among those that it is compared with.
+    The mean of these ranks is ``first``; with half of the other equal scores before it, ``middle``. ``apart``: the one
+    score is not among those that it is compared with.
     """
 
     event: Event

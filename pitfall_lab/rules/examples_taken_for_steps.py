@@ -32,8 +32,9 @@ ATTENTION = ("MultiheadAttention", "TransformerEncoderLayer", "Transformer", "Tr
 
 @dataclass(frozen=True, slots=True)
 class ExamplesTakenForSteps:
-    """``layer`` ran over ``steps`` time steps of ``examples`` examples; ``pick`` removed that axis, and
-    ``loss`` had ``steps`` targets.
+    """``layer``, a recurrent layer, took the first axis of its input, of length ``steps``, for the time steps of
+    ``examples`` examples. Then ``pick`` removed the other axis, so that ``loss`` had ``steps`` targets: the first axis
+    was that of the examples.
     """
 
     layer: Event

@@ -41,7 +41,9 @@ DEEPEST, MATRIX = 12, 2
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """``product`` multiplied ``noise`` with the factor that ``factor`` made; ``label`` is its tensor there."""
+    """``product`` multiplied ``noise`` with the Cholesky factor that ``factor`` computed, the wrong way round;
+    ``label`` is the tensor of the factor in that product.
+    """
 
     product: Event
     factor: Event

@@ -27,8 +27,8 @@ HOPS = 12
 
 @dataclass(frozen=True, slots=True)
 class FactorWithoutEffect:
-    """``factor`` multiplied all results of ``softmax`` with one number before ``draw``, which uses
-    only the ratios between them.
+    """``factor`` multiplied all results of ``softmax`` with one number before ``draw`` drew from them: it uses only the
+    ratios between them. ``text`` is that number as the program writes it.
     """
 
     softmax: Event

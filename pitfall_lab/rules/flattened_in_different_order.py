@@ -34,7 +34,9 @@ HOPS = 10
 
 @dataclass(frozen=True, slots=True)
 class FlattenedInDifferentOrder:
-    """``event`` joined the first two axes of ``source``, of lengths ``sizes``, into one."""
+    """``event`` joined the first two axes of the tensor ``source``, of lengths ``sizes``, into one: the predictions or
+    the targets of a loss of which the other side had these axes swapped.
+    """
 
     event: Event
     source: str

@@ -33,8 +33,9 @@ Piece = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class FoldsShareAModel:
-    """Rows that a network was trained with by ``trained``, the last such call, and then
-    measured with by ``measured``.
+    """One fold of a cross-validation for a network that several folds share: it was trained with the rows ``learned``
+    (``trained`` is the last such call), and then measured with the rows ``held_out`` (``measured`` is the first such
+    call).
     """
 
     trained: Event

@@ -23,8 +23,8 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class FrozenStatisticsMove:
-    """``passes`` of one normalisation with the frozen ``weight`` changed its statistics while
-    other parameters were trained.
+    """``passes`` are the calls of one batch norm with the frozen weight ``weight`` that changed its running statistics,
+    while other parameters were trained (``update`` is such an update, if one was seen).
     """
 
     passes: tuple[LayerCall, ...]

@@ -24,7 +24,9 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """``weight``, all zeros, was frozen at ``freezing`` and then multiplied with in each of ``uses``."""
+    """The weight ``weight``, all zeros, was frozen by the call ``freezing`` (no gradient from then on), and the calls
+    ``uses`` still multiply with it.
+    """
 
     weight: str
     freezing: Event

@@ -55,7 +55,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding about the function that a checkpoint ran again with other values; None if it has none."""
+    """This rule's finding in place of ``general``, one about a checkpoint that ran a function again with other values,
+    if that function was made in a loop and reads its variable; else None.
+    """
     again = general.line("made")
     place = again.span if again is not None else None
     return next(

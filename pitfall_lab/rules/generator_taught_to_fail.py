@@ -42,8 +42,9 @@ FURTHER = 3000
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What minimising a loss does to a result: it moves towards the target ``value``, or
-    (``slope``) it falls (1) or rises (-1).
+    """What minimising a loss does to the discriminator's result ``label``: with ``kind`` "target" it moves it towards
+    the number ``value``, with "slope" it makes it smaller (``value`` 1) or larger (-1). ``event`` is the call that the
+    loss was given it by, ``way`` the path from the loss back to it.
     """
 
     kind: Literal["target", "slope"]

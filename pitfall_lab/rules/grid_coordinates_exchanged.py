@@ -49,8 +49,8 @@ class GridCoordinatesExchanged:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that joins the coordinates of a sampled grid in the order of the
-    axes, which is the opposite one.
+    """One finding for each line that joins the coordinates of a grid for ``grid_sample`` in the order of the axes (row,
+    column), which is the opposite of the order that it reads.
 
     Not if the image or the result is turned on purpose.
     """

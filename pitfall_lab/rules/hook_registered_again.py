@@ -23,9 +23,11 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Piling:
-    """``registration`` is the call that registers; ``runs`` are the hook's calls on one line,
-    ``counts`` their number in each round, or, if not ``in_rounds``, the different numbers of times that it ran in
-    succession on one tensor, in order.
+    """``registration`` is the call that registers a hook again and again; ``runs`` are the torch calls that the hook
+    made on one of its lines.
+
+    ``counts`` are how many of them there were in each round of the loop, or, if not ``in_rounds``, how many times in
+    succession the hook ran on one tensor: the different numbers, in order.
     """
 
     registration: ast.Call

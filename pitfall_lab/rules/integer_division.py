@@ -28,8 +28,9 @@ FURTHER = 200
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """``events`` of one line made only zeros of whole numbers, ``shown`` among them; ``used``
-    computes with them as quantities.
+    """``events`` are the calls of one line that divided whole numbers by larger ones with ``//``, which gave only
+    zeros. ``shown`` are the numbers that were divided, and ``used`` is a call that computes with the zeros as
+    quantities.
     """
 
     events: list[Event]

@@ -36,7 +36,9 @@ FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "o
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One write that lost a fraction: ``value`` was given, ``target`` is the tensor on whose memory it was put."""
+    """``event`` wrote the number ``value``, which has a fraction, into memory of whole numbers (``dtype``), so that the
+    fraction was lost; ``target`` is the tensor that was written.
+    """
 
     event: Event
     target: str

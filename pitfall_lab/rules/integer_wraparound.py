@@ -39,7 +39,9 @@ FURTHER = 200
 
 @dataclass(frozen=True, slots=True)
 class IntegerWraparound:
-    """``event`` lost the numbers ``lost``, and ``used`` measures with its result."""
+    """In the result of ``event``, in a small integer type, numbers left the range of the type and came out at its other
+    end; ``lost`` says which, and ``used`` computes a measure from the result.
+    """
 
     event: Event
     lost: Lost

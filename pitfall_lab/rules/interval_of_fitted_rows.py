@@ -36,8 +36,9 @@ Piece = tuple[str, int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """``quantile`` at ``level`` of the errors on the ``rows``, which ``backward`` was run for; ``inside`` says that the
-    interval has the share ``covered`` of ``new`` other rows.
+    """A prediction interval that is too narrow: ``quantile`` took the quantile at ``level`` of the errors on the
+    ``rows`` with which the network was trained (by ``backward``). Of the errors on ``new`` other rows, ``inside``
+    counts the share ``covered`` below it.
     """
 
     quantile: Event

@@ -56,8 +56,8 @@ FEWEST, UPWARD, LOOKS = 4, 600, 2
 
 @dataclass(frozen=True, slots=True)
 class LabelsOfAllRows:
-    """``entered`` used the labels ``labels`` of all rows for something that the input of ``layer``
-    depends on, through ``chosen``.
+    """``entered`` computed something from the labels ``labels`` of all rows, training and test; by the call ``chosen``
+    the input of ``layer`` depends on it.
 
     ``learned`` took the labels that the network was trained with, ``measured`` those that it is measured with.
     """

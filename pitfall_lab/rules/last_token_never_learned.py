@@ -25,7 +25,8 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class LastTokenIgnored:
-    """``loss`` ignores ``number``, with which ``pad`` filled up sequences that all end in it already.
+    """``loss`` ignores the class ``number`` (``ignore_index``). ``pad`` is the call that filled up sequences with it,
+    although each of them ends in that number as its last token already.
 
     ``axis`` is that of the sequences, ``count`` their number.
     """

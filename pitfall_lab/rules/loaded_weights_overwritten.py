@@ -26,7 +26,9 @@ FILLS = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedWeightsOverwritten:
-    """``copies`` of one call wrote parameters; ``fills`` are the writes that overwrote them."""
+    """``copies`` are the writes by which one call loaded parameters; ``fills`` are the writes that initialised these
+    parameters again, before anything had used them.
+    """
 
     copies: tuple[Event, ...]
     fills: tuple[Event, ...]

@@ -27,8 +27,8 @@ ROUNDS, UPWARD, NEAR, PAIR = 3, 400, 1e-3, 2
 
 @dataclass(frozen=True, slots=True)
 class LogScaleCountedAgain:
-    """``added`` adds ``narrow``, a sum of logarithms, to a larger tensor: each counts ``times`` as often as its scale
-    multiplies a number in ``product``.
+    """``added`` adds ``narrow``, which has the logarithms of scales, to the larger tensor ``wide``, before a sum: each
+    logarithm counts ``times`` times as often in the loss as its scale multiplies a number in ``product``.
     """
 
     added: Event

@@ -20,7 +20,9 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """``events`` of one line computed the number ``name`` from trained parameters, and no later call used it."""
+    """``events`` of one line computed a number from trained parameters and gave it the name ``name`` (in
+    ``statement``); no later call used it.
+    """
 
     events: tuple[Event, ...]
     statement: ast.Assign

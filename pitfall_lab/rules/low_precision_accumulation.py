@@ -30,10 +30,11 @@ ERROR = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LowPrecisionAccumulation:
-    """A sum over many iterations: what came out, and what the exact sum of what was added is.
+    """A sum in ``dtype`` over many iterations (``rounds``): ``got`` is what came out, ``exact`` the exact sum of what
+    was added.
 
     Where iterations were not recorded, or a sum is one of several in a tensor, ``exact`` is unknown, and ``stays`` is
-    what the last recorded one added without any effect.
+    the last recorded addend, which changed nothing.
     """
 
     statement: ast.stmt

@@ -34,9 +34,10 @@ MOST, SHOWN, CLOSE, FURTHER = 12, 6, 1e-3, 20
 
 @dataclass(frozen=True, slots=True)
 class Middle:
-    """``event`` took medians of ``count`` numbers each: one was ``lower``, where the mean of the two is ``mean``.
+    """``event`` took the median of an even number ``count`` of values in each of ``rows`` rows: one median was
+    ``lower``, the lower of the two values in the middle, where their mean is ``mean``.
 
-    All ``rows`` medians are lower than these means, by ``below`` on average.
+    All these medians are lower than these means, by ``below`` on average. ``used`` is the call that uses the medians.
     """
 
     event: Event

@@ -58,7 +58,7 @@ class GradientMask:
 class MaskedRowsStillMove:
     """``updates`` moved elements ``moved`` of the parameter ``label``, whose gradient ``mask`` made 0 in each.
 
-    ``old`` and ``new`` are values of them before and after the first.
+    ``old`` and ``new`` are values of these elements before and after the first update.
     """
 
     label: str

@@ -68,7 +68,9 @@ MOST, SHOWN = 4096, 6
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """``event`` made the entries of ``label`` zero where the mask is false (``keeps``) or true."""
+    """``event`` made entries of ``label`` zero by a mask or an index: those where the mask is false (``keeps``), or
+    those where it is true. ``result`` is the tensor with the zeros.
+    """
 
     event: Event
     label: str

@@ -42,8 +42,8 @@ class Diluted:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """``mean`` went over the positions of tokens that ``lookup`` looked up, of which those at
-    ``places`` are padding, ``number``.
+    """``mean`` averaged over the positions of tokens whose vectors ``lookup`` looked up; the tokens at ``places`` are
+    padding, whose number is ``number``.
     """
 
     mean: Event

@@ -24,8 +24,9 @@ BOTH, VECTORS = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """``event`` works along ``axis`` of the pairs of ``one`` and ``other``, where one of them has a single
-    entry; the vectors are last.
+    """``event`` measures pairs of the vectors of two tables, ``one`` and ``other``, broadcast against each other: it
+    works along ``axis``, one of the two axes of the pairs (where one of the tables has size 1), and not along the last
+    axis, that of the vectors.
     """
 
     event: Event

@@ -59,8 +59,8 @@ class MeasuredRows:
 
 @dataclass(frozen=True, slots=True)
 class RandomSplitAgain:
-    """The line of ``split`` drew another order later; of the ``rows`` of a batch that ``measured`` was given,
-    ``common`` had trained the network.
+    """The line of ``split`` (a ``random_split``, say) drew another order of the rows later, so that its parts overlap
+    with the earlier ones: of the ``rows`` of a batch that ``measured`` was given, ``common`` had trained the network.
     """
 
     split: Event

@@ -431,7 +431,7 @@ print(w.grad)
             "torch.autograd.grad(score, x)",
             "torch.autograd.grad(score, x, retain_graph=True)",
             T(
-                en="`retain_graph=True` keeps the graph of the forward pass. The gradient itself still has none.",
+                en="`retain_graph=True` keeps the graph of the forward pass. The gradient itself still has no graph.",
                 zh="`retain_graph=True` 保留的是前向计算的图，梯度本身仍然没有图。",
             ),
         ),

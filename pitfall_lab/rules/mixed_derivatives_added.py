@@ -45,8 +45,8 @@ class MixedDerivativesAdded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that differentiates all first derivatives at once, if one of each is then
-    used as a second derivative.
+    """One finding for each line that differentiates the first derivatives by all columns of the input in one backward,
+    if a column of the result is then used as a second derivative.
 
     Only if the function really mixes the columns of its input.
     """

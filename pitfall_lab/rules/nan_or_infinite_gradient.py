@@ -33,8 +33,8 @@ FOLLOWED = 4
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a backward turned finite gradients into NaN or infinite ones: ``node`` received the gradient
-    ``came`` and returned ``left``.
+    """Where a backward turned finite gradients into NaN or infinite ones: in ``backward``, the node ``node`` received
+    the gradient ``came``, which is finite, and returned ``left``, which is not.
     """
 
     story: Story

@@ -55,8 +55,8 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class OnlyPaddingAttended:
-    """At all known positions that an attention looks at, ``source`` is the number ``value``; at those
-    that it leaves out it is not.
+    """An attention looks only at positions where the tensor ``source`` (tokens, mostly) is the number ``value``, as at
+    padding; at all known positions that it leaves out ``source`` has other numbers.
     """
 
     source: str

@@ -1,5 +1,5 @@
-"""PL632: an optimizer steps in every iteration, and nothing that it holds ever gets a gradient: another copy of it
-does.
+"""PL632: an optimizer steps in every iteration, and none of the parameters that it holds ever gets a gradient: other
+tensors get it, mostly those of another copy of the model.
 """
 
 from __future__ import annotations

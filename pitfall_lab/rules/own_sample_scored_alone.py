@@ -42,7 +42,9 @@ ROUNDS, FURTHER, MOST = 2, 40, 400
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``event`` is the last call of the log-probability of ``sample``, which ``draw`` drew."""
+    """``event`` is the last call of a computation of the log-probability of ``sample``, which ``draw`` drew; ``steps``
+    is the range of steps that it takes.
+    """
 
     event: Event
     steps: range

@@ -30,8 +30,8 @@ MODULES = {"cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss"}
 
 @dataclass(frozen=True, slots=True)
 class PaddingCountedInLoss:
-    """``loss`` has targets at ``places``, where the tokens that ``lookup`` looked up are padding,
-    ``number``; the target is ``filled``.
+    """``loss`` has targets at ``places``, where the tokens whose vectors ``lookup`` looked up are padding, whose number
+    is ``number``; the target there is ``filled``.
     """
 
     loss: Event

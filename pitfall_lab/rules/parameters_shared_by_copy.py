@@ -19,8 +19,8 @@ FURTHER = 120
 
 @dataclass(frozen=True, slots=True)
 class ParametersSharedByCopy:
-    """``copy`` is another parameter on the memory of ``own``; it is read at ``use`` after
-    ``update`` had written that memory.
+    """``copy`` is a parameter that was to have weights of its own, and is on the memory of the parameter ``own``
+    (``made`` is the call that made it so); ``use`` reads it after ``update`` had written that memory.
     """
 
     own: str

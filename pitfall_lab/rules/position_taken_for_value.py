@@ -48,9 +48,11 @@ FURTHER = 30
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """``search`` returned positions along an axis of ``count`` numbers; ``used`` calculated with them or compared them.
+    """``search`` (such as ``argmax``) returned positions along an axis of ``count`` numbers, and ``used`` calculated
+    with these positions, or compared them, as if they were the numbers themselves.
 
-    ``loss`` compared what was calculated with one of ``count`` numbers; None for a comparison with a fraction.
+    ``loss`` is the call that compared what was calculated with a prediction of one of the numbers; None where ``used``
+    compared the positions with a fraction.
     """
 
     search: Event

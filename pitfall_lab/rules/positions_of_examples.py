@@ -24,8 +24,8 @@ RANK = 3
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """Rows of a table, cut by ``cut``, were added to ``label`` along its axis 0; ``attention``
-    compares positions on its axis 1.
+    """Rows of a table of positions, cut by ``cut`` to the number of examples, were added (``added``) to ``label`` along
+    its axis 0, that of the examples; ``attention`` compares positions along its axis 1.
     """
 
     added: Event

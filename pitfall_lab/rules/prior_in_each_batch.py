@@ -29,7 +29,9 @@ UPWARD, FURTHER, PAIR, NEAR = 300, 40, 2, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """``event`` adds ``term``, computed from random weights alone, to the loss of a batch of ``rows`` out of ``of``."""
+    """``event`` adds ``term``, which was computed from random weights (``noise``) alone, as a divergence from their
+    prior is, to the loss of a batch of ``rows`` of all ``of`` rows. ``backward`` is that of the loss.
+    """
 
     event: Event
     term: str

@@ -20,7 +20,9 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Setter:
-    """What gives all groups one rate: the assignment ``node`` in a loop over them, or the call of a scheduler."""
+    """What gives all parameter groups of an optimizer one learning rate: ``node`` is the assignment in a loop over
+    them, or the call of a scheduler, ``span`` its place.
+    """
 
     node: ast.Assign | ast.Call
     span: Span | None

@@ -445,8 +445,8 @@ class BatchFormula:
         return "leaf", key
 
     def batch(self) -> tuple[object, int] | None:
-        """The batch that all leaves are from, and its number of rows, each with one or
-        several answers; None otherwise.
+        """The batch that all leaves of the formula are computed from (a key that tells batches apart), and its number
+        of rows; None if they are from no batch, or from several.
         """
         found: set[tuple[object, int]] = set()
         for table, step in self._tables if self.is_known else ():

@@ -41,7 +41,9 @@ class RatiosApart:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes such a ratio, if a backward ran through the product with the weight.
+    """One finding for each line that takes a ratio of probabilities for each number of an action (``exp`` of a
+    difference of log-probabilities), where all these ratios are multiplied by one weight and a backward ran through the
+    product.
 
     Of each line, the first ``ROUNDS`` ratios are examined.
     """

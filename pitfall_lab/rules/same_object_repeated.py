@@ -18,7 +18,9 @@ from pitfall_lab.trace import T
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The first two steps that used the shared object: as a layer, or by writing the tensor."""
+    """``steps`` are the first two steps that used one object under two of its places in a list: as a layer
+    (``is_layer``), or by writing the tensor.
+    """
 
     steps: tuple[int, int]
     is_layer: bool

@@ -38,7 +38,9 @@ class SameRandomNumbers:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that drew the same numbers several times while the same weights were trained."""
+    """One finding for each place that seeds a generator again and again, so that a line drew the same random numbers
+    ``ROUNDS`` times or more while weights were trained.
+    """
     writes = _writes(story)
     draws: dict[tuple[object, object], list[Event]] = defaultdict(list)
     for event in story.calls(*RANDOM) if writes else ():

@@ -101,7 +101,10 @@ def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast 
 
 @dataclass(frozen=True, slots=True)
 class SavedTensorOverwritten:
-    """One backward that failed: what was saved, and the steps that saved it, changed it and needed it."""
+    """One backward that failed (``failure``), because memory that it needs was written: ``saved_at`` is the step that
+    saved it, ``changed_at`` are the steps that wrote it, ``backward`` is the step that needed it, and ``what`` names
+    the tensor.
+    """
 
     story: Story
     failure: Failure

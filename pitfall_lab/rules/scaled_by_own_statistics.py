@@ -29,8 +29,8 @@ UPWARD, LIMIT = 12, 4000
 
 @dataclass(frozen=True, slots=True)
 class ScaledByOwnStatistics:
-    """``result`` is ``data`` minus a statistic over its rows, divided by others; ``by`` are
-    the calls that computed those.
+    """``event`` standardised a table: its ``result`` is ``data`` minus a statistic of its own rows, divided by another
+    one; ``by`` are the calls that computed these statistics.
     """
 
     event: Event

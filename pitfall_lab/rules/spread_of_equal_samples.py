@@ -49,7 +49,9 @@ NEAR = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class SpreadOfEqualSamples:
-    """Why the samples are equal, at ``span`` and ``step``: a sentence's part, an explanation, and fixes."""
+    """Why samples whose spread is computed are all equal: ``says`` is the part of a sentence, ``why`` the explanation,
+    ``fixes`` are the repairs; it happened at ``span``, in ``step``.
+    """
 
     span: Span | None
     step: int
@@ -60,7 +62,9 @@ class SpreadOfEqualSamples:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """``count`` samples: the results of one ``event`` for all of them, or the single tensors ``each``."""
+    """``count`` samples: the results that one call, ``event``, computed for all of them at once, or the single tensors
+    ``each``.
+    """
 
     count: int
     event: Event

@@ -23,7 +23,9 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """``cuts`` of one line detached a state that was computed from the one before, all before one ``backward``."""
+    """``cuts`` are the calls of one line that detached the state of a recurrence, which was computed from the state
+    before, in every time step before one ``backward``.
+    """
 
     cuts: tuple[Event, ...]
     backward: Event

@@ -28,8 +28,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Return this rule's finding for the line of a general finding about a tensor kept without
-    a copy; None if it has none.
+    """Return this rule's finding in place of ``general``, one about a tensor kept without a copy, if this rule has one
+    for the same line; else None.
     """
     return next((finding for finding in find(story) if finding.span == general.span), None)
 

@@ -25,8 +25,8 @@ FILLS = {"zero_", "fill_", "zeros_", "ones_", "zeros", "ones", "constant_"}
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """``evaluated`` normalizes with statistics that nothing ever moved, and ``written`` gave its weight
-    new values during a training.
+    """``evaluated`` is a call of a batch norm in evaluation whose running statistics nothing ever moved, although
+    ``written`` copied other values, or an average, into its weight during a training.
     """
 
     evaluated: LayerCall

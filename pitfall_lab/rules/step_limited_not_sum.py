@@ -51,7 +51,9 @@ class StepLimitedNotSum:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that limits the single steps, if these went further than the limit together."""
+    """One finding for each line that limits the size of single steps, if the steps together went further than that
+    limit.
+    """
     moves: dict[Span | None, list[StepLimitedNotSum]] = defaultdict(list)
     for event in story.calls(*BOUNDS | LIMITS):
         found = _move(story, event) if event.error is None and event.results else None

@@ -35,7 +35,9 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class SumRunsThroughEnds:
-    """``event`` added ``new`` and a constant multiple of the sum of the round before, ``carried``."""
+    """``event`` added ``new`` and a constant multiple of ``carried``, the sum of the round before: one step of a
+    discounted sum that runs backwards in time.
+    """
 
     event: Event
     new: str
@@ -44,9 +46,11 @@ class SumRunsThroughEnds:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """In ``product`` a part of what a round adds was multiplied by ``flag``, which is 0 at ``end``: its own index.
+    """In ``product`` a term of the sum was multiplied by ``flag``, which is 0 at its element ``end`` (an index), where
+    an episode ends.
 
-    ``at`` is where in the sum that is; ``index`` says which row of a table of flags belongs to the round, if one does.
+    ``at`` is the element of the sum that belongs to it; ``index`` says which row of a table of flags belongs to the
+    round, if one does.
     """
 
     product: Event
@@ -57,7 +61,9 @@ class Ended:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose sum goes on where flags that are used elsewhere in it say that it ended."""
+    """One finding for each line that computes a discounted sum backwards in time and carries it through the end of an
+    episode, although another term of the sum is multiplied by a flag that is 0 there.
+    """
     lines: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls(*SUMS):
         labels = {o.label for o in event.operands if o.label is not None}

@@ -65,8 +65,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """``product`` multiplies a trained tensor with ``difference``, of given numbers and an
-    ``estimate`` that ``fit`` trains.
+    """``product`` multiplies a trained tensor with ``difference``, the difference of given numbers and an ``estimate``
+    (an advantage); ``fit`` is the loss that trains the network of the estimate.
     """
 
     product: Event

@@ -48,8 +48,9 @@ PIXELS = 255
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """``outside`` of ``known`` targets of ``loss`` are not between ``low`` and ``high``, as
-    the results of ``bound`` are.
+    """``outside`` of the ``known`` targets of ``loss`` (the tensor ``target``) are not between ``low`` and ``high``,
+    between which all predictions are, since ``bound`` computed them (such as a sigmoid). ``example`` is one of these
+    targets.
     """
 
     loss: Event

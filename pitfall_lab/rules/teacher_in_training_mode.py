@@ -30,8 +30,8 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """``passes`` of one dropout or batch norm in training mode, in a network that no update moves; their results
-    are targets at ``compared``.
+    """``passes`` are the calls of one dropout or batch norm in training mode, in a network that no optimizer updates;
+    at ``compared`` their results are the targets of a loss.
     """
 
     passes: list[LayerCall]

@@ -20,8 +20,8 @@ LAYERS = ("linear", "embedding", "conv1d", "conv2d", "matmul", "addmm")
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """``together`` used ``old`` in two places; since ``apart`` one of them uses ``new``, the
-    ``other`` place still ``old``.
+    """``together`` are two calls, one of each of two layers, that used one weight, ``old``. From the call ``apart`` on
+    one of the layers uses ``new``; ``other`` is a later call of the other layer, which still uses ``old``.
     """
 
     together: tuple[Event, Event]

@@ -55,7 +55,7 @@ class TrainedCopy:
 
     @property
     def is_trained(self) -> bool:
-        """Whether it was updated in several rounds and used between, and not after the last update."""
+        """Whether the copy was updated in several rounds and used between the updates, and not after the last one."""
         if len(self.updates) < ROUNDS:
             return False
         first, last = self.updates[0].step, self.updates[-1].step

@@ -33,7 +33,8 @@ MOST, PAIR, CLOSE = 12, 2, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """The numbers of ``draw`` were multiplied with ``scale`` and added, at ``added``, to something else.
+    """Numbers drawn uniformly by ``draw`` were multiplied with ``scale`` and added, at ``added``, to something else, as
+    normal noise is.
 
     ``learned``: the scale and what was added to are learned; else the squares of the two factors add up to 1.
     """

@@ -31,8 +31,9 @@ OF_ONE_LENGTH = {"Adagrad", "Adam", "Adamax", "AdamW", "NAdam", "RAdam", "RMSpro
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """``lost`` of ``known`` elements with a gradient did not change in the updates ``moments`` of one
-    line; ``weight`` has one of them.
+    """An update in ``dtype`` that changed nothing: ``lost`` of ``known`` elements with a gradient that is not zero did
+    not change in the updates ``moments`` of one line. ``weight`` is the label of one of these weights, ``example`` the
+    value of such an element and its gradient.
 
     ``count`` is the number of weights that these elements are of, ``of`` that of all weights which the line updates.
     """

@@ -37,8 +37,11 @@ FURTHER, SOME, WRONG, OFTEN, FEWEST, SURE = 80, 4, 3, 3, 3, 16
 
 @dataclass(frozen=True, slots=True)
 class VarianceCancelled:
-    """``event`` subtracted a squared mean from the mean of ``squares``: it gave ``got``, the
-    numbers have the variance ``true``.
+    """``event`` subtracted the square of a mean from the mean of squares in ``dtype``, which gave ``got``; the variance
+    of the numbers is ``true``. ``large`` is the number that it subtracted from.
+
+    ``squares`` is the first call that squared the numbers, ``started`` are the calls that made what the squares and the
+    numbers were added to.
     """
 
     event: Event

@@ -52,10 +52,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class ViewScramblesAxes:
-    """An exchange of axes that gives the requested lengths: ``cut`` is the shape before it (axes may be split
-    first), ``order`` the order.
-
-    Axes that are joined afterwards are adjacent then.
+    """How exchanging axes, in place of ``view``, gives the requested sizes: ``cut`` is the shape before the exchange
+    (axes may be split first), ``order`` the order of its axes. Axes that are joined afterwards are adjacent then.
     """
 
     cut: Shape

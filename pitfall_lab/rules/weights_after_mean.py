@@ -37,8 +37,8 @@ HOPS = 6
 
 @dataclass(frozen=True, slots=True)
 class WeightsAfterMean:
-    """``product`` multiplied ``weight``, which has one number per reduced element, with the single
-    number that ``reduced`` returned.
+    """``product`` multiplied ``weight``, which has a number for each element of a loss, with the single number that is
+    left of the loss after ``reduced`` took its mean or sum.
     """
 
     reduced: Event

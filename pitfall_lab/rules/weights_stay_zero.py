@@ -31,8 +31,8 @@ ZEROS = {"zeros", "zeros_like", "zeros_", "zero_", "new_zeros", "constant_", "fi
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """``first`` and ``second`` are factors of one product, ``together`` their first common result;
-    ``backwards`` gave both zeros.
+    """``first`` and ``second`` are two weights of zeros that are multiplied with each other, ``together`` is their
+    first common result; the ``backwards`` gave both a gradient of zeros.
     """
 
     first: str

@@ -29,8 +29,8 @@ FURTHER = 2000
 
 @dataclass(frozen=True, slots=True)
 class RoundedTogether:
-    """``event`` stored whole numbers in ``label``, of which ``lost`` says which became equal; ``used`` takes them for
-    different ones.
+    """``event`` stored whole numbers as ``label``, in a short floating point type (``dtype``) in which some became
+    equal (``lost`` says which); ``used`` takes them for different numbers.
     """
 
     event: Event

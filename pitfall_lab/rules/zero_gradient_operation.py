@@ -21,8 +21,8 @@ FLAT = ("RoundBackward", "FloorBackward", "CeilBackward", "TruncBackward", "Sign
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """All ways of ``backward`` to ``parameters``, which an optimizer holds, lead through the node
-    that the call ``made`` made.
+    """Every path by which ``backward`` reaches ``parameters``, held by an optimizer, goes through the node of the call
+    ``made``, whose derivative is zero everywhere.
     """
 
     backward: Event

@@ -272,7 +272,9 @@ class Pass:
                 self.altered |= gradient is not None or seen is not None
 
     def run_without_numbers(self) -> None:  # noqa: C901 - one loop for many nodes
-        """:meth:`run` for an engine without values, when all nodes run: the graph alone says which gradients exist."""
+        """Do what :meth:`run` does, for an engine without values, when all nodes run: the graph alone says which
+        gradients exist.
+        """
         passed, keep_graph = self.engine.passed, self.keep_graph or self.engine.policy.graph_survives_backward
         roots = list(dict.fromkeys(root for (root, _), _ in self.roots if root is not None))
         waiting = _joins(roots)
@@ -310,6 +312,9 @@ class Pass:
         """Run one node without computing values: check its saved tensors, and free them unless ``keep_graph``.
 
         An AccumulateGrad fills its leaf's ``.grad``, without values.
+
+        Raises ``ShadowError`` where torch does: for what was freed, detached or modified, and for ``.grad`` that cannot
+        be added to.
         """
         if node.leaf is not None:
             self.accumulate(node, node.leaf, Gradient(None, node.outputs[0][0]))
@@ -397,7 +402,7 @@ class Pass:
         return outgoing
 
     def check_nan(self, node: Node, outgoing: list[Gradient | None]) -> None:
-        """In anomaly mode, raise torch's error if a node returned NaN (``engine.checks_nan``); not in ``as_meant``."""
+        """Raise ``ShadowError`` in anomaly mode if a node returned NaN (``engine.checks_nan``); not in ``as_meant``."""
         if self.as_meant or not self.engine.checks_nan:
             return
         for index, gradient in enumerate(outgoing):
@@ -410,8 +415,9 @@ class Pass:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``).
 
         None for an input without a gradient. Values are unknown where an incoming gradient or a saved tensor is, where
-        an input has more elements than the engine's limit, and where the formula declines. Raises Unmodelled where the
-        shape of a saved tensor, or of one in a graph with unknown values, was changed since.
+        an input has more elements than the engine's limit, and where the formula has no model (``Unmodelled``). Raises
+        ``Unmodelled`` itself where the shape of a saved tensor, or of one in a graph with unknown values, was changed
+        since.
         """
         if all(g is None for g in incoming):
             return [None] * len(node.children)
@@ -527,8 +533,8 @@ class Pass:
         """The first gradient becomes ``.grad``; later ones are added to it in place.
 
         A leaf that no longer requires a gradient gets none. In the run ``as_meant`` the gradient is only noted in
-        ``filled``. Raises where torch does: for a tensor that is no leaf any more, an expanded
-        ``.grad``, or one of inference mode.
+        ``filled``. Raises ``ShadowError`` where torch does: for a tensor that is no leaf any more, an expanded
+        ``.grad``, or one of inference mode. Raises ``Unmodelled`` for a ``.grad`` of another shape than the leaf's.
         """
         if not self.as_meant and self.engine.graph.grad_fn(leaf) is not None:
             raise runtime(errors.NO_LEAF, "other", tensor=leaf)
@@ -561,7 +567,10 @@ class Pass:
 
     @staticmethod
     def after(leaf: ShadowTensor) -> None:
-        """Run the post-accumulate-grad hooks of a leaf."""
+        """Run the post-accumulate-grad hooks of a leaf.
+
+        Raises ``ShadowError`` if one returns anything but None or the leaf.
+        """
         for index, hook in leaf.hooks or ():
             returned = hook(leaf) if index == AFTER and hook is not None else None
             if isinstance(returned, ShadowTensor) and returned is not leaf:
@@ -581,7 +590,9 @@ def made_by(step: Step, outgoing: list[Gradient | None]) -> None:
 
 
 def check_saved(node: Node, graph: Graph) -> None:
-    """Raise what torch raises when a node unpacks its saved tensors."""
+    """Raise ``ShadowError`` where torch raises when a node unpacks its saved tensors: for freed, detached and modified
+    ones.
+    """
     if node.name == "CopySlices" and node.freed:
         raise runtime(errors.TWICE, "backward-twice", node=node)
     for saved in node.saved:
@@ -589,7 +600,9 @@ def check_saved(node: Node, graph: Graph) -> None:
 
 
 def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]) -> None:
-    """Raise for a gradient whose shape is not its tensor's, which is possible only after ``h.data = …``."""
+    """Raise ``ShadowError`` for a gradient whose shape is not its tensor's, which is possible only after ``h.data =
+    …``.
+    """
     for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
         shape = np.shape(result.array if isinstance(result, Written) else result)
         if meta is not None and result is not None and not reducible(shape, meta[0]):

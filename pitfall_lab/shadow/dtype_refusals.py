@@ -1,9 +1,9 @@
-"""Which operations raise for integer, bool or complex dtypes, with torch's messages, and for
-which dtypes the shadow declines.
+"""Which operations raise for integer, bool or complex dtypes, with torch's messages, and for which dtypes the shadow
+engine makes no prediction (``Unmodelled``).
 
-In torch each kernel lists the types it was compiled for (``AT_DISPATCH_*`` in ``aten/src/ATen/native/cpu``);
-what is missing there is found here. The rest of the table are operations whose own checks or promotions for
-such types are not modelled.
+In torch each kernel lists the types it was compiled for (``AT_DISPATCH_*`` in ``aten/src/ATen/native/cpu``); what is
+missing there is found here. The rest of the table are operations whose own checks or promotions for such types are not
+modelled.
 """
 
 from __future__ import annotations
@@ -96,7 +96,10 @@ COMPLEX_DECLINED = """
 
 
 def check_operands(e: Engine, entry: Op, args: Sequence[Any]) -> None:
-    """Raise the errors that torch raises before an operation checks its arguments."""
+    """Raise ``ShadowError`` for what torch refuses before an operation checks its arguments.
+
+    Raises ``Unmodelled`` for an argument that torch would refuse, too, and perhaps first.
+    """
     if entry.kind == "inplace" and args and "unchecked" not in entry.traits:
         target = args[0]
         if isinstance(target, ShadowTensor) and target.requires_grad and not e.inference:
@@ -108,10 +111,10 @@ def check_operands(e: Engine, entry: Op, args: Sequence[Any]) -> None:
 
 
 def check_types(entry: Op, args: Sequence[Any]) -> None:
-    """Raise torch's error for operands of a dtype that its kernel was not compiled for, or decline.
+    """Raise ``ShadowError`` for operands of a dtype that torch's kernel for the operation was not compiled for.
 
-    Declined are complex operands in the table, a negative number with uint8, and calls that also fail in another way.
-    The first tensor's dtype decides.
+    The first tensor's dtype decides. Raises ``Unmodelled`` for complex operands of an operation in the table, for a
+    negative number with uint8, and for calls that also fail in another way.
     """
     tensors = [x for x in args if isinstance(x, ShadowTensor)]
     if 3 in entry.refuses and any(x.dtype.is_complex for x in tensors):

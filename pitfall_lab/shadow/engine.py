@@ -266,7 +266,7 @@ class Engine:
         return storage
 
     def share(self, storage: Storage) -> None:
-        """From now on NumPy code outside the engine may write to this array's memory."""
+        """Note that NumPy code outside the engine may write to the memory of ``storage`` from now on."""
         storage.share()
         if storage.data is not None:
             self.numpy_memory[storage.data.__array_interface__["data"][0]] = storage
@@ -280,7 +280,8 @@ class Engine:
     def write(self, tensor: ShadowTensor, values: np.ndarray | None) -> None:
         """Put ``values`` (broadcast to the tensor's shape; None: unknown) into the tensor's memory.
 
-        Does not increase the version.
+        Does not increase the version. Raises ``Unmodelled`` if unknown values would go into memory that a NumPy array
+        shares.
         """
         storage = tensor.storage
         storage.about_to_change()

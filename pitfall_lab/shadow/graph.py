@@ -207,7 +207,7 @@ class Saved:
         )
 
     def check(self, owner: Node, graph: Graph, *, dry_run: bool = False) -> None:
-        """Raise torch's error for a freed, detached or modified saved tensor; ``dry_run``: only
+        """Raise ``ShadowError`` (torch's error) for a freed, detached or modified saved tensor; ``dry_run``: only
         check, without changing any state.
 
         A copy that only the node has, and one that hooks keep, is checked for being freed only.
@@ -391,8 +391,8 @@ class Graph:
         return tensor.node
 
     def check_creation(self, tensor: ShadowTensor, *, indirect: bool) -> None:
-        """Raise torch's error for an in-place write to a view made under no_grad, in inference mode, by a
-        multi-output or custom function.
+        """Raise ``ShadowError`` (torch's error) for an in-place write to a view made under no_grad, in inference mode,
+        by a multi-output or custom function.
 
         ``indirect``: its base, or another view of that, was written. Nothing is raised for any other tensor. In torch:
         ``handle_view_on_rebase`` in ``torch/csrc/autograd/variable.cpp``.
@@ -424,11 +424,12 @@ class Graph:
     # -- in-place operations
 
     def check_inplace(self, tensor: ShadowTensor, any_requires_grad: bool) -> None:
-        """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed.
+        """Raise ``ShadowError`` where torch raises before an in-place operation on a leaf, or on a view that may not be
+        changed.
 
         Nothing is checked if neither the tensor nor another operand requires a gradient (``any_requires_grad``), with
         grad mode off, in inference mode, and for inference tensors. In torch: ``check_inplace`` in
-        ``torch/csrc/autograd/VariableTypeUtils.h``.
+        ``torch/csrc/autograd/VariableTypeUtils.h``. Raises ``Unmodelled`` for a tensor that ``autograd.grad`` returned.
         """
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed or tensor.inference:
             return

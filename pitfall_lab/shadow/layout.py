@@ -113,10 +113,10 @@ def preserved(tensor: ShadowTensor | Strided) -> Shape:
 
 
 def made_of(*operands: np.ndarray) -> np.ndarray:
-    """A new array for the result of an operation on these arrays, with TensorIterator's strides (of one
-    array: those of ``empty_like``).
+    """A new array for the result of an operation on the arrays ``operands``, with the strides that torch's
+    TensorIterator gives (for one array: those of ``empty_like``).
 
-    Its elements are not set; its dtype is that of the last one.
+    Its elements are not set; its dtype is that of the last array.
     """
     lying = [Strided(x.shape, element_strides(x)) for x in operands]
     shape = np.broadcast_shapes(*(x.shape for x in operands))

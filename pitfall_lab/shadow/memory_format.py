@@ -17,8 +17,8 @@ RANKS = {"channels_last": 4, "channels_last_3d": 5}
 
 
 def strides(shape: Shape, memory_format: Any) -> Shape:
-    """The strides of a new tensor in that memory format; raises torch's error for another number of
-    dimensions than the format has.
+    """The strides of a new tensor in that memory format; raises ``ShadowError`` (torch's error) for another number of
+    dimensions than the format has, and ``Unmodelled`` for an unknown format.
 
     >>> strides((2, 3, 4, 5), "channels_last"), strides((2, 3), "contiguous_format")
     ((60, 1, 15, 3), (3, 1))
@@ -34,7 +34,9 @@ def strides(shape: Shape, memory_format: Any) -> Shape:
 
 
 def channels_last_strides(shape: Shape) -> Shape:
-    """Strides for shape (N, C, H, W) with C as the fastest dimension; likewise for 3-D."""
+    """Strides in elements for shape (N, C, H, W) with C as the fastest dimension, as ``channels_last`` has them; for
+    three dimensions (C, H, W) likewise.
+    """
     result, step = [0] * len(shape), 1
     for d in (1, *reversed(range(2, len(shape))), 0):
         result[d] = step

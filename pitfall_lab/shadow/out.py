@@ -26,11 +26,12 @@ REFUSED_AS = {
 
 
 def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each
-    result), counting one change each.
+    """Run ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each result), counting one
+    change each.
 
-    With ``out=None`` it runs as usual. Raises torch's error if an argument or ``out`` requires grad;
-    declines ``out`` of another dtype.
+    With ``out=None`` it runs as usual. Raises ``ShadowError`` (torch's error) if an argument or ``out`` requires grad,
+    and ``Unmodelled`` for ``out`` of another dtype or shape, one that overlaps an operand or itself, and functions
+    whose ``out`` is not modelled.
     """
     out = kwargs["out"]
     if out is None:

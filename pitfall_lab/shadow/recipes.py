@@ -250,7 +250,7 @@ class Parts:
         return name
 
     def place(self, node: Node) -> int:
-        """The index of a node among those that the call made."""
+        """The index of a node among those that the call made. Raises :class:`Underivable` for any other node."""
         if (found := self.places.get(id(node))) is None:
             raise Underivable
         return found

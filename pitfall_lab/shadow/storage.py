@@ -265,8 +265,8 @@ class ShadowTensor:
 
     @property
     def grad_fn(self) -> Node | None:
-        """The grad_fn, None without one; reading it on a view whose base was written makes a
-        new one, or raises ShadowError.
+        """The grad_fn, None without one; reading it on a view whose base was written makes a new one, or raises
+        ``ShadowError`` where torch refuses to make one.
         """
         return self.graph.grad_fn(self)
 

@@ -40,7 +40,9 @@ class _Later:
 
 @dataclass(frozen=True, slots=True)
 class Trace(_Later):
-    """The whole document. The module's docstring describes the state that the events' effects write."""
+    """A whole trace: the recorded events of one program, its sources, how it ended, and how far the recording reaches.
+    The module's docstring describes the state that the events' effects write.
+    """
 
     sources: tuple[Source, ...] = ()
     events: tuple[Event, ...] = ()

@@ -36,8 +36,8 @@ def _facts() -> OperationFacts:
 
 
 def spellings(*operations: str, in_place: bool = False, exchanged: bool = False) -> set[str]:
-    """All short names under which a program may call one of these operations: torch's other names for the function,
-    and the methods that Python calls for an operator, with and without their underscores.
+    """All short names under which a program may call one of ``operations`` (short names): torch's other names for the
+    function, and the methods that Python calls for an operator, with and without their underscores.
 
     With ``in_place``, those of the variants that write their first operand are among them; with ``exchanged``, those
     that take the operands the other way round. Raises KeyError for an operation that has one name only, or none.

@@ -20,8 +20,8 @@ LONGEST = 200
 
 
 def used_names(trace: Trace, labels: Collection[str]) -> dict[str, str]:
-    """Return a name for each of ``labels`` that is an operand written as a name; of several names, the
-    first in the outermost function.
+    """For each of ``labels`` that is an operand which a line of the program writes as a name: that name. If several
+    names are used for it, the first one in the outermost function.
     """
     found: dict[str, tuple[int, str]] = {}
     for event in trace.events:

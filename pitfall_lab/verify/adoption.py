@@ -237,8 +237,11 @@ class Adoption:
     # ------------------------------------------------------------------ nodes
 
     def mirror_node(self, node: Any, effects: list[Effect]) -> Node:
-        """Make shadows of torch's node and of every node that it leads to and that is not known yet; return the first
-        one's.
+        """Make shadows of torch's node and of every node that it leads to and that is not known yet; return the shadow
+        of ``node``.
+
+        Raises :class:`~pitfall_lab.observe.recorder.Enough`, which ends the recording, if two living nodes have one
+        identity.
         """
         self._tell_apart(node)
         order: list[Any] = []

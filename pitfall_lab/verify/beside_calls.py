@@ -416,8 +416,8 @@ class BesideCalls:
         unfinite: tuple[Unfinite, ...] = (),
         paired: Iterable[paired_numbers.PairedNumbers] = (),
     ) -> Beside:
-        """Return all that was collected, at the end of the program; ``tensors`` are those still alive,
-        ``unfinite`` and ``paired`` are put in as they are.
+        """Return all that was collected, at the end of the program. ``tensors`` are the tensors still alive;
+        ``unfinite`` and ``paired`` are records made elsewhere, which become parts of it.
         """
         self._look([stray_attributes.of_tensors(tensors)], step)
         self._name()

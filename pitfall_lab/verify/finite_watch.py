@@ -156,7 +156,9 @@ class FiniteWatch(NoWatch):
         return None if record is None else record.label
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Read the call's results after torch has run it; ``step`` is its step in the trace."""
+        """Look for NaN and infinity in the results of ``call`` after torch has run it; ``step`` is its step in the
+        trace.
+        """
         operands: list[tuple[torch.Tensor, int]] = call.memory.pop("finite", [])
         if call.name in BACKWARD:
             self._ends(call, result, step)

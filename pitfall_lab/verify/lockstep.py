@@ -234,8 +234,8 @@ class Lockstep:
         return effects
 
     def grad_fn_read(self, real: Any) -> None:
-        """The program reads the grad_fn of a tensor: regenerate a stale grad_fn of a
-        view, in torch and in the shadow.
+        """Called when the program reads the grad_fn of a tensor: regenerate a stale grad_fn of a view, in torch and in
+        the shadow.
         """
         record = self._records.find(real)
         if record is not None and record.shadow is not None and record.shadow.has_stale_grad_fn:
@@ -387,13 +387,15 @@ class Lockstep:
         self.last_failure = (type(error).__name__, message, failure)
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """The program calls a function that is recorded as one step, without its parts
-        (compiled, traced or transformed).
+        """Called when the program calls a function that is recorded as one step, without its parts (compiled, traced or
+        transformed).
         """
         self._passing.enter(region, span, scope)
 
     def cut_short(self, call: Call, _error: BaseException) -> None:
-        """Write the event of a call that checkpointing recomputed and that torch ended early."""
+        """Write the event of the call during which torch ended a recomputation (``checkpoint``) early, since all that
+        it needed had been recomputed.
+        """
         _, effects = self._resume(call, failed=True)
         self._finite_watch.failed(call)
         call.memory["reason"] = "torch stopped the recomputation here, because all saved tensors have been recomputed"
@@ -435,11 +437,13 @@ class Lockstep:
         self._extent.missed(span)
 
     def leaves_out(self) -> None:
-        """Called when iterations of a loop begin that are not recorded; the program may end in one of them."""
+        """Called when iterations of a loop begin that will not be recorded; the program may end in one of them."""
         self._is_paused = self._world.writes_unseen = True
 
     def returns(self) -> None:
-        """The recording continues after rounds that were not recorded: read first what they may have changed."""
+        """Called when the recording continues after rounds of a loop that were not recorded: what they may have changed
+        is read from torch before the next call.
+        """
         self._is_paused = False
         self.other_threads.happened = True
 

@@ -59,8 +59,8 @@ Sign = Literal[" ", "−", "+"]
 
 
 class EditScene(TypedDict):
-    """An edit of the program's first source: whole lines, both ends included, from 1.
-    In a notebook it also has the place in its cell.
+    """An edit of the program's first source that a fix makes: it replaces whole lines, from the first to the last one
+    (both included, counted from 1). In a notebook it also has the place in its cell.
     """
 
     line: int

@@ -102,8 +102,8 @@ class Claim:
 
     @property
     def beside(self) -> T | None:
-        """The article's own sentence with its place and the corrected statement, where the
-        learner was given another one.
+        """The article's own sentence with its place and the corrected statement, where the learner was given another
+        one; None where not.
         """
         if not self.asked:
             return None
@@ -206,7 +206,9 @@ def _without_numbers(text: str) -> str:
 
 
 def check(found: Claim) -> Check:
-    """Run a claim's program on the installed torch and compare what it prints with what was recorded."""
+    """Run a claim's program on the installed torch; the :class:`Check` returned has what it printed beside what was
+    recorded. An error of the program is kept in it, not raised.
+    """
     ran = execute(found.snippet, f"<claim {found.id}>")
     error = f"{type(ran.error).__name__}: {ran.error}" if ran.error else ""
     return Check(ran.printed, found.observed, error, _torch_version(ran.namespace))
@@ -379,8 +381,8 @@ def _row(box: ClaimBox) -> tuple[str, ...]:
 
 
 def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
-    """Return claims as a collapsed list, ``claim_list("s1-2-h", "s1-2-i")``; raises as :func:`claim` does, and without
-    any id.
+    """Return claims as a collapsed list, ``claim_list("s1-2-h", "s1-2-i")``; raises ``KeyError`` for an id that no
+    claim has, and ``ValueError`` without any id or for an unknown language.
 
     >>> len(claim_list("s1-2-h", "s1-2-i").boxes)
     2

@@ -16,6 +16,8 @@ from pitfall_lab.lessons.exercise import Exercise
 def exercises() -> dict[str, Exercise]:
     """Return all exercises by key, in the order of the chapters.
 
+    Raises ``ValueError`` if two exercises have one key.
+
     >>> exercises()["5.1"].kind
     'repair'
     """

@@ -164,7 +164,8 @@ class ExperimentsShown:
 
 
 def show(*wanted: str, language: Language = "en") -> ExperimentsShown:
-    """Return the results of these experiments: run now where a CUDA device is present, else as they were recorded.
+    """Return the results of the experiments of these names, to be shown in a notebook: run now where a CUDA device is
+    present, else as they were recorded.
 
     One that fails, or has no recording that fits, is named in what is shown. Raises KeyError for an unknown name.
     """
@@ -200,7 +201,10 @@ def source(name: str) -> str:
 
 
 def run(name: str) -> Recording:
-    """Run an experiment now, in a process of its own."""
+    """Run the experiment of this name now, in a process of its own, and return what it recorded.
+
+    Raises :class:`ExperimentFailed` if it takes longer than ``TIMEOUT`` seconds, or ends with an error.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         as_file(files(__package__).joinpath("programs", f"{name}.py")) as path,

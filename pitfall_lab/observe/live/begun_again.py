@@ -34,9 +34,10 @@ class BegunAgain(NamedTuple):
     """Cell ``again`` trained ``model`` with ``optimizer``, which had made ``steps`` steps (-1: unknown, 0: it keeps
     nothing) since cell ``first``, at the ``rate`` that it had come down to from ``begin``.
 
-    ``way``: the parameters had been ``put-back`` to their beginning in cell ``back``, or were all ``written`` in it;
-    or it is the text of cell ``again`` that has to show that they were put back before it trained on (``cell``), or
-    in each of its rounds (``rounds``). ``starts`` are the names that hold the beginning.
+    ``way``: the parameters had been ``put-back`` to their beginning in cell ``back``, or were all ``written`` in it; or
+    it is the text of cell ``again`` that has to show that they were put back before it trained on (``cell``), or in
+    each of its rounds (``rounds``). ``starts`` are the names that hold the beginning. ``path``: the names and keys that
+    lead to the object that is reported.
     """
 
     optimizer: str

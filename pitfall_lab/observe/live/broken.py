@@ -16,7 +16,7 @@ from pitfall_lab.observe.live.saved_names import Names
 
 
 class Root(NamedTuple):
-    """A named tensor with a graph, and its grad_fn (or its base's)."""
+    """``thing`` is a named tensor with a graph, ``node`` its grad_fn (or its base's)."""
 
     thing: Thing
     node: Any

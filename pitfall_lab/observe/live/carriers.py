@@ -18,7 +18,9 @@ REMEMBERED = 5_000
 
 
 class Carrier(NamedTuple):
-    """A name whose tensor had a graph when ``cell`` had ended; a later graph was computed from it."""
+    """A name whose tensor had a graph when cell ``cell`` had ended; ``path`` are the name and the keys that lead to the
+    tensor. A later graph may contain that graph: then the name has carried it on.
+    """
 
     name: str
     path: Path
@@ -41,8 +43,8 @@ class Carriers:
             del self._known[next(iter(self._known))]
 
     def of(self, node: Any, before: int, budget: Budget) -> list[tuple[Carrier, Any]]:
-        """The carriers from cells ``before`` this one whose graphs the graph of ``node`` contains, nearest first, each
-        with its node.
+        """The names whose tensor had a graph after a cell before cell ``before``, where the graph of ``node`` contains
+        that graph, nearest first: pairs of the :class:`Carrier` (name and cell) and its node.
         """
         found: list[tuple[Carrier, Any]] = []
         work, seen = [node], {node}

@@ -23,10 +23,11 @@ MOST = 200
 
 
 class ComputedBuffer(NamedTuple):
-    """``name``, an entry of a module of class ``owner``, was computed in cell ``made`` from ``leaf``, which cell
-    ``moved`` has changed (``None``: no cell that has ended).
+    """A tensor in a module that was computed from a parameter, and does not follow it: ``name`` is the expression for
+    it, ``owner`` the class of the module, ``made`` the cell that computed it from ``leaf``, and ``moved`` the first
+    later cell that changed ``leaf`` (``None``: no cell that has ended).
 
-    ``is_buffer``: it is registered as a buffer.
+    ``is_buffer``: it is registered as a buffer, and no plain attribute. ``path`` are the names that lead to it.
     """
 
     name: str
@@ -80,7 +81,7 @@ class ComputedBuffers:
 
 def freed_buffer(found: Found, cells: Cells, behind: set[Any], budget: Budget) -> ComputedBuffer | None:
     """The buffer or attribute of an earlier cell whose graph was freed and is part of ``behind``; if that is empty, of
-    any graph.
+    any graph. None if there is none.
     """
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     for thing, owner, node, is_buffer in _computed(found, budget):

@@ -24,7 +24,8 @@ class CutParameter(NamedTuple):
     """Cell ``cell`` changed the shape of ``parameter`` from ``was`` to ``now``; ``kept`` (a key of the state of
     ``optimizer``, or :data:`GRADIENT`) still has the shape ``was``.
 
-    ``others`` counts further such parameters of this optimizer.
+    ``others`` counts further such parameters of this optimizer. ``path``: the names and keys that lead to the object
+    that is reported.
     """
 
     optimizer: str
@@ -38,7 +39,9 @@ class CutParameter(NamedTuple):
 
 
 class CutParameters:
-    """Remembers the shapes of the parameters that optimizers hold, and which cell has changed a shape from what."""
+    """Remembers the shape of each parameter that an optimizer holds, and, for one whose shape was changed, the shape
+    before and the cell that changed it.
+    """
 
     def __init__(self) -> None:
         self._shapes: dict[int, Shape] = {}

@@ -36,7 +36,8 @@ class Equal(NamedTuple):
 
     ``others``: further such tensors.
 
-    ``cleared``: there is no gradient any more.
+    ``cleared``: there is no gradient any more. ``name`` is the expression for the tensor, ``path`` the names and keys
+    that lead to it.
     """
 
     name: str
@@ -58,7 +59,9 @@ class SeenWeights:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Equal | None:
-        """The weights whose units have stayed equal, or zero; those that are zero first."""
+        """The weights whose units have stayed equal, or zero; those that are zero first. None if there are none, or
+        when time is over.
+        """
         if now != self._cell:
             self._before, self._last, self._cell = self._last, {}, now
         first: dict[int, tuple[int, int]] = {}

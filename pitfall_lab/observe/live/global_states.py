@@ -33,10 +33,11 @@ class Kind(NamedTuple):
 
 
 class Switched(NamedTuple):
-    """Cell ``cell`` (None: not known) has switched a setting from ``before`` to ``now``.
+    """Cell ``cell`` (None: not known) has switched a global ``setting`` of torch, such as the default dtype, from
+    ``before`` to ``now``.
 
-    ``later``: there was a tensor or a module before. ``others`` are names of what was made under the
-    other setting and is still there.
+    ``later``: tensors or modules existed already when it was switched. ``others`` are names of tensors and modules that
+    were made before the switch and still exist.
     """
 
     setting: Setting
@@ -69,11 +70,13 @@ class States:
             self._last[setting] = now
 
     def of(self, setting: Setting) -> Switched | None:
-        """From which value to which, and by which cell, ``setting`` was switched; None if it is torch's initial one."""
+        """From which value to which, and by which cell, ``setting`` was switched; None if it has torch's own."""
         return self._switched.get(setting)
 
     def compare(self, found: Found) -> list[Switched]:
-        """The settings that a cell has switched although something had been made under the others before."""
+        """The settings that a cell has switched after tensors or modules had been made; of dtype and device only those
+        under whose earlier value something was made that still exists.
+        """
         self._any = self._any or bool(found.tensors or found.modules or found.optimizers)
         made = []
         for each in self._switched.values():
@@ -94,7 +97,9 @@ def read() -> dict[Setting, str]:
 
 
 def kinds(things: Iterable[Thing]) -> list[Kind]:
-    """The number types and devices of the floating-point tensors and modules among these things."""
+    """For each floating-point tensor, and each module with parameters, among ``things``: its name with its dtype and
+    device.
+    """
     found = []
     for thing in things:
         tensor = thing.value if thing.kind == "tensor" else _first(thing.value) if thing.kind == "module" else None

@@ -37,7 +37,7 @@ class SavedNow(NamedTuple):
         return not self.refusal()
 
     def refusal(self) -> str:
-        """The message of the error that backward would raise for it; empty if it would not raise."""
+        """The message of the error that backward would raise for the saved tensor; empty if it would not raise."""
         try:
             self.unpack()
         except RuntimeError as error:
@@ -110,8 +110,8 @@ def _unpack(node: Any, slot: str, one: Any) -> None:
 
 
 def is_read_in_backward(slot: SavedNow) -> bool:
-    """Whether backward uses the values: batch normalization in training mode saves its running
-    statistics but does not use them.
+    """Whether backward uses the values of the saved tensor ``slot``: batch normalization in training mode saves its
+    running statistics but does not use them.
     """
     return not (slot.slot in _RUNNING and getattr(slot.node, "_saved_training", False))
 
@@ -130,5 +130,5 @@ def is_freed(node: Any) -> bool:
 
 
 def reach(root: Any, among: set[Any], budget: Budget) -> set[Any]:
-    """Those nodes of ``among`` that a backward from ``root`` would reach."""
+    """The nodes of the set ``among`` that a backward from ``root`` would reach."""
     return among.intersection(walk([root], budget))

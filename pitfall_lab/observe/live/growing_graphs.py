@@ -30,7 +30,7 @@ class Growing(NamedTuple):
     A graph that goes through several cells is that of the name by which each passes it to the next: ``h``, and not each
     loss made from it. ``kept``: it is a list of results, each with its own graph; ``numbers``: each has one element. Of
     a list, ``cells`` are those after which graphs of it were first seen used, and ``fresh`` counts the results that
-    were added later and have not been used.
+    were added later and have not been used. ``path``: the names and keys that lead to the object that is reported.
     """
 
     name: str

@@ -33,11 +33,13 @@ _Key = tuple[int, int, int]
 
 
 class HeldFunction(NamedTuple):
-    """``text`` (reached from the ``roots``) is the function ``name`` of cell ``made``; cell ``since`` was the first
-    that bound this name to another function, ``again`` the last.
+    """An object still holds a function whose name has been bound to another function since: the expression ``text``
+    (reached from the names ``roots``) is the function ``name`` as cell ``made`` defined it; cell ``since`` was the
+    first that bound the name to another function, ``again`` the last.
 
-    ``others`` are the expressions of further holders of the old function, ``newer`` the paths of objects that hold the
-    new one, ``is_data``: the holder loads data. ``is_lambda``: the old one is a lambda.
+    ``type`` is the class of the holder, ``others`` are the expressions of further holders of the old function,
+    ``newer`` the paths of objects that hold the new one. ``is_data``: the holder loads data. ``is_lambda``: the old
+    function is a lambda.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""Finds modules that are given gradients by a loss that trains another one, while no optimizer
-holds any of their parameters.
+"""Finds modules that are given gradients by a loss that trains another one, while no optimizer holds any of their
+parameters.
 
-A teacher, a copy whose weights are averages, or an encoder that was left out of the optimizer. It is reported after
-the optimizer of the loss has made steps. Weights that changed meanwhile may have been changed with their gradients,
-by an optimizer that is not seen or by hand: then only a module is reported that has the shapes of a trained one, as
-an average of its weights has.
+Such a module is a teacher, a copy whose weights are averages, or an encoder that was left out of the optimizer. It is
+reported after the optimizer of the loss has made steps. Weights that changed meanwhile may have been changed with their
+gradients, by an optimizer that is not seen or by hand: then only a module is reported that has the shapes of a trained
+one, as an average of its weights has.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ STEPS = 2
 
 
 class Idle(NamedTuple):
-    """``parameters``: how many parameters of a module have gradients through ``loss``, which
-    ``optimizer`` uses for others.
+    """A module that no optimizer trains: ``parameters`` of its parameters have gradients from the loss ``loss``, with
+    which ``optimizer`` trains another module. ``name`` is the expression for the module, ``path`` the names that lead
+    to it.
 
-    ``moved``: their values have changed since they were first seen.
+    ``moved``: the values of these parameters have changed since they were first seen.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""The rows inside a module, an optimizer, a list or a dict; for parameters with norms, gradient
-norms and the last update's size.
+"""Makes the rows of the live panel for what is inside a module, an optimizer, a list or a dict; for parameters with
+norms, gradient norms and the last update's size.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class Updates:
         self._cell = 0
 
     def begin(self, cell: int) -> None:
-        """Called before a look after cell ``cell``; if the cell is new, the values of the look after the cell before
-        become the ones that changes are measured from.
+        """Called before the values in objects are read after cell ``cell``. If no look came after that cell yet,
+        changes are measured from now on from the values that were read after the cell before.
         """
         if cell != self._cell:
             self._was, self._is, self._cell = self._is, {}, cell

@@ -22,7 +22,7 @@ class KeptReference(NamedTuple):
 
     ``weight`` is the first of these, ``others`` counts further ones. ``since`` is the cell that bound the name,
     ``changed`` the first later cell that changed the weights; ``None`` if none did. ``kind`` is that of the name's
-    value; ``module`` for the module itself.
+    value; ``module`` for the module itself. ``path``: the names and keys that lead to the object that is reported.
     """
 
     name: str

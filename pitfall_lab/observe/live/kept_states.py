@@ -28,7 +28,8 @@ class KeptState(NamedTuple):
     """``text`` is an expression for a ``state_dict()`` of the optimizer ``optimizer`` that was kept in cell ``since``.
 
     ``moved`` is the first later cell that changed its tensors (``None``: none did). ``shared``: they are those of the
-    live optimizer, and were at the end of cell ``since``.
+    live optimizer, and were at the end of cell ``since``. ``path``: the names and keys that lead to the object that is
+    reported.
     """
 
     text: str

@@ -1,5 +1,5 @@
-"""Finds single values that require gradients and have no graph: a loss that was made a new tensor from a number is one
-of them.
+"""Finds single values that require gradients and have no graph: one of them is a loss that was made anew from a number,
+as by ``torch.tensor(loss.item(), requires_grad=True)``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pitfall_lab.observe.live.object_kinds import held_by, is_own
 class LeafLoss(NamedTuple):
     """A tensor with one element that requires gradients, is a leaf, and is no parameter.
 
-    ``has_gradient``: a backward has reached it.
+    ``has_gradient``: a backward has reached it. ``name`` is the expression for the tensor, ``path`` the names and keys
+    that lead to it.
     """
 
     name: str

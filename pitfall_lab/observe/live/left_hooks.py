@@ -54,7 +54,9 @@ class LeftHooks:
         self._left: dict[tuple[str, int], _SeenHook] = {}
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[LeftHook]:
-        """What hooks have filled whose model was made anew without them."""
+        """The lists and dicts that forward hooks have filled, if the model with the hook has been made anew since,
+        without the hook.
+        """
         if not (self._hooks or self._left or any(_of_forward(found, budget))):
             return []
         hooks: dict[tuple[str, int], _SeenHook] = {}

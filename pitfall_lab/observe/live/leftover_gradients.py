@@ -22,7 +22,8 @@ class Leftover(NamedTuple):
     """A leaf that ``optimizer`` holds, whose gradient cell ``left`` has written without a step, and which cell
     ``stepped`` has written next.
 
-    ``others`` counts further such leaves.
+    ``others`` counts further such leaves. ``name`` is the expression for the leaf, ``path`` the names and keys that
+    lead to it.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Leftovers:
 
     def compare(self, found: Found, now: int, budget: Budget) -> Leftover | None:
         """The first leaf that the last cell has written, of those that already had a gradient left from an earlier
-        cell.
+        cell; None if there is none, or when time is over.
         """
         if now == self._cell:
             return self._found

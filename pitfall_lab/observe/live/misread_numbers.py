@@ -46,7 +46,8 @@ class Misread(NamedTuple):
 
     ``why`` is ``every-pair``, or a word in the table above.
 
-    For ``every-pair``, ``given`` and ``made`` are the shapes of the operand with a graph and of the result.
+    For ``every-pair``, ``given`` and ``made`` are the shapes of the operand with a graph and of the result. ``name`` is
+    the expression for the loss, ``path`` the names and keys that lead to it.
     """
 
     name: str

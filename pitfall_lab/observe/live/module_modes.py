@@ -36,7 +36,8 @@ class Evaluating(NamedTuple):
 
     ``part`` is the first layer inside that computes something else in this mode, ``type`` its class, ``others`` counts
     further ones. ``before``: the module was in this mode before the cell too. ``drops``: one of the layers is a
-    dropout, which is not frozen on purpose, as the statistics of batch normalization are.
+    dropout, which is not frozen on purpose, as the statistics of batch normalization are. ``name`` is the expression
+    for the module, ``path`` the names and keys that lead to it.
     """
 
     name: str

@@ -56,9 +56,11 @@ def blank(thing: Thing) -> Row:
 
 
 class Table:
-    """Makes the rows of one look.
+    """Makes the rows of the live panel, one for each tensor, module and so on that the notebook's names lead to, after
+    one cell.
 
-    ``before`` is the last look's ``after``: by row id, the object's id, version, memory and so on.
+    ``before`` is the attribute ``after`` of the table made the time before: by a row's id, the object's id, version,
+    memory and so on, to see what has changed since.
     """
 
     def __init__(self, before: dict[str, tuple[Any, ...]], bound: Iterable[str], stale: Iterable[str] = ()) -> None:

@@ -53,7 +53,8 @@ class _Met(NamedTuple):
 def old_object(
     error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], budget: Budget
 ) -> OldObject | None:
-    """The object of an earlier definition from which this error follows; ``None`` if there is none.
+    """The object from which the error ``error`` of a failed cell follows, because its class has been defined anew since
+    the object was made; ``None`` if there is none.
 
     ``read`` are the names that the failed cell reads.
     """

@@ -27,7 +27,7 @@ class OldSnapshot(NamedTuple):
     has created the model again.
 
     ``is_model``: the copy is a model itself, not a state dict. ``is_alike``: the new model consists of the same classes
-    as the old one.
+    as the old one. ``path``: the names and keys that lead to the object that is reported.
     """
 
     name: str

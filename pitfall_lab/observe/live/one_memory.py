@@ -16,7 +16,9 @@ LEAST = 4
 
 
 class OneMemory(NamedTuple):
-    """A list with ``length`` elements that are one memory; ``kind`` is ``tensor`` or ``array``."""
+    """A list with ``length`` elements that are one memory; ``kind`` is ``tensor`` or ``array``. ``name`` is the
+    expression for the list, ``path`` the names and keys that lead to it.
+    """
 
     name: str
     path: Path

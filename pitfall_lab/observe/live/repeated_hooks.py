@@ -32,7 +32,8 @@ class Twice(NamedTuple):
     one run. ``key`` is the first one's key in the table. ``lost``: no name holds its handle any more. ``differ``: the
     functions have the same code with different values in it, and a name still holds the first one's handle, or none
     ever held one of either. ``one_function``: both were made by the same line of one function. ``others`` counts
-    further tensors on which the same cells did the same.
+    further tensors on which the same cells did the same. ``path``: the names and keys that lead to the object that is
+    reported.
     """
 
     name: str

@@ -32,10 +32,10 @@ NAMES = 8
 
 
 class Reordered(NamedTuple):
-    """``features`` have the rows of ``source``, and ``labels`` those of ``answers``, in two orders;
-    ``wrong`` of ``rows`` do not fit.
+    """``features`` have the rows of ``source``, and ``labels`` those of ``answers``, in two orders; ``wrong`` of
+    ``rows`` do not fit.
 
-    ``cell`` is the run that ordered them.
+    ``cell`` is the run that ordered them. ``path``: the names and keys that lead to the object that is reported.
     """
 
     features: str

@@ -68,7 +68,9 @@ class Memory:
         self._seen: dict[tuple[Key, str, int | None], FirstSeen] = {}
 
     def compare(self, nodes: Iterable[Any], cells: Cells, budget: Budget) -> tuple[list[SavedRow], list[Moved]]:
-        """All saved tensors of these nodes, and separately those that have changed since they were first seen."""
+        """The saved tensors of ``nodes``: a list of all, and a list of those that have changed since they were first
+        seen.
+        """
         held: list[SavedRow] = []
         moved: list[Moved] = []
         sums, met = Sums(), {}

@@ -405,7 +405,9 @@ class Live:
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
 
     def copied(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Copied | None:
-        """Where a tensor with a graph is held, which a deepcopy has met; None if no name leads to it."""
+        """Where the tensor with a graph is held that a ``copy.deepcopy`` has met and refused; None if no name leads to
+        it.
+        """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
                 return None
@@ -437,7 +439,9 @@ class Live:
     def old_object(
         self, error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], seconds: float
     ) -> OldObject | None:
-        """The object that a failed cell has met whose class has been defined anew since it was made."""
+        """The object that a failed cell has met whose class has been defined anew since it was made; None if there is
+        none.
+        """
         with unseen():
             return old_object(error, namespace, read, Budget(seconds))
 
@@ -448,7 +452,7 @@ class Live:
         return self._states.of(setting)
 
     def of_inference(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-        """Those of the names that are tensors which inference mode has made."""
+        """The names, of ``names``, of tensors that were made in inference mode."""
         with unseen():
             return [each.text for each in _named(namespace, names) if is_own(each.value) and each.value.is_inference()]
 
@@ -467,8 +471,8 @@ class Live:
             return self._schedulers.stepped(scheduler, namespace, Budget(seconds))
 
     def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
-        """The number types and devices of those of the names that are floating-point
-        tensors, or modules with parameters.
+        """For each of ``names`` that is a floating-point tensor, or a module with parameters: the name with the dtype
+        and the device.
         """
         with unseen():
             return kinds(thing for name in names if (thing := resolve(namespace, (name,))) is not None)

@@ -26,7 +26,8 @@ class Shared(NamedTuple):
     """Cell ``cell`` has changed the values of ``name``; ``others`` are the names that share its memory.
 
     ``blank``: before, all values were the same, as in a buffer that is still to be filled. ``reordered``: the memory
-    has the same values as before, in another order.
+    has the same values as before, in another order. ``path``: the names and keys that lead to the object that is
+    reported.
     """
 
     name: str

@@ -25,7 +25,9 @@ NODES = 400
 
 
 class Spanning(NamedTuple):
-    """The graph of ``name`` has saved ``weight`` (empty: it has no name) at :data:`STEPS` versions or more."""
+    """The graph of ``name`` has saved ``weight`` (empty: it has no name) at :data:`STEPS` versions or more. ``path``:
+    the names and keys that lead to the object that is reported.
+    """
 
     name: str
     path: Path

@@ -198,6 +198,6 @@ def _count(indices: Any) -> int | None:
 
 
 def numbers(indices: Any) -> list[int]:
-    """The positions as plain numbers; an empty list if they are something else."""
+    """The positions ``indices`` of a ``Subset`` as plain numbers; an empty list if they are something else."""
     found = list(indices) if type(indices) is list or type(indices) is range else indices.tolist()
     return found if all(isinstance(each, (int, np.integer)) for each in found[:FIRST]) else []

@@ -17,8 +17,8 @@ TWICE = 2
 
 
 class Stacked(NamedTuple):
-    """A leaf to whose gradient a backward has added after a step had used it; ``others``
-    counts the other such leaves.
+    """A leaf to whose gradient a backward has added after a step had used it; ``others`` counts the other such leaves.
+    ``name`` is the expression for the leaf, ``path`` the names and keys that lead to it.
     """
 
     name: str

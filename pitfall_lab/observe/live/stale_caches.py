@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 
 
 class StaleCache(NamedTuple):
-    """``entries`` (expressions) of the cache were filled by cell ``since``, and are still there; cell ``moved`` changed
+    """``entries`` (expressions) of a cache were filled by cell ``since``, and are still there; cell ``moved`` changed
     the weights of ``module``, to which ``chain`` leads, or defined the function of this name again (``is_function``).
 
     ``hit``: results have been read since then; None where nothing counts this. ``filled`` are cells that have added
@@ -96,7 +96,9 @@ class Caches:
     def compare(
         self, namespace: Mapping[str, Any], asked: Sequence[Asked], now: int, budget: Budget
     ) -> list[StaleCache]:
-        """The cached results of modules whose weights have changed since."""
+        """The entries of caches that modules or functions computed, where the weights of the module, or the function,
+        have changed since.
+        """
         found, met = list[StaleCache](), dict[tuple[Any, ...], _Kept]()
         sums = Sums()
         sums.left = SUMMED

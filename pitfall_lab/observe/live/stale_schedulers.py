@@ -29,7 +29,8 @@ class Stale(NamedTuple):
     """``name`` (of class ``type``) changed the learning rate of an optimizer that trains nothing, last in cell
     ``cell``, where ``optimizer`` trained at the learning rate ``rate``.
 
-    ``old`` is the learning rate of the optimizer that it changes.
+    ``old`` is the learning rate of the optimizer that it changes. ``path``: the names and keys that lead to the object
+    that is reported.
     """
 
     name: str

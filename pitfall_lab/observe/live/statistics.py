@@ -30,10 +30,11 @@ STEPS = 4
 
 
 class Looked(NamedTuple):
-    """The weights of ``name`` were written in cell ``trained`` last; the ``cells`` after it have moved its
-    statistics and trained nothing.
+    """The weights of ``name`` were written in cell ``trained`` last; the ``cells`` after it have moved its statistics
+    and trained nothing.
 
-    ``layer`` is the first normalization in it, ``others`` counts further ones.
+    ``layer`` is the first normalization in it, ``others`` counts further ones. ``path``: the names and keys that lead
+    to the object that is reported.
     """
 
     name: str

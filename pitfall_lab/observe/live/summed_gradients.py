@@ -18,7 +18,8 @@ from pitfall_lab.observe.live.object_kinds import is_own
 class Summed(NamedTuple):
     """A leaf whose gradient cell ``first`` has left, and to which cell ``now`` has added.
 
-    ``others`` counts further such leaves under the same name.
+    ``others`` counts further such leaves under the same name. ``path``: the names and keys that lead to the object that
+    is reported.
     """
 
     name: str

@@ -29,8 +29,8 @@ _TURNS = {"TBackward0", "TransposeBackward0", "ViewBackward0", "ExpandBackward0"
 class LeftOut(NamedTuple):
     """Parameters that no optimizer holds.
 
-    ``why`` is ``replaced``, ``later``, ``unfrozen`` or ``behind``; ``made`` and ``taken`` are the cells where
-    they and the optimizer came.
+    ``why`` is ``replaced``, ``later``, ``unfrozen`` or ``behind``; ``made`` and ``taken`` are the cells where they and
+    the optimizer came. ``name`` is the expression for the first of them, ``path`` the names and keys that lead to it.
     """
 
     why: str

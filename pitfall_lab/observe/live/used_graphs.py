@@ -21,10 +21,11 @@ from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 class Used(NamedTuple):
     """A tensor whose graph contains a node that an earlier backward freed, and the cell that made that node.
 
-    ``carrier`` is the variable through which that node came into the graph, empty if it is not known; where only it
-    is known, ``name`` is empty. ``shared``: the tensor's own grad_fn was made in the same run of a cell as the
-    freed node, and a backward from another result of that run has freed it. ``learns`` is the first leaf in the
-    carrier's graph that an optimizer holds, ``more`` counts further ones, and ``optimizer`` is the optimizer.
+    ``carrier`` is the variable through which that node came into the graph, empty if it is not known; where only it is
+    known, ``name`` is empty. ``shared``: the tensor's own grad_fn was made in the same run of a cell as the freed node,
+    and a backward from another result of that run has freed it. ``learns`` is the first leaf in the carrier's graph
+    that an optimizer holds, ``more`` counts further ones, and ``optimizer`` is the optimizer. ``path``: the names and
+    keys that lead to the object that is reported.
     """
 
     name: str

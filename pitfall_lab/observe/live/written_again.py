@@ -30,8 +30,8 @@ _SPREAD = 0.6180339887
 class WrittenAgain(NamedTuple):
     """The statement ``text`` of cell ``again`` has changed ``name``, as the one of cell ``first`` had done before.
 
-    ``target`` is what the statement writes: a name with the memory of ``name``. ``line`` is the
-    statement's line in the cell.
+    ``target`` is what the statement writes: a name with the memory of ``name``. ``line`` is the statement's line in the
+    cell. ``path``: the names and keys that lead to the object that is reported.
     """
 
     name: str
@@ -70,7 +70,8 @@ class Rewrites:
     def compare(
         self, found: Found, writes: Sequence[Any], assigned: Collection[str], now: int, budget: Budget
     ) -> list[WrittenAgain]:
-        """The data that has been changed once more.
+        """The tensors and arrays that a statement of the last cell has changed as a statement of an earlier run had
+        done before.
 
         ``writes`` are the cell's (:class:`~pitfall_lab.panel.rewrites.RewriteStatement`).
 
@@ -149,7 +150,9 @@ def _places(found: Found, budget: Budget) -> dict[Path, tuple[Thing, Place]]:
 
 
 def data(found: Found) -> list[Thing]:
-    """The tensors and arrays that are no parameters, buffers, or gradients."""
+    """The tensors and arrays among ``found`` (what the notebook's names lead to) that are no parameters, buffers, or
+    gradients, as a list.
+    """
     weights = {
         thing.value.data_ptr() for thing in found.parameters if is_own(thing.value) and not is_opaque(thing.value)
     }

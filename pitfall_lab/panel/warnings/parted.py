@@ -1,4 +1,6 @@
-"""Warns that two places in a module that had one weight have two since a cell replaced one of them."""
+"""Warns about tied weights that are no longer tied: two places in a module had one parameter, until a cell replaced it
+in one of the two.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class _Order:
         self._name, self._text, self._functions, self._steps = found.path[0], found.text, functions, steps
 
     def is_wrong(self, body: Sequence[ast.stmt], *, stepped: bool, bound: bool) -> bool:
-        """Whether these statements load the kept state (``load_state_dict``) after the optimizer has stepped.
+        """Whether the statements ``body`` load the kept state (``load_state_dict``) after the optimizer has stepped.
 
         ``stepped``: steps came before them; ``bound``: the state is kept under the name already.
         """

@@ -229,7 +229,7 @@ class ChangeEffects:
     # ------------------------------------------------------------------ gradients
 
     def keeping(self, clearing: ast.stmt) -> bool:
-        """Whether a backward adds to a gradient that the statement has cleared before."""
+        """Whether a backward adds to the gradient of a leaf that the statement ``clearing`` has cleared before."""
         ends: dict[str, int] = {}
         for event in self._events(clearing):
             for effect in event.effects:
@@ -249,7 +249,7 @@ class ChangeEffects:
         return False
 
     def clearing(self, backward: ast.stmt) -> bool:
-        """Whether a backward of the statement adds to a gradient that is there already."""
+        """Whether a backward that the statement ``backward`` ran adds to a gradient that is there already."""
         calls = [e for e in self._events(backward) if e.name == "backward" and e.error is None and e.operands]
         for event in calls:
             root = (self._story.tensor(event.operands[0].label, event.step) or {}).get("grad_fn")

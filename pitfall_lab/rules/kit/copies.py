@@ -130,9 +130,10 @@ def _is_write(statement: ast.stmt) -> bool:
 
 
 def unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bool:
-    """Whether the source uses the name of the copy only in these writes: uses such as printing are not in the trace.
+    """Whether the source uses the name of the copy only in ``statements``, those that write it: uses such as printing
+    are not in the trace.
 
-    True if it has no name.
+    True if the copy has no name.
     """
     if name is None:
         return True

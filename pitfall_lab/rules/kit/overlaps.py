@@ -121,7 +121,7 @@ def places(record: Record) -> list[int] | None:
 
 
 def part(record: Record, text: str) -> Record | None:
-    """The tensor that an index of numbers and slices selects, as a record with shape, stride and offset only.
+    """The tensor that an index of numbers and slices selects, as a record (a dict) with shape, stride and offset only.
 
     ``None`` for every other index.
 

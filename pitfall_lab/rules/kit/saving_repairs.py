@@ -14,10 +14,10 @@ from pitfall_lab.trace.operation_facts import spellings
 
 
 def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Fixes that copy where an alias of the memory is made: ``h.detach().clone()``, ``h.numpy().copy()``.
+    """A list of fixes that copy where an alias of the memory is made: ``h.detach().clone()``, ``h.numpy().copy()``.
 
-    None where the alias is made and written in one statement. For writes to arrays, also copies of the array and at
-    other bridges to NumPy. None in the list is a fix that cannot be written.
+    There is no such fix where the alias is made and written in one statement. For writes to arrays the list also has
+    copies of the array, and copies at other bridges to NumPy. An entry None stands for a fix that cannot be written.
     """
     found: list[Fix | None] = []
     for step in clash.changed_at[:3]:
@@ -141,7 +141,9 @@ def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | N
 
 
 def appended(program: Program, *copied: tuple[ast.expr, str]) -> Fix:
-    """Return the fix that appends ``.clone()`` or ``.copy()`` (the text) to each expression."""
+    """Return the fix for ``copied``: pairs of an expression and the text, ``.clone()`` or ``.copy()``, that is appended
+    to it.
+    """
     shown = [" ".join(program.segment(node).split()) for node, _ in copied]
     names = [f"`{name if len(name) <= 40 else name[:39] + '…'}`" for name in shown]
     own = "has memory of its own" if len(names) == 1 else "have memory of their own"

@@ -74,8 +74,8 @@ class Reuse:
         return None
 
     def carried(self) -> list[str]:
-        """Return the tensors made before the first backward and used between the two whose graph the
-        failing backward goes through.
+        """Return the labels of the tensors that were made before the first backward and used between the two, if the
+        failing backward goes through their graphs.
         """
         story = self.story
         behind = set(story.behind((story.tensor(self.root, self.backward.step) or {}).get("grad_fn")))

@@ -223,8 +223,8 @@ class Aliases:
                 yield Kept("activated", made, label, storage, step, uses[0])
 
     def best(self) -> Iterator[Kept]:
-        """Aliases assigned under an ``if`` with ``<`` or ``>``, in a loop, that were read after a
-        later write by another statement.
+        """Aliases (``detach()``, ``.data``, views) of a tensor that were assigned in a loop under an ``if`` with ``<``
+        or ``>``, as the best one so far is, and were read after another statement had written the tensor.
 
         What an ``if`` assigns only the first time, because the name is still None, is a second name on purpose.
         """

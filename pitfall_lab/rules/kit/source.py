@@ -173,12 +173,14 @@ class Program:
         return line[: len(line) - len(line.lstrip())]
 
     def replace(self, *changes: tuple[ast.AST, str]) -> tuple[Edit, ...]:
-        """Return the edits that replace each node by a text; the nodes must not overlap."""
+        """Return the edits that make ``changes``: pairs of a syntax node and the text that replaces it; the nodes must
+        not overlap.
+        """
         return self.splice(*((self.place(node), text) for node, text in changes))
 
     def rewritten(self, node: ast.AST, *changes: tuple[ast.AST, str]) -> str:
-        """Return the source of ``node`` with each of these nodes inside it replaced by a
-        text; the nodes must not overlap.
+        """Return the source of ``node`` with changes made to it: pairs of a syntax node inside and the text that
+        replaces it; the nodes must not overlap.
 
         >>> program = Program("y = softmax(s, 1)")
         >>> [call] = program.calls["softmax"]

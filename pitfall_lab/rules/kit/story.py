@@ -359,11 +359,11 @@ class Story:
         return {}
 
     def runs(self, *names: str) -> list[list[Event]]:
-        """For each run of the program's calls with these names, its events: for ``runs("step")``
-        those of each ``opt.step()``.
+        """The torch calls in each run of a call that the program writes with one of ``names``: for ``runs("step")``
+        those in each ``opt.step()``.
 
-        Events of one run have one place and follow each other without a gap; events inside another
-        call of the trace are left out.
+        Events of one run have one place and follow each other without a gap; events inside another call of the trace
+        are left out.
         """
         found: list[list[Event]] = []
         last: tuple[Span | None, int] | None = None
@@ -410,8 +410,8 @@ class Story:
             pending += (self.record("nodes", here) or {}).get("next", ())
 
     def failures(self, *kinds: str) -> list[tuple[int, Failure]]:
-        """The errors that torch raised, of these kinds, in order, each with its step; of equal ones
-        at one place only the first.
+        """The errors that torch raised, of the given ``kinds`` (as in ``Failure.kind``), in order, each with its step;
+        of equal ones at one place only the first.
 
         They are those of calls, of nodes inside calls, and the one that ended the program.
         """

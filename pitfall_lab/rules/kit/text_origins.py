@@ -35,7 +35,7 @@ def origins(
 
 
 def made_by(program: Program, node: ast.expr | None, *names: str, running: Sequence[ast.stmt] = ()) -> list[ast.Call]:
-    """The calls with one of these names (``DataLoader``) that may have made the value of ``node``."""
+    """The calls of one of ``names`` (``DataLoader``, say) that may have made the value of ``node``."""
     found = [each for each in origins(program, node, running) if isinstance(each, ast.Call) and called(each) in names]
     return list(dict.fromkeys(found))
 

@@ -67,8 +67,8 @@ class Refused:
 
     @cached_property
     def given(self) -> tuple[Given, ...]:
-        """Return the arguments, without the ``self`` of an object that is no tensor,
-        which the program does not write.
+        """Return the arguments of the refused call, without the ``self`` of an object that is no tensor, which the
+        program does not write.
         """
         return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
 

@@ -53,8 +53,8 @@ def _limit(story: Story, clip: Moment) -> float | None:
 
 
 def has_shrunk(story: Story, clips: list[Moment]) -> bool:
-    """Whether one of these clippings changed the gradient, as far as its values are known; where none are, whether the
-    limit is finite.
+    """Whether one of the clippings ``clips`` changed the gradient, as far as its values are known; where none are,
+    whether the limit is finite.
     """
     pairs = [(cells(story, clip.storage, clip.step - 1), cells(story, clip.storage, clip.step)) for clip in clips]
     known = [(before, after) for before, after in pairs if before is not None and after is not None]

@@ -27,7 +27,9 @@ PAIR, UPWARD = 2, 400
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """``part`` of a loss is ``times`` the square of ``root``, or its size, perhaps over a scale."""
+    """A part of a loss that is a square: the number ``part`` is ``times`` the square of the tensor ``root``, or of its
+    absolute value, perhaps divided by a scale. ``step`` is that of the square.
+    """
 
     part: LinearPart
     root: str
@@ -36,10 +38,11 @@ class Square:
 
 
 def scaled_numbers(story: Story, label: str, step: int) -> Iterator[tuple[Event, float]]:
-    """The products and quotients, up to ``step``, with the exponential of ``k`` times a tensor, each with that ``k``.
+    """The products and quotients, up to ``step``, with ``exp(k * x)`` of the tensor ``x`` of this ``label``, each with
+    its ``k``.
 
-    Of a logarithm also those with the number that it is of, perhaps without its sign; of a tensor that was expanded,
-    or multiplied with a mask of zeros and ones, those of what it was before.
+    If ``x`` is a logarithm, also those with the number that it is the logarithm of, perhaps without its sign; if it was
+    expanded, or multiplied with a mask of zeros and ones, those of what it was before.
     """
     label = same_numbers(story, label, step)
     begun = [(label, False, 1.0), *((each, False, 1.0) for each in _masked_from(story, label, step))]

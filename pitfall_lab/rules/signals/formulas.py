@@ -75,9 +75,8 @@ _OF_TWO = spellings("add", "mul") | spellings("div", "pow", "sub", exchanged=Tru
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """Calls that compute ``result``, in order.
-
-    ``same``: a label that stands for another one, as a saved tensor for what was saved.
+    """A formula that recorded calls compute element by element: ``calls``, in order, which compute the tensor
+    ``result``. ``same``: the label of a tensor that stands for another one, as a saved tensor for what was saved.
     """
 
     calls: tuple[Event, ...]
@@ -85,7 +84,7 @@ class Formula:
     same: dict[str, str]
 
     def at(self, known: dict[str, float]) -> float | None:
-        """The result for these numbers in place of the tensors.
+        """The result for the numbers ``known`` in place of the tensors, by their labels.
 
         None outside of the domain of an operation, and if it is infinite or NaN.
         """

@@ -169,8 +169,10 @@ def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
 
 
 def summed_into(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
-    """The backward whose root is a mean or sum of these numbers, perhaps with constant factors and other
-    terms; None if there is none.
+    """The backward that starts from a mean or sum of the numbers of ``label``, perhaps with constant factors and other
+    terms added; None if there is none.
+
+    ``roots`` are the backwards of the program by the label of the tensor from which each starts.
     """
     pending, seen, walked = deque([(label, False)]), {label}, 0
     while pending and walked < FURTHER:

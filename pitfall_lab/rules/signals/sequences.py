@@ -49,8 +49,8 @@ FEWEST, FEWEST_KINDS = 6, 3
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One attention: ``event`` is its softmax, or the whole call; ``weights`` what the values were
-    multiplied with, where that is seen.
+    """One attention, ``event``: its softmax, or the whole call. ``weights`` is what the values were multiplied with by
+    ``product``, if that is seen, ``keys`` the tensor of the keys, ``mask`` that of the mask, if it has one.
     """
 
     event: Event

@@ -1,5 +1,5 @@
-"""Elements that are read at positions, combined with other numbers, and written back at the same
-positions, some of which repeat.
+"""Finds elements that are read at positions, combined with other numbers, and written back at the same positions, some
+of which repeat.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def written_back(story: Story, write: Event) -> WrittenBack | None:
 
 
 def index_of(story: Story, event: Event, labels: list[str] | None = None) -> list[str]:
-    """The integer tensors among these operands, or among all after the first one: the positions of an
-    index; empty if there are none.
+    """The integer tensors among the operands ``labels`` of a call (default: all after the first one): the positions of
+    an index; empty if there are none.
     """
     labels = [o.label for o in event.operands[1:] if o.label is not None] if labels is None else labels
     dtypes = [str((story.tensor(label, event.step) or {}).get("dtype")) for label in labels]

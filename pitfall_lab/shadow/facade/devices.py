@@ -43,7 +43,7 @@ class cuda:  # noqa: N801 - torch's name
 
     @staticmethod
     def synchronize() -> None:
-        """Raise the error that torch raises here when it was built without CUDA."""
+        """Raise ``AssertionError``, as torch does when it was built without CUDA."""
         raise AssertionError("Torch not compiled with CUDA enabled")
 
 
@@ -97,7 +97,7 @@ class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """Return the shape to which tensors of these shapes broadcast; a number is a shape of one dimension.
 
-    Raises torch's error if there is none.
+    Raises RuntimeError, as torch does, if there is none.
     """
     try:
         return Size(broadcast(*((s,) if isinstance(s, int) else tuple(s) for s in shapes)))

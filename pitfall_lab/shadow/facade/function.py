@@ -37,7 +37,9 @@ class FunctionCtx:
         self.node: Node | None = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Save inputs or outputs for backward, where reading them checks their versions."""
+        """Save ``tensors``, inputs or outputs, for backward; it reads them as ``ctx.saved_tensors``, which raises
+        RuntimeError if one was written in place since.
+        """
         self.to_save = tensors
 
     def mark_dirty(self, *tensors: Tensor) -> None:

@@ -354,8 +354,8 @@ class utils:  # noqa: N801 - torch's name
 
     @staticmethod
     def clip_grad_norm_(parameters: Any, max_norm: float) -> Tensor:
-        """Scale the gradients in place so that their common Euclidean norm is at most ``max_norm``; return
-        the norm that they had before.
+        """Scale the gradients in place so that their common Euclidean norm is at most ``max_norm``; return the norm
+        that the gradients had before.
 
         Parameters without a gradient are left out; all others are written even if nothing changes.
         """

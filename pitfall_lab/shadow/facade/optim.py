@@ -85,6 +85,9 @@ class Optimizer:
         """Update every parameter that has a gradient, in place.
 
         ``closure``, if given, is called first to compute the loss again; its result is returned, else None.
+
+        Raises RuntimeError or TypeError where torch does, and NotImplementedError for what the engine has no model of
+        (``Unmodelled``).
         """
         loss = None
         if closure is not None:
@@ -112,9 +115,9 @@ class Optimizer:
         return loss
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise an error if these parameters cannot be updated; called before anything is changed.
+        """Raise an error if the parameters ``params`` cannot be updated; called before anything is changed.
 
-        Here nothing is checked.
+        In this base class nothing is checked.
         """
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
@@ -152,11 +155,17 @@ class Optimizer:
         """Fill the empty ``state`` of a parameter that is updated for the first time. Here it stays empty."""
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """Update one parameter in place from its gradient; each subclass defines it."""
+        """Update one parameter in place from its gradient; each subclass defines it.
+
+        Raises ``AttributeError`` in a class that does not.
+        """
         raise AttributeError(f"{type(self).__name__} has no update")
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """Update one parameter as torch's fused kernel does, which does not increase the version of the parameter."""
+        """Update one parameter as torch's fused kernel does, which does not increase the version of the parameter.
+
+        Raises ``AttributeError`` for an optimizer that has no such kernel.
+        """
         raise AttributeError(f"{type(self).__name__} has no fused form")
 
     # -- saving
@@ -215,10 +224,11 @@ class SGD(Optimizer):
     }  # fmt: skip
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise TypeError if, in a fused step with momentum, some of the parameters have a momentum
-        buffer and others have none.
+        """Raise TypeError if, in a fused step with momentum, some of the parameters have a momentum buffer and others
+        have none.
 
-        If the parameters also have several dtypes, the step is declined.
+        If the parameters also have several dtypes, NotImplementedError is raised instead: the engine has no model of
+        that (``Unmodelled``).
         """
         missing = ["momentum_buffer" not in self.state.get(p, {}) for p in params]
         if group.get("fused") and group["momentum"] and any(missing) and not all(missing):
@@ -249,7 +259,7 @@ class SGD(Optimizer):
         p.add_(gradient, alpha=-group["lr"])
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same update as :meth:`update`, without increasing any version."""
+        """Update ``p`` in place as :meth:`update` does, without increasing any version."""
         first = group["momentum"] and "momentum_buffer" not in state
         if first:
             state["momentum_buffer"] = call("torch.empty_like", gradient)
@@ -291,7 +301,7 @@ class Adam(Optimizer):
         p.addcdiv_(state["exp_avg"], root, value=-group["lr"] / (1 - first**count))
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same update as :meth:`update`; only the version of the step count increases."""
+        """Update ``p`` in place as :meth:`update` does; only the version of the step count increases."""
         call("torch.Tensor.add_", state["step"], 1)
         given = {k: group[k] for k in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
         first, second = group["betas"]
@@ -409,7 +419,7 @@ class Adagrad(Optimizer):
         p.addcdiv_(gradient, state["sum"].sqrt().add_(group["eps"]), value=-rate)
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same update as :meth:`update`; only the version of the step count increases."""
+        """Update ``p`` in place as :meth:`update` does; only the version of the step count increases."""
         call("torch.Tensor.add_", state["step"], 1)
         given = {k: group[k] for k in ("lr", "lr_decay", "weight_decay", "eps", "maximize")}
         call("torch._fused_adagrad_", [p], [gradient], [state["sum"]], [state["step"]], **given)

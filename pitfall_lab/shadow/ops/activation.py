@@ -49,10 +49,10 @@ def sigmoid(x: Any) -> Any:
 def activate(
     e: Engine, rule: OpRule, input: Any, in_place_rule: OpRule | None = None, *, inplace: bool = False
 ) -> ShadowTensor:
-    """Run ``rule`` element by element; with ``inplace``, write ``input`` by ``in_place_rule``, or
-    by ``rule`` if there is none.
+    """Run ``rule`` element by element; with ``inplace``, write ``input`` by ``in_place_rule``, or by ``rule`` if there
+    is none.
 
-    Declines a tensor that is not floating point.
+    Raises ``Unmodelled`` for a tensor that is not floating point.
     """
     tensor_only(input)
     if not input.dtype.is_floating_point:
@@ -303,7 +303,8 @@ PRELU = OpRule(
 def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
     """``F.prelu``: one weight for all, or one for each channel (dimension 1).
 
-    Raises for another number of weights, or another dtype.
+    Raises ``ShadowError`` (torch's error) for another number of weights, weights of several dimensions, and weights of
+    another dtype.
     """
     tensor_only(input, weight)
     if input.dtype != weight.dtype:
@@ -336,10 +337,11 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
 def rrelu(
     e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> ShadowTensor:
-    """``F.rrelu``: the slope for negative values is drawn from [lower, upper] in training,
-    and their mean in evaluation.
+    """``F.rrelu``: the slope for negative values is drawn from [lower, upper] in training, and their mean in
+    evaluation.
 
-    In lockstep the drawn slopes, and with them the values, are unknown. ``inplace`` writes ``input``.
+    In lockstep the drawn slopes, and with them the values, are unknown. ``inplace`` writes ``input``. Raises
+    ``Unmodelled`` for a tensor that is not floating point.
     """
     tensor_only(input)
     mean = (lower + upper) / 2

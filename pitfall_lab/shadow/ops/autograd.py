@@ -34,11 +34,11 @@ def as_list(x: Any) -> list[Any]:
 
 
 def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
-    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a
-    root that requires no gradient.
+    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a root that requires no
+    gradient.
 
-    Raises torch's error where none is given for a root of several or of non-real elements, and for
-    a given one of another shape.
+    Raises ``ShadowError`` (torch's error) where none is given for a root of several or of non-real elements, and for a
+    given one of another shape.
     """
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
@@ -87,7 +87,8 @@ def prepare(
 
     ``retain_graph`` defaults to ``create_graph``, with which the pass records what it does.
 
-    Raises torch's error for a root without a graph, and what :func:`first_gradients` raises.
+    Raises ``ShadowError`` (torch's error) for a root without a graph, and where :func:`first_gradients` does;
+    ``Unmodelled`` in inference mode.
     """
     if e.inference:
         raise Unmodelled("a backward inside inference_mode")
@@ -135,10 +136,10 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
 
 
 def check_roots(the_pass: Pass) -> None:
-    """Raise for a root gradient of another shape than its node's output (``validate_outputs``):
+    """Raise ``ShadowError`` for a root gradient of another shape than its node's output (``validate_outputs``):
     possible after ``.data = …``.
 
-    One that torch would first sum to that shape is declined.
+    Raises ``Unmodelled`` for one that torch would first sum to that shape.
     """
     for k, ((node, index), gradient) in enumerate(the_pass.roots):
         meta = meta_of((node, index))
@@ -152,8 +153,9 @@ def check_roots(the_pass: Pass) -> None:
 def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> Any:
     """Run the pass, then ``finish``, and return its result. If the pass raises, ``judge`` is called instead.
 
-    In lockstep, where user code runs in the pass, a Suspended call is returned. Raises for a
-    root gradient of a wrong shape.
+    In lockstep, where user code runs in the pass, a Suspended call is returned. Raises ``ShadowError`` where torch
+    raises in a backward, and ``Unmodelled`` for hooks of which the order, or the gradients with ``create_graph``, are
+    not modelled.
     """
     e = the_pass.engine
     check_roots(the_pass)
@@ -369,7 +371,7 @@ def _nowhere() -> None:
 def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
     """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None.
 
-    The hook belongs to the grad_fn that the tensor has at its first hook. Raises for a
+    The hook belongs to the grad_fn that the tensor has at its first hook. Raises ``ShadowError`` (torch's error) for a
     tensor that requires no gradient.
     """
     tensor_only(self)
@@ -410,10 +412,10 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
 
 @op(".register_post_accumulate_grad_hook", kind="other")
 def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was
-    written, and must return None.
+    """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return
+    None.
 
-    Raises for a tensor that is no leaf, or requires no gradient.
+    Raises ``ShadowError`` (torch's error) for a tensor that is no leaf, or requires no gradient.
     """
     tensor_only(self)
     if not self.requires_grad:

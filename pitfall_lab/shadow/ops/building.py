@@ -74,13 +74,15 @@ class OpRule:
 
 
 def refusing(rule: OpRule, text: str) -> OpRule:
-    """The rule, with torch's error text ``refused`` if there is one."""
+    """Return ``rule`` with ``text`` as ``refused``, torch's error for an unsuitable Python number, raised when the rule
+    is run; the rule itself if ``text`` is empty.
+    """
     return replace(rule, refused=text) if text else rule
 
 
 def of_finite(rule: OpRule) -> OpRule:
-    """The rule, declining inf and NaN in its inputs: the result then depends on the kernel's order of
-    computing (0 * inf, inf - inf).
+    """The rule, changed so that it raises ``Unmodelled`` for inf and NaN in its inputs: the result then depends on the
+    kernel's order of computing (0 * inf, inf - inf).
     """
 
     def forward(*given: Any) -> Any:
@@ -110,7 +112,7 @@ def is_finite(x: Any) -> bool:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """The shape that shapes broadcast to; raises torch's error when there is none.
+    """The shape that shapes broadcast to; raises ``ShadowError`` (torch's error) when there is none.
 
     >>> broadcast((2, 1), (3,))
     (2, 3)
@@ -133,7 +135,7 @@ def broadcast(*shapes: Shape) -> Shape:
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
-    """A dimension counted from 0; raises torch's IndexError when out of range.
+    """A dimension counted from 0; raises ``ShadowError`` (torch's IndexError) when out of range.
 
     Without dimensions, -1 and 0 are allowed.
     """
@@ -145,7 +147,10 @@ def wrap_dim(dim: int, ndim: int) -> int:
 
 
 def as_shape(sizes: Sequence[Any]) -> Shape:
-    """The shape given by arguments, which may be ``(2, 3)`` or ``((2, 3),)``. Declines sizes that are no integers."""
+    """The shape given by arguments, which may be ``(2, 3)`` or ``((2, 3),)``.
+
+    Raises ``Unmodelled`` for sizes that are no integers.
+    """
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
         sizes = sizes[0]
     if not all(isinstance(n, int | np.integer) for n in sizes):
@@ -186,7 +191,7 @@ def overflows(value: Any, dtype: DType) -> bool:
 
 
 def check_word(value: Any) -> None:
-    """Decline a Python int that does not fit into 64 bits: the error is Python's own."""
+    """Raise ``Unmodelled`` for a Python int that does not fit into 64 bits: the error is Python's own."""
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         raise Unmodelled("a Python int that does not fit into 64 bits")
 
@@ -215,8 +220,8 @@ def no_room_to_fill(dtype: DType, value: Any, elements: int) -> str:
 
 
 def tensor_only(*values: Any) -> None:
-    """Decline (raise Unmodelled for) a value that is no shadow tensor: a number, None, or a tensor
-    that the shadow does not model.
+    """Raise ``Unmodelled`` for a value that is no shadow tensor: a number, None, or a tensor that the shadow does not
+    model.
     """
     for value in values:
         if not isinstance(value, ShadowTensor):
@@ -255,7 +260,10 @@ def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = 
 
 
 def promoted(*operands: Operand) -> DType:
-    """The result dtype of a pointwise operation on tensors and numbers, after type promotion; complex32 is declined."""
+    """The result dtype of a pointwise operation on tensors and numbers, after type promotion.
+
+    Raises ``Unmodelled`` if it is complex32.
+    """
     first, last = operands[0], operands[-1]
     if (
         len(operands) == 2
@@ -343,8 +351,8 @@ def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
 def records(e: Engine, *operands: Any) -> bool:
     """Whether an operation on these operands makes a node: grad mode is on and one of them requires a gradient.
 
-    Declines cases that are not modelled: leaves of inference mode outside of it, operands that are all inference
-    tensors, integers with a grad_fn.
+    Raises ``Unmodelled`` for leaves of inference mode outside of it, operands that are all inference tensors, integers
+    with a grad_fn.
     """
     if not e.grad_enabled or e.inference:
         return False
@@ -364,8 +372,8 @@ def records(e: Engine, *operands: Any) -> bool:
 
 
 def check_base(x: ShadowTensor) -> None:
-    """Decline a view of a tensor returned by ``autograd.grad`` and then made a leaf: torch
-    may have another base for it.
+    """Raise ``Unmodelled`` for a view of a tensor returned by ``autograd.grad`` and then made a leaf: torch may have
+    another base for it.
     """
     if x.view is not None and x.view.base.received and x.view.base.flag:
         raise Unmodelled(
@@ -375,7 +383,9 @@ def check_base(x: ShadowTensor) -> None:
 
 
 def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
-    """Raise if an argument requires grad for which ``name`` has no derivative (torch's ``check_no_requires_grad``)."""
+    """Raise ``ShadowError`` (torch's error) if an argument requires grad for which ``name`` has no derivative (torch's
+    ``check_no_requires_grad``).
+    """
     for argument, x in arguments.items():
         if isinstance(x, ShadowTensor) and records(e, x):
             cannot = (
@@ -432,11 +442,12 @@ def pure(
     stride: Shape | None = None,
     hidden: Sequence[str] = (),
 ) -> ShadowTensor:
-    """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype
-    and stride (None: contiguous).
+    """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride
+    (None: contiguous).
 
-    It gets a node if the rule has one, an operand requires a gradient and ``dtype`` is no integer. Its values are
-    unknown if an operand's are, above the engine's limit, and where the rule returns None. ``hidden`` names further
+    Raises ``ShadowError`` (torch's error) if ``rule.refused`` has the text of one, for an unsuitable Python number. The
+    new tensor gets a node if the rule has one, an operand requires a gradient and ``dtype`` is no integer. Its values
+    are unknown if an operand's are, above the engine's limit, and where the rule returns None. ``hidden`` names further
     results that are only saved for backward (statistics, buffers): then ``forward`` returns a tuple.
     """
     node = None
@@ -462,8 +473,8 @@ def pure(
 
 
 def try_with_zeros(rule: OpRule, operands: Sequence[Operand | None]) -> None:
-    """If values are unknown only because of bfloat16, run the rule on zeros, to decline
-    operands of incompatible shapes.
+    """Raise ``Unmodelled`` if values are unknown only because of bfloat16, and the rule fails on zeros in their place:
+    the shapes of the operands do not fit.
     """
     if not any(isinstance(x, ShadowTensor) and x.dtype == "bfloat16" for x in operands):
         return
@@ -573,11 +584,15 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
 ) -> ShadowTensor:
     """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
 
-    ``elementwise``: the operands are broadcast to the target and computed element by element. ``copies_self``:
-    where the rule saves the target, a clone is saved. ``overwrites``: the old values are not used (fill, copy),
-    so that unknown values become known; ``separate``: every element must have its own address although the
-    operation is not elementwise; ``overlapping`` is called to write once more, where elements share an address
-    and the order of torch's writes decides.
+    ``elementwise``: the operands are broadcast to the target and computed element by element. ``copies_self``: where
+    the rule saves the target, a clone is saved. ``overwrites``: the old values are not used (fill, copy), so that
+    unknown values become known; ``separate``: every element must have its own address although the operation is not
+    elementwise; ``overlapping`` is called to write once more, where elements share an address and the order of torch's
+    writes decides.
+
+    Raises ``ShadowError`` (torch's error) where torch refuses the write, and ``Unmodelled`` where a result is not
+    modelled: a view with another dtype than its base, elements that share an address, an integer tensor that would get
+    a grad_fn.
     """
     target = operands[0]
     tensor_only(target)
@@ -689,10 +704,10 @@ def one_by_one(e: Engine, rule: OpRule, target: ShadowTensor, operands: Sequence
 
 
 def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: OpRule | None = None) -> None:
-    """After a write: increase the version, set grad_fn (if there is a ``node``), save the
-    result (if ``rule`` keeps it).
+    """After a write: increase the version, set grad_fn (if there is a ``node``), save the result (if ``rule`` keeps
+    it).
 
-    Raises torch's error for an inference tensor outside of inference mode.
+    Raises ``ShadowError`` (torch's error) for an inference tensor outside of inference mode.
     """
     if target.inference and target.counter is None and not e.inference:
         # torch raises when it increases the version, after the memory was written.
@@ -708,7 +723,9 @@ def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: OpRul
 
 
 def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType | None) -> None:
-    """Raise unless the result has the target's shape and a dtype that can be cast to the target's."""
+    """Raise ``ShadowError`` (torch's error) unless the result has the target's shape and a dtype that can be cast to
+    the target's.
+    """
     shape = broadcast(*(x.shape for x in operands if isinstance(x, ShadowTensor)))
     if shape != target.shape:
         text = f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
@@ -719,7 +736,9 @@ def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType |
 
 
 def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> None:
-    """Raise if the target is expanded (elements share an address), or if an operand partly overlaps it in memory."""
+    """Raise ``ShadowError`` (torch's error) if the target is expanded (elements share an address), or if an operand
+    partly overlaps it in memory.
+    """
     if not is_dense(target.shape, target.stride) and target.is_expanded:
         raise runtime(errors.OVERLAP_SELF, "overlap", tensor=target)
     for other in operands:
@@ -742,10 +761,10 @@ def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
-    """Raise if an input of a scatter or index write overlaps the target in memory, or is the target itself
-    (``at::assert_no_overlap``).
+    """Raise ``ShadowError`` (torch's error) if an input of a scatter or index write overlaps the target in memory, or
+    is the target itself (``at::assert_no_overlap``).
 
-    An overlap that torch's test does not find is declined.
+    Raises ``Unmodelled`` for an overlap that torch's test does not find.
     """
     for other in others:
         if isinstance(other, ShadowTensor) and (
@@ -756,7 +775,7 @@ def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
 
 
 def decline_overlap(target: ShadowTensor, other: Any) -> None:
-    """Decline a write whose source overlaps the target where torch does not detect it: the result
+    """Raise ``Unmodelled`` for a write whose source overlaps the target where torch does not detect it: the result
     depends on the order of writes.
     """
     if isinstance(other, ShadowTensor) and have_common_elements(target, other):

@@ -25,7 +25,7 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
     """An option as ``count`` integers, one per dimension: ``3`` becomes ``(3, 3)``.
 
-    Declines others, naming the option as ``name``.
+    Raises ``Unmodelled`` for other options, with ``name`` in its message.
     """
     given = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not all(isinstance(n, int | np.integer) for n in given) or len(given) not in (1, count):
@@ -121,10 +121,10 @@ def _flat(x: np.ndarray) -> np.ndarray:
 
 def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor | None, windows: Windows,
              groups: int, *, transposed: bool = False, output_padding: Shape = ()) -> ShadowTensor:  # fmt: skip
-    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; its ``transposed`` form, for
-    which ``output_padding`` is.
+    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; its ``transposed`` form, for which
+    ``output_padding`` is.
 
-    Operands with inf or NaN are declined when their values are used.
+    ``Unmodelled`` is raised for inf or NaN in the operands once their values are used.
     """
     size = input.shape[2:]
     if transposed:
@@ -440,7 +440,10 @@ def _columns(input: ShadowTensor, windows: Windows) -> tuple[int, Shape]:
 def unfold(
     e: Engine, input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> ShadowTensor:
-    """Each window as a column: (N, C, H, W) to (N, C * elements of the kernel, windows)."""
+    """Each window as a column: (N, C, H, W) to (N, C * elements of the kernel, windows).
+
+    Raises ``Unmodelled`` for another number of dimensions, and if not one window fits.
+    """
     tensor_only(input)
     windows = Windows(
         per_dimension(kernel_size, 2), per_dimension(stride, 2), per_dimension(padding, 2), per_dimension(dilation, 2)
@@ -485,7 +488,8 @@ def fold(
 ) -> ShadowTensor:
     """Put each column back as a window: (N, C * elements of the kernel, windows) to (N, C, H, W).
 
-    Where windows overlap, they are added.
+    Where windows overlap, they are added. Raises ``Unmodelled`` for another number of dimensions, and for columns that
+    are not the windows of ``output_size``.
     """
     tensor_only(input)
     windows = Windows(

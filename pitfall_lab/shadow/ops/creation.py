@@ -33,7 +33,7 @@ NEGATIVE_STRIDES = (
 
 
 def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
-    """Set ``requires_grad``, or raise torch's error for integer dtypes."""
+    """Set ``requires_grad``, or raise ``ShadowError`` (torch's error) for integer and bool dtypes."""
     if requires_grad and tensor.dtype.category < 2:
         raise runtime(FLOATS_ONLY, "dtype")
     tensor.flag = bool(requires_grad)
@@ -117,7 +117,9 @@ _filled("empty", None)
 
 
 def check_room(dtype: Any, value: Any, shape: Shape) -> None:
-    """Raise for a fill value that overflows the dtype; decline one that is not a number."""
+    """Raise ``ShadowError`` (torch's error) for a fill value that overflows the dtype, and ``Unmodelled`` for one that
+    is not a Python number.
+    """
     if not isinstance(value, bool | int | float | complex):
         raise Unmodelled("a fill value that is not a Python number")
     if refused := no_room_to_fill(DType(dtype), value, math.prod(shape)):
@@ -367,9 +369,10 @@ def as_tensor(e: Engine, data: Any, dtype: Any = None, device: Any = None) -> Sh
 
 @op("torch.from_numpy", kind="view")
 def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
-    """``torch.from_numpy``, which shares the array's memory; declined in lockstep, where torch's tensor is taken over.
+    """``torch.from_numpy``, which shares the array's memory.
 
-    Raises for negative strides and for dtypes that torch lacks. Under the belief ``from_numpy_copies`` it is a copy.
+    Raises ``ShadowError`` (torch's error) for negative strides and for dtypes that torch lacks, and ``Unmodelled`` in
+    lockstep, where torch's tensor is taken over. Under the belief ``from_numpy_copies`` it is a copy.
     """
     if not isinstance(ndarray, np.ndarray):
         raise Unmodelled("from_numpy of something that is not an array")
@@ -396,7 +399,7 @@ def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
 def memory_of(array: np.ndarray) -> np.ndarray:
     """Return the flat array that owns the memory of ``array``.
 
-    Declines memory of another dtype, or one that is not contiguous.
+    Raises ``Unmodelled`` for memory of another dtype, or one that is not contiguous.
     """
     owner = array
     while isinstance(owner.base, np.ndarray):
@@ -414,8 +417,8 @@ def _value_error(text: str) -> Exception:
 def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> Any:
     """``Tensor.numpy``: an array that shares the memory when stand-alone, a copy of the values in lockstep.
 
-    Raises for a tensor that requires grad, unless ``force`` or with grad mode off. Declines
-    unknown values, and a ``dtype``.
+    Raises ``ShadowError`` (torch's error) for a tensor that requires grad, unless ``force`` or with grad mode off.
+    Raises ``Unmodelled`` for unknown values, and with a ``dtype``.
     """
     tensor_only(self)
     if self.requires_grad and e.grad_enabled and not force:
@@ -432,7 +435,11 @@ def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> An
 
 
 def parameter(e: Engine, data: ShadowTensor, requires_grad: bool = True) -> ShadowTensor:
-    """``nn.Parameter``: a leaf with the same storage and version counter."""
+    """``nn.Parameter``: a leaf with the same storage and version counter.
+
+    Raises ``ShadowError`` (torch's error) for an inference tensor outside of inference mode, unless ``requires_grad``
+    is False.
+    """
     if requires_grad and data.inference and not e.inference:
         raise runtime(INFERENCE_FLAG, "inference-tensor", tensor=data)
     result = alias(e, data, data.counter)

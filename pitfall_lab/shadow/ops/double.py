@@ -1,10 +1,10 @@
 """``create_graph=True``: gradients that are tensors with a grad_fn.
 
-Torch computes gradients with ordinary operations, and with ``create_graph=True`` it records them like any
-others. So does the shadow: the rules of :mod:`pitfall_lab.shadow.ops` are written in NumPy, and a :class:`Term`
-in place of an array makes NumPy call the engine's operations instead (NEP 13 and NEP 18). A rule whose
-operations are not torch's has an entry in :data:`FORMULAS`. A node in neither table has no second derivative
-here: the whole call is declined, without effects.
+Torch computes gradients with ordinary operations, and with ``create_graph=True`` it records them like any others. So
+does the shadow: the rules of :mod:`pitfall_lab.shadow.ops` are written in NumPy, and a :class:`Term` in place of an
+array makes NumPy call the engine's operations instead (NEP 13 and NEP 18). A rule whose operations are not torch's has
+an entry in :data:`FORMULAS`. A node in neither table has no second derivative here: the whole call raises
+``Unmodelled``, without effects.
 
 Source in torch: ``tools/autograd/derivatives.yaml``, ``torch/csrc/autograd/FunctionsManual.cpp``,
 ``functions/accumulate_grad.h``.
@@ -372,7 +372,7 @@ def _call(e: Engine, name: str, *args: Any, **kwargs: Any) -> ShadowTensor:
 class RecordedPass(Pass):
     """A backward pass whose operations are recorded.
 
-    At a node without a formula it is declined, and filled gradients are restored.
+    At a node without a formula it raises ``Unmodelled``, and filled gradients are restored.
     """
 
     def run(self) -> None:
@@ -396,7 +396,7 @@ class RecordedPass(Pass):
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
         """The node's outgoing gradients, by its formula on tensors; None where there is no gradient.
 
-        Declines a node without a formula, and one that received a gradient without a tensor.
+        Raises ``Unmodelled`` for a node without a formula, and one that received a gradient without a tensor.
         """
         del as_meant
         if all(g is None for g in incoming):
@@ -481,7 +481,9 @@ class _Terms(SimpleNamespace):
 
 
 def unpacked(e: Engine, node: Node, saved: Saved) -> ShadowTensor:
-    """The unpacked saved tensor: the input itself, or a new tensor on the output's storage with ``node`` as grad_fn."""
+    """The tensor that ``node`` has saved as ``saved``: the input itself, or, for an output, a new tensor on its storage
+    with ``node`` as grad_fn.
+    """
     if saved.tensor is not None:
         return saved.tensor
     tensor = ShadowTensor(e.graph, saved.storage, saved.shape, saved.stride, saved.offset, saved.dtype, saved.counter)

@@ -46,11 +46,12 @@ def _noise(
 def drop(
     e: Engine, input: Any, p: float, training: bool, inplace: bool, *, feature: bool = False, alpha: bool = False
 ) -> ShadowTensor:
-    """All forms of dropout: of elements or whole channels (``feature``), to zero or to the lowest
-    value of a SELU (``alpha``).
+    """All forms of dropout: of elements or whole channels (``feature``), to zero or to the lowest value of a SELU
+    (``alpha``).
 
     The input itself is returned for ``p=0``, outside of ``training``, and if it is empty; ``inplace`` writes it. Raises
-    ValueError unless ``p`` is from 0 to 1.
+    ``ShadowError`` (torch's ValueError) unless ``p`` is from 0 to 1, and ``Unmodelled`` for an input that is not
+    floating point, or without channels.
     """
     tensor_only(input)
     if not 0 <= p <= 1:

@@ -313,7 +313,8 @@ def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[
     """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too.
 
     The ``rule`` may depend on the release. ``floats``: integers become floats; ``dtype``: that of the result; without
-    ``methods``, there is only the function. Where the rule has no node, operands that require grad are declined.
+    ``methods``, there is only the function. Where the rule has no node, the operation raises ``Unmodelled`` for
+    operands that require grad.
     """
     of: Callable[[Engine], OpRule] = (lambda _e: rule) if isinstance(rule, OpRule) else rule
     node, keeps = (rule.node, rule.keeps) if isinstance(rule, OpRule) else (name, BOTH)

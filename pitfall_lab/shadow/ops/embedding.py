@@ -50,7 +50,9 @@ def look_up(
 
     The row ``padding_idx`` gets no gradient (negative: all do).
 
-    With ``scale_grad_by_freq``, the gradient of a row is divided by the number of times that it was looked up.
+    With ``scale_grad_by_freq``, the gradient of a row is divided by the number of times that it was looked up. Raises
+    ``ShadowError`` (torch's error) for a ``weight`` that is not 2-D and for indices that are not integers, and
+    ``Unmodelled`` for ``sparse``.
     """
     tensor_only(weight, indices)
     if not weight.ndim and records(e, weight):  # torch reads the number of rows for backward before it checks anything
@@ -80,10 +82,11 @@ def look_up(
     samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"),
 )
 def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type: float) -> ShadowTensor:
-    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version
-    increases even when no row does.
+    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row
+    does.
 
-    Declines orders of the norm other than 1 and 2, unknown indices and ones out of range, and rows that require grad.
+    Raises ``ShadowError`` (torch's error) unless ``input`` is 2-D and the indices are integers, and ``Unmodelled`` for
+    orders of the norm other than 1 and 2, unknown indices and ones out of range, and rows that require grad.
     """
     tensor_only(indices, input)
     if input.ndim != 2:
@@ -135,10 +138,11 @@ def _row_of(padding_idx: int | None, rows: int) -> int:
 def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False,
               sparse: bool = False) -> ShadowTensor:  # fmt: skip
-    """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias,
-    which increases its version.
+    """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias, which increases
+    its version.
 
-    Raises for an index or ``padding_idx`` out of range; declines sparse gradients and integer weights.
+    Raises ``ShadowError`` (torch's error) for an index or ``padding_idx`` out of range, and ``Unmodelled`` for
+    ``sparse``, integer weights, and weights that are not 2-D.
     """
     tensor_only(weight, input)
     if weight.ndim != 2 or sparse:
@@ -169,8 +173,10 @@ def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_n
 
     The row ``padding_idx`` is left out of each bag.
 
-    A 2-D input has one bag in each row; of a 1-D input, ``offsets`` says where each begins.
-    ``per_sample_weights`` go with the sum only.
+    A 2-D input has one bag in each row; of a 1-D input, ``offsets`` says where each begins. ``per_sample_weights`` go
+    with the sum only. Raises ``ShadowError`` (torch's error) for a weight that is not 2-D, ``per_sample_weights`` of
+    another shape and a ``padding_idx`` out of range, and ``Unmodelled`` for indices that are unknown or out of range,
+    and for all other shapes, dtypes and options.
     """
     if isinstance(weight, ShadowTensor) and weight.dtype == INT64 and input.dtype.category > 1:
         raise Unmodelled("embedding_bag with input and weight exchanged (the old order of arguments)")
@@ -284,8 +290,8 @@ def _bags(
 def one_hot(e: Engine, tensor: Any, num_classes: int = -1) -> ShadowTensor:
     """``F.one_hot``: indices of any shape to zeros and ones of shape (*shape, classes).
 
-    ``num_classes`` -1: one more than the largest index. Raises for negative indices and too few
-    classes; declines unknown values.
+    ``num_classes`` -1: one more than the largest index. Raises ``ShadowError`` (torch's error) for negative indices,
+    too few classes and indices that are not int64, and ``Unmodelled`` for unknown values.
     """
     tensor_only(tensor)
     if tensor.dtype != INT64:

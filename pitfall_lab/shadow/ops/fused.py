@@ -123,7 +123,11 @@ add("torch._fused_adamw_", _adam(decoupled=True), "inplace")
 def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, weight_decay: float, momentum: float,
               lr: Any, dampening: float, nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any = None,
               found_inf: Any = None) -> None:  # fmt: skip
-    """``p -= lr * grad``, with momentum and weight decay. No version counter is incremented."""
+    """``p -= lr * grad``, with momentum and weight decay. No version counter is incremented.
+
+    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled`` with a GradScaler, for an
+    unknown learning rate, and for a step that autograd records or that writes beyond a storage.
+    """
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
     if any(p.dtype in ("float16", "bfloat16") and p.numel >= LANES for p in params):
@@ -152,7 +156,11 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
 def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_steps: Any, *, lr: Any, lr_decay: float,
                   weight_decay: float, eps: float, maximize: bool, grad_scale: Any = None,
                   found_inf: Any = None) -> None:  # fmt: skip
-    """One step of Adagrad. No version counter is incremented."""
+    """One step of Adagrad. No version counter is incremented.
+
+    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled`` with a GradScaler, for an
+    unknown learning rate, and for a step that autograd records or that writes beyond a storage.
+    """
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
 
@@ -173,7 +181,7 @@ def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_ste
 def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
     """Multiply all gradients by ``inv_scale`` (one element), and set ``found_inf`` to 1 if one is not finite.
 
-    No version is incremented.
+    No version is incremented. Raises ``Unmodelled`` for a call that autograd records, or that writes beyond a storage.
     """
 
     def compute(noted: Array, *rest: Array) -> tuple[Array, ...]:
@@ -189,8 +197,8 @@ def update_scale(e: Engine, input: ShadowTensor, growth_tracker: Any, found_inf:
                  scale_backoff_factor: float, growth_interval: int) -> ShadowTensor:  # fmt: skip
     """Multiply the scale by ``scale_backoff_factor`` after an overflow.
 
-    After ``growth_interval`` steps without one, multiply it by ``scale_growth_factor``. The scale's
-    version is incremented in any case.
+    After ``growth_interval`` steps without one, multiply it by ``scale_growth_factor``. The scale's version is
+    incremented in any case. Raises ``Unmodelled`` for a call that autograd records, or that writes beyond a storage.
     """
 
     def compute(scale: Array, steps: Array, infinite: Array) -> tuple[Array, Array]:

@@ -138,8 +138,11 @@ def _written_at(index: Any, count: int) -> list[int]:
 
 
 def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
-    """Apply the view indices ``items`` of ``index``; return the view and, for each of its
-    dimensions, an index tensor or None.
+    """Apply the view indices ``items`` of ``index``; return the view and, for each of its dimensions, an index tensor
+    or None.
+
+    Raises ``ShadowError`` (torch's error) for an index out of range, too many indices, what is no index, and steps
+    below 1; ``Unmodelled`` for an index whose value is unknown, a bare True or False, and tensors as bounds.
     """
     result, dim = self, 0
     rest: list[Any] = []
@@ -205,7 +208,7 @@ def _as_index(e: Engine, item: Any) -> ShadowTensor:
 
 
 def refuse_bytes(items: Iterable[Any]) -> None:
-    """Decline uint8 indices: deprecated masks, which not all functions accept."""
+    """Raise ``Unmodelled`` for uint8 indices: deprecated masks, which not all functions accept."""
     if any(isinstance(item, ShadowTensor) and item.dtype == "uint8" for item in items):
         raise Unmodelled("a uint8 tensor as mask")
 
@@ -349,7 +352,8 @@ def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
 def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
     """``self[index tensors]``: a copy, with IndexBackward0.
 
-    Raises torch's error for an index out of range, as far as values are known.
+    Raises ``ShadowError`` (torch's error) for an index out of range, as far as values are known, a mask of another
+    shape, and index tensors of inference mode that would be saved; ``Unmodelled`` for a mask whose values are unknown.
     """
     if records(e, self) and any(t is not None and t.inference for t in rest):
         raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=self)  # before the kernel looks at the index
@@ -386,7 +390,9 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
 
 
 def save_indices(e: Engine, node: Any, rest: list[ShadowTensor | None]) -> list[Any]:
-    """Save each index tensor; returns the template from which backward rebuilds the index."""
+    """Save each index tensor at ``node``, as ``indices0``, ``indices1``, …; return a list from which backward rebuilds
+    the index: these names, and a full slice for a dimension without an index tensor.
+    """
     template: list[Any] = []
     for k, item in enumerate(t for d, t in enumerate(rest) if not _inside_mask(rest, d)):
         if item is None:
@@ -502,8 +508,8 @@ CTYPES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "in
 
 
 def number_as(value: Any, dtype: DType) -> np.ndarray:
-    """A plain number as an element of ``dtype``; what does not fit is refused
-    (``c10/util/TypeCast.h``, ``overflow``).
+    """A plain number as an element of ``dtype``; raises ``ShadowError`` (torch's error) for one that does not fit
+    (``c10/util/TypeCast.h``, ``overflow``), and ``Unmodelled`` for a dtype that NumPy lacks.
     """
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise ShadowError("ValueError", "Overflow when unpacking long long", "dtype")
@@ -537,11 +543,11 @@ def check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
 def places_to_write(
     target: ShadowTensor, rest: list[ShadowTensor | None]
 ) -> tuple[Shape, tuple[int, ShadowError] | None]:
-    """The shape of what an index selects, and the first index number out of range, by position, with
-    torch's error (None without one).
+    """The shape of what an index selects, and the first index number out of range, by position, with torch's error
+    (None without one).
 
-    Torch raises for that number while it writes. Masks of a wrong shape, index tensors that do not broadcast, and
-    empty dimensions raise here.
+    Torch raises for that number while it writes. Raises ``ShadowError`` (torch's error) for masks of a wrong shape,
+    index tensors that do not broadcast, and numbers for an empty dimension; ``Unmodelled`` for a bare True or False.
     """
     if any(t is not None and not t.ndim and bool_of(t.dtype) for t in rest):
         raise Unmodelled("a bare True or False as index")
@@ -558,8 +564,9 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
 
     Only where it is ``assigned`` are a value's leading ones dropped.
 
-    Raises torch's errors, for an index out of range after the rows before it are written;
-    declines a value of another dtype.
+    Raises ``ShadowError`` (torch's error) where torch does: for an index out of range, after the rows before it are
+    written. Raises ``Unmodelled`` for a value of another dtype, and where it is not modelled what was written before an
+    error.
     """
     # Torch's order: first Python's number becomes a tensor, or a view is taken, then what autograd forbids, then
     # the overlap, then the shapes.
@@ -636,14 +643,16 @@ def _write_up_to(
 
 
 def integer_index(index: Any) -> None:
-    """Decline an index tensor that is neither int64 nor int32."""
+    """Raise ``Unmodelled`` for an index tensor that is neither int64 nor int32."""
     tensor_only(index)
     if index.dtype not in ("int64", "int32"):
         raise Unmodelled("an index that is not int64")
 
 
 def check_rows(shape: Shape, at: int, index: ShadowTensor) -> None:
-    """Raise the kernel's error for an index out of range (``index_select_out_cpu_``); not if the values are unknown."""
+    """Raise ``ShadowError`` (torch's error) for an index out of range (``index_select_out_cpu_``); not if the values
+    are unknown.
+    """
     seen = index.window()
     if seen is None:
         return
@@ -724,8 +733,9 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
 
 
 def check_elements(index: np.ndarray, at: int, shape: Shape, *, inplace: bool) -> None:
-    """Raise for an index out of range (or negative) in gather and scatter; several ones, or an
-    in-place call, are declined.
+    """Raise ``ShadowError`` (torch's error) for an index out of range (or negative) in gather and scatter.
+
+    Raises ``Unmodelled`` for several ones, of which torch names one, and in place, where torch has written before.
     """
     size = shape[at] if shape else 1
     outside = np.unique(index[(index < 0) | (index >= size)])

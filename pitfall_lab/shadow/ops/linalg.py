@@ -203,7 +203,10 @@ def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_overflow(product: Any) -> Any:
-    """A product of matrices, declined if it has inf or NaN: the order of adding decides about signs and NaN."""
+    """A product of matrices, as it is given.
+
+    Raises ``Unmodelled`` if it has inf or NaN: the order of adding decides about signs and NaN.
+    """
     if not is_finite(product):
         raise Unmodelled("a matrix product that overflows: inf or NaN depends on the order in which the kernel adds")
     return product

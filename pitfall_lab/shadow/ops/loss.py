@@ -385,7 +385,9 @@ def nll(
 ) -> ShadowTensor:
     """``nll_loss_nd``: torch reshapes any number of inner dimensions to two before it calls the kernel.
 
-    Raises torch's errors for sizes of ``target`` that do not fit, and for a ``weight`` that requires grad.
+    Raises ``ShadowError`` (torch's error) for sizes and dtypes of ``target`` and ``weight`` that do not fit, and for a
+    ``weight`` that requires grad; ``Unmodelled`` for a dtype that NumPy lacks, a ``weight`` of another dtype or one
+    with several dimensions, and, without a batch dimension, several targets or a target of shape (1,).
     """
     if log_probs.dtype.numpy is None:
         raise Unmodelled(f"a loss of {log_probs.dtype[:]}")
@@ -448,8 +450,12 @@ def nll_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_averag
 def cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None,
                   ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
                   label_smoothing: float = 0.0) -> ShadowTensor:  # fmt: skip
-    """``F.cross_entropy`` of scores (N, C, ...); ``target``: class numbers (N, ...), or
-    probabilities in the shape of ``input``.
+    """``F.cross_entropy`` of scores (N, C, ...); ``target``: class numbers (N, ...), or probabilities in the shape of
+    ``input``.
+
+    Raises ``ShadowError`` (torch's error) for operands that do not fit, an unknown ``reduction``, a ``label_smoothing``
+    above 1 and, with probabilities, an ``ignore_index``; ``Unmodelled`` with ``size_average`` or ``reduce``, and for
+    probabilities of an empty input.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
@@ -1040,11 +1046,12 @@ def _rows(tensor: ShadowTensor) -> Shape:
 def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None,
                       size_average: Any = None, reduce: Any = None,
                       reduction: str = "mean") -> ShadowTensor:  # fmt: skip
-    """``F.multi_margin_loss`` of (N, C) scores and N class indices: of each row, the amounts by which a
-    class misses the ``margin``.
+    """``F.multi_margin_loss`` of (N, C) scores and N class indices: of each row, the amounts by which a class misses
+    the ``margin``.
 
-    They are raised to the power ``p`` (1 or 2, else ValueError), weighted by the target class, and
-    reduced. Declines other shapes.
+    They are raised to the power ``p`` (1 or 2), weighted by the target class, and reduced. Raises ``ShadowError``
+    (torch's error) for another ``p``, an unknown ``reduction``, and a weight that is not 1-D or of another dtype;
+    ``Unmodelled`` for other shapes, an empty input, ``size_average`` and ``reduce``.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
@@ -1095,8 +1102,10 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
 def multilabel_margin_loss(
     e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> ShadowTensor:
-    """``F.multilabel_margin_loss`` of (N, C) scores; each row of the target lists the
-    row's classes up to the first -1.
+    """``F.multilabel_margin_loss`` of (N, C) scores; each row of the target lists the row's classes up to the first -1.
+
+    Raises ``ShadowError`` (torch's error) for an unknown ``reduction``, and ``Unmodelled`` for other shapes, a target
+    that is not int64, ``size_average`` and ``reduce``.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)

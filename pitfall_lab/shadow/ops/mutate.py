@@ -297,7 +297,8 @@ def delete_grad(e: Engine, self: Any) -> None:
 def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     """``set_``: take over another tensor's storage and strides; the version counter stays, and is increased.
 
-    Declines views, tensors that require grad, and a source of another dtype.
+    Raises ``Unmodelled`` for views, tensors that require grad, inference tensors outside of inference mode, and a
+    source of another dtype.
     """
     tensor_only(self, source)
     if self.dtype != source.dtype:
@@ -325,7 +326,9 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
 def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     """Another shape on the same memory; the same size changes nothing and is not counted.
 
-    Where the memory is too small, it grows, and the values become unknown. Raises for a tensor that requires grad.
+    Where the memory is too small, it grows, and the values become unknown. Raises ``ShadowError`` (torch's error) for a
+    tensor that requires grad, and ``Unmodelled`` in inference mode, for inference tensors, and beyond memory that a
+    NumPy array shares.
     """
     tensor_only(self)
     if e.inference:

@@ -83,10 +83,11 @@ def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axe
 def layer_norm(
     e: Engine, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> ShadowTensor:
-    """``F.layer_norm`` of an input of shape (..., *normalized_shape): each row is normalised, then weighed
-    and shifted if these are given.
+    """``F.layer_norm`` of an input of shape (..., *normalized_shape): each row is normalised, then weighed and shifted
+    if these are given.
 
-    Declines other shapes and most mixtures of dtypes.
+    Raises ``ShadowError`` (torch's error) for an empty ``normalized_shape``, an integer input and some mixtures of
+    dtypes, and ``Unmodelled`` for other shapes and the other mixtures.
     """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
@@ -137,6 +138,9 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
     In training the running statistics are written *without* increasing their version.
 
     The batch's own statistics are used in ``training``, else the running ones.
+
+    Raises ``ShadowError`` (torch's ValueError) for a batch with one value per channel in ``training``, and
+    ``Unmodelled`` for shapes and dtypes that do not fit, an empty input, and ``momentum=None``.
     """
     running = [x for x in (running_mean, running_var) if x is not None]
     given = [x for x in (weight, bias) if x is not None]
@@ -270,8 +274,9 @@ def group_norm(
 ) -> ShadowTensor:
     """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels.
 
-    ``weight`` and ``bias`` have one number for each channel. Raises if the groups do not divide the
-    channels; declines an empty input.
+    ``weight`` and ``bias`` have one number for each channel. Raises ``ShadowError`` (torch's error) if the groups do
+    not divide the channels, for fewer than 2 dimensions, and for one value per channel; ``Unmodelled`` for an empty
+    input, and for other shapes and dtypes.
     """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
@@ -337,7 +342,11 @@ def group_norm(
 def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
                   bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
                   cudnn_enabled: bool = True) -> ShadowTensor:  # fmt: skip
-    """``F.instance_norm`` of an input of shape (N, C, ...): normalises each channel of each instance."""
+    """``F.instance_norm`` of an input of shape (N, C, ...): normalises each channel of each instance.
+
+    Raises ``ShadowError`` (torch's ValueError) if its own statistics are of one value, and ``Unmodelled`` for an input
+    that is empty or has fewer than 3 dimensions.
+    """
     tensor_only(input)
     if input.ndim < 3 or 0 in input.shape:
         raise Unmodelled("instance_norm of an empty input, or of one without spatial dimensions")
@@ -376,7 +385,9 @@ def rms_norm(
 ) -> ShadowTensor:
     """``input / sqrt(average(input ** 2) + eps)``, times ``weight`` if there is one, composed of other operations.
 
-    The average is over the last dimensions, those of ``normalized_shape``.
+    The average is over the last dimensions, those of ``normalized_shape``. Raises ``ShadowError`` (torch's error) for a
+    ``weight`` of another shape, and ``Unmodelled`` for an input of another shape, another dtype of ``weight``, and half
+    precision.
     """
     tensor_only(input, *(() if weight is None else (weight,)))
     shape = tuple(normalized_shape)

@@ -52,13 +52,15 @@ SELF, RESULT = (Keep("self", 0),), (Keep("result", "result"),)
 
 
 def no_out(out: object) -> None:
-    """Decline the call if ``out`` is given: it is not modelled for this operation."""
+    """Raise ``Unmodelled`` if ``out`` is given: it is not modelled for this operation."""
     if out is not None:
         raise Unmodelled("out= is not modelled")
 
 
 def operand(value: Any) -> Any:
-    """The value itself, a tensor or a Python number (for a NumPy number, the Python one); anything else is declined."""
+    """The value itself, a tensor or a Python number (for a NumPy number, the Python one); raises ``Unmodelled`` for
+    anything else.
+    """
     if isinstance(value, np.generic) and not isinstance(value, np.bool_):
         value = value.item()
     if not isinstance(value, (ShadowTensor, *NUMBERS)):
@@ -852,7 +854,9 @@ def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> Sh
 
 
 def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
-    """Refuse a bound of a higher category; torch names the target's type as C++ does here."""
+    """Raise ``ShadowError`` (torch's error) for a bound of a higher category; torch names the target's type as C++ does
+    here.
+    """
     if not can_cast(dtype, self.dtype):
         text = f"result type {dtype.scalar_name} can't be cast to the desired output type {C_TYPES[self.dtype]}"
         raise runtime(text, "dtype", tensor=self)

@@ -79,7 +79,8 @@ def cells(spans: Spans) -> Iterator[tuple[Any, Any]]:
 def max_pool(
     e: Engine, name: str, input: ShadowTensor, spans: Spans, *, shown: bool
 ) -> tuple[ShadowTensor, ShadowTensor]:
-    """``(values, indices)``; an index counts within the inner dimensions. ``shown``: the program gets the indices too.
+    """Max pooling: return ``(values, indices)``, where an index counts within the inner dimensions (H and W, say) of
+    the input. ``shown``: the program gets the indices too.
 
     Of equal numbers the first one is taken, of several NaN the last.
     """

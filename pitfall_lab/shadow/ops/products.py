@@ -186,8 +186,8 @@ def _dimensions(given: Any, ndim: int) -> list[int]:
 def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> ShadowTensor:
     """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given.
 
-    Raises torch's error for dimensions that do not exist or occur twice, and ``Unmodelled`` for pairs of unequal size
-    or of size 1, and for some results of one element.
+    Raises ``ShadowError`` (torch's error) for dimensions that do not exist or occur twice and for two dtypes, and
+    ``Unmodelled`` for pairs of unequal size or of size 1, and for some results of one element.
     """
     pointwise.no_out(out)
     tensor_only(a, b)
@@ -268,7 +268,8 @@ def _labels(equation: str, count: int) -> tuple[list[str], str]:
 def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
     """Sums of products named by letters: one operand or two.
 
-    More of them, an ellipsis and lists of dimensions are declined.
+    Raises ``Unmodelled`` for more of them, an ellipsis, a letter repeated in one operand, dimensions given as lists,
+    and shapes that do not fit.
     """
     if len(arguments) == 2 and isinstance(arguments[1], tuple | list):
         arguments = (arguments[0], *arguments[1])
@@ -346,7 +347,7 @@ def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) 
 def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None) -> ShadowTensor:
     """``F.bilinear`` of (..., I), (..., J) and a weight (O, I, J) to (..., O).
 
-    Other shapes and several dtypes are declined.
+    Raises ``Unmodelled`` for other shapes and several dtypes.
     """
     given = [x for x in (input1, input2, weight, bias) if x is not None]
     tensor_only(*given)
@@ -416,7 +417,8 @@ def cdist(
 ) -> ShadowTensor:
     """``torch.cdist``: the distances between rows of (..., P, M) and (..., R, M), of shape (..., P, R).
 
-    Declines a ``p`` other than 1 and 2, and more than 25 rows, from which on torch may compute them otherwise.
+    Raises ``Unmodelled`` for a ``p`` other than 1 and 2, other shapes and dtypes, and more than 25 rows, from which on
+    torch may compute them otherwise.
     """
     tensor_only(x1, x2)
     if (
@@ -462,10 +464,10 @@ def cdist(
     ),
 )
 def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTensor:
-    """The norm over all dimensions but ``dim``, which are kept with size 1; with ``dim=-1``
-    over all, without dimensions.
+    """The norm over all dimensions but ``dim``, which are kept with size 1; with ``dim=-1`` over all, without
+    dimensions.
 
-    Declines a ``dim`` that is neither the first nor the last one.
+    Raises ``Unmodelled`` for a ``dim`` that is neither the first nor the last one.
     """
     tensor_only(v)
     if dim == -1:
@@ -489,8 +491,9 @@ def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTens
     ),
 )
 def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
-    """``g * v / norm(v)``, the norm over all dimensions but ``dim``, which must be the first or the
-    last one (others are declined).
+    """``g * v / norm(v)``, the norm over all dimensions but ``dim``, which must be the first or the last one.
+
+    Raises ``Unmodelled`` for others, for two dtypes, and for fewer than 2 dimensions.
     """
     tensor_only(v, g)
     if dim not in (0, v.ndim - 1) or v.dtype != g.dtype or v.ndim < 2:

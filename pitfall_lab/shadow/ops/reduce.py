@@ -325,7 +325,8 @@ def _has_room(input: ShadowTensor, name: str, dims: Sequence[int]) -> None:
 def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, where: Callable[..., Any]) -> Pair:
     """``(values, indices)`` of a search such as ``max`` along one dimension; the gradient goes to the elements found.
 
-    ``where(array, axis=, keepdims=)`` finds the indices. Raises torch's error for a dimension of size 0.
+    ``where(array, axis=, keepdims=)`` finds the indices. Raises ``ShadowError`` (torch's error) for a dimension of size
+    0.
     """
     _has_room(input, name.partition("Backward")[0].lower(), (at,))
     shape, before = reduced_shape(input.shape, (at,), keepdim), input.shape

@@ -75,8 +75,8 @@ def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
 def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> ShadowTensor:
     """``F.pad`` with something else than a constant: reflect, replicate or circular.
 
-    Raises torch's error where a border of reflect is not smaller than its dimension; declines
-    negative paddings and other modes.
+    Raises ``ShadowError`` (torch's error) where a border of reflect is not smaller than its dimension, or one of
+    circular is larger; ``Unmodelled`` for negative paddings, other modes and other numbers of dimensions.
     """
     rank = len(pad) // 2
     if (
@@ -251,8 +251,11 @@ def upsample(
     row: Callable[[int, int, float | None], np.ndarray],
     rank: int,
 ) -> ShadowTensor:
-    """Interpolation of (N, C, *inner) to (N, C, *size); without a ``size``, to the inner sizes
-    times ``factors``, rounded down.
+    """Interpolation of (N, C, *inner) to (N, C, *size); without a ``size``, to the inner sizes times ``factors``,
+    rounded down.
+
+    Raises ``Unmodelled`` for an input that is empty, not floating point or of another number of dimensions, and for an
+    empty result.
     """
     wanted, scale = _sizes(input, size, factors, rank)
     if any(n < 1 for n in wanted):
@@ -376,7 +379,11 @@ def _gather_pixels(x: np.ndarray, r: int) -> np.ndarray:
     ),
 )
 def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
-    """``F.pixel_shuffle`` of (..., C * r * r, H, W) to (..., C, H * r, W * r)."""
+    """``F.pixel_shuffle`` of (..., C * r * r, H, W) to (..., C, H * r, W * r).
+
+    Raises ``ShadowError`` (torch's error) if ``r * r`` does not divide the channels, and ``Unmodelled`` for an empty
+    input, fewer than 3 dimensions and a factor below 1.
+    """
     tensor_only(input)
     r = upscale_factor
     if input.ndim < 3 or r < 1:
@@ -398,7 +405,10 @@ def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
 
 @op("F.pixel_unshuffle", samples=("F.pixel_unshuffle(img, 2)", "F.pixel_unshuffle(cl, 2)"))
 def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTensor:
-    """``F.pixel_unshuffle`` of (..., C, H * r, W * r) to (..., C * r * r, H, W)."""
+    """``F.pixel_unshuffle`` of (..., C, H * r, W * r) to (..., C * r * r, H, W).
+
+    Raises ``Unmodelled`` if ``r`` does not divide the height and the width, and for an empty input.
+    """
     tensor_only(input)
     r = downscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r or not input.numel:
@@ -414,7 +424,10 @@ def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTenso
 
 @op("F.channel_shuffle", samples=("F.channel_shuffle(img, 2)",))
 def channel_shuffle(e: Engine, input: Any, groups: int) -> ShadowTensor:
-    """``F.channel_shuffle``: channels numbered (group, place) are put into the order (place, group)."""
+    """``F.channel_shuffle``: channels numbered (group, place) are put into the order (place, group).
+
+    Raises ``Unmodelled`` if ``groups`` does not divide the channels, and for an input that is empty or channels_last.
+    """
     tensor_only(input)
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups or is_channels_last(input) or not input.numel:
         raise Unmodelled(

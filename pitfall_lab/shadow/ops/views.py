@@ -48,8 +48,8 @@ CLONE = OpRule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
 
 
 def infer_size(sizes: Shape, numel: int) -> Shape:
-    """Return ``sizes`` with a -1 replaced by the size that ``numel`` elements leave for it; raises
-    torch's error if they do not fit.
+    """Return ``sizes`` with a -1 replaced by the size that ``numel`` elements leave for it; raises ``ShadowError``
+    (torch's error) if they do not fit.
 
     >>> infer_size((2, -1), 6)
     (2, 3)
@@ -451,8 +451,8 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
 
 
 def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
-    """Shape and strides (in elements) of ``self`` expanded to ``wanted``, where -1 keeps a size; torch's
-    errors when it does not fit.
+    """Shape and strides (in elements) of ``self`` expanded to ``wanted``, where -1 keeps a size; raises ``ShadowError``
+    (torch's error) when it does not fit.
     """
     if not self.ndim and -1 in wanted:
         raise runtime("numel: integer multiplication overflow", "shape")
@@ -490,7 +490,9 @@ def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
 
 
 def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) -> errors.ShadowError:
-    """Torch's message for a failed ``expand``, with its two double spaces."""
+    """Return the ``ShadowError`` for a failed ``expand``, with torch's message (its two double spaces included):
+    ``want`` is the size that was asked for along ``dim``, ``have`` the tensor's.
+    """
     return runtime(
         f"The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension "
         f"{dim}.  Target sizes: {list(wanted)}.  Tensor sizes: {list(sizes)}",
@@ -748,8 +750,9 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
     samples=("a.tensor_split(2)[1]", "a.tensor_split(2, dim=1)[0]", "a.tensor_split((1,), dim=1)[1]"),
 )
 def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
-    """``torch.tensor_split``: its results are ordinary slices, unlike those of ``split``,
-    and may be changed in place.
+    """``torch.tensor_split``: its results are ordinary slices, unlike those of ``split``, and may be changed in place.
+
+    Raises ``ShadowError`` (torch's error) for a tensor without dimensions.
     """
     tensor_only(input)
     if not input.ndim:
@@ -843,8 +846,10 @@ def unsafe_chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[Shad
 def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, stride: Shape, vjp: Any) -> ShadowTensor:
     """``t_``, ``squeeze_`` ...: the version increases, although no memory is written.
 
-    A view gets the node as its grad_fn until its base is written; the base's grad_fn does not
-    change (in torch ``set_history``).
+    A view gets the node as its grad_fn until its base is written; the base's grad_fn does not change (in torch
+    ``set_history``).
+
+    Raises ``Unmodelled`` for an inference tensor outside of inference mode.
     """
     if self.inference and not e.inference:
         raise Unmodelled("an in-place view operation (t_, squeeze_, ...) on an inference tensor outside inference_mode")

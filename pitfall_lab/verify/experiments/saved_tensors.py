@@ -121,8 +121,8 @@ class Study:
         return [name for name in every if all(trial.writes.get(name) is None for trial in self.trials)]
 
     def alone(self) -> tuple[str, Condition] | None:
-        """The error that backward raises although nothing was overwritten, and under which
-        condition; None if it never does.
+        """The error that backward raises although no tensor was overwritten, and under which condition; None if it
+        raises none.
         """
         condition = self._when([t.alone is not None for t in self.trials], self.trials)
         return None if condition is None else (next(t.alone for t in self.trials if t.alone), condition)

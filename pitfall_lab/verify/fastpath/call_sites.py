@@ -51,8 +51,9 @@ class CallCompiler:
         self.uses = 0
 
     def follow(self, wanted: tuple[Any, ...], plan: Any, by_id: dict[int, Any], graph: Graph) -> Callable[..., Any]:
-        """The function ``follow`` of this class for ``wanted``: what each argument has to be, a plain value or the form
-        of a tensor. Its source is generated when this method is first called.
+        """Return the function ``follow(args, kwargs, place, epoch)`` (see the class) for calls with the arguments
+        ``wanted``: for each, the plain value or the form of tensor that it has to be. Its source is generated when this
+        method is first called.
         """
         if self._bind is None:
             self._bind = self._made(wanted)

@@ -453,7 +453,10 @@ class Labels:
         return self.roles.index(role)
 
     def version(self, counter: str | None) -> int | None:
-        """The index of the role for the version of an operand's counter; None for a counter that the call created."""
+        """The index of the role for the version of an operand's counter; None for a counter that the call created.
+
+        Raises :class:`Unsayable` for a counter that is neither an operand's nor created by the call.
+        """
         if counter is None or self.slot(counter)[2]:
             return None
         operand, _ = self._old(counter)
@@ -462,6 +465,8 @@ class Labels:
     def beginning(self, storage: str, offset: int) -> _Beginning | int:
         """What the plan stores for a tensor's storage offset, in elements: ``offset`` itself if the call made the
         storage, else a placeholder that is computed from the operand's offset at each call.
+
+        Raises :class:`Unsayable` for a storage that is neither an operand's nor made by the call.
         """
         if self.slot(storage)[2]:
             return offset

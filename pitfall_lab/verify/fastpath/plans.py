@@ -157,8 +157,8 @@ class Plan:
         return plan
 
     def among(self, rows: Rows) -> Plan:
-        """A copy of the plan for a trace with these rows; its ``number`` is the index, among them, of the form of its
-        events.
+        """A copy of the plan for a trace whose rows are ``rows``; its ``number`` is the index, among them, of the form
+        of its events.
         """
         mine = copy.copy(self)
         mine.number = len(rows.sayings)
@@ -241,8 +241,8 @@ def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Packed]:
 
 
 def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
-    """Where a new tensor is saved that only the graph holds: the index of the node, and the index of
-    the saved tensor in that node.
+    """Where the tensor ``x``, which a call made and which only the graph holds, is saved: the index of the node among
+    ``nodes``, and the index of the saved tensor in that node.
 
     Raises Underivable if no node saves it.
     """

@@ -37,8 +37,8 @@ class Rung(TypedDict):
 
 
 class Ladder(TypedDict):
-    """The rows, the number of lanes, the lane of each storage, the row of each step, and the storages
-    that have no lane of their own.
+    """The rows, the number of lanes, the lane of each storage by its label, the row of each step, and (``crowded``) how
+    many storages share the last lane, since they have none of their own.
     """
 
     rows: list[Rung]

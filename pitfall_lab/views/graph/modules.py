@@ -37,9 +37,10 @@ number behind its name: "ln ·2".
 
 
 def modules(facts: Facts, many: int = 0) -> dict[str, Path]:
-    """The module of each node and each parameter, and the functions in it, by label; what is in none is left out.
+    """For each node and each parameter of a graph, by its label: the path of the module that it belongs to, as names of
+    attributes, and of the function inside that module. What is in no module is left out.
 
-    Where there is no module, functions are boxes only in a graph of more than ``many`` nodes.
+    Where a program has no modules, the program's functions take their place, if the graph has more than ``many`` nodes.
     """
     owner = _owners(facts)
     calls = [event for event in facts.trace.events if event.kind == "call"]

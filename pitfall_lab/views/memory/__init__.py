@@ -275,9 +275,9 @@ def bytes_text(count: float) -> str:
 
 
 def names(facts: Facts, storage: str) -> str:
-    """The first three names that the program gives a storage's tensors.
+    """The first three names that the program gives to tensors on a storage, as one text.
 
-    Of one without a name, the expression that made it, with shape and line.
+    If no tensor on it has a name: the expression that made the first one, with its shape and line.
     """
     labels = facts.of_storage(storage)
     known = dict.fromkeys(str(n) for t in labels if (n := facts.tensor(t).get("name")))

@@ -48,7 +48,10 @@ Bump = TypedDict("Bump", {"step": int, "from": int, "to": int})
 
 
 class Track(TypedDict):
-    """One version counter. ``silent`` are the steps that wrote its storage without increasing it."""
+    """One version counter, with the tensors that count with it and its storage: ``bumps`` are the steps that increased
+    it, ``pins`` the saved tensors that remember one of its versions, and ``silent`` the steps that wrote its storage
+    without increasing it.
+    """
 
     counter: str
     storage: str | None

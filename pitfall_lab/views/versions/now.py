@@ -46,7 +46,9 @@ def rows(facts: Facts) -> list[dict[str, Any]]:
 
 
 def draw(table: list[dict[str, Any]], facts: Facts, language: str = "en") -> str:
-    """Draw a row per version counter; a second border marks memory that tensors with another counter use too."""
+    """Return an SVG with a row for each version counter; a second border marks memory that tensors with another counter
+    use too.
+    """
     zh, canvas, y, width = language == "zh", Canvas(), 12.0, 320.0
     for row in table:
         colour = hue(row["storage"], facts.palette)

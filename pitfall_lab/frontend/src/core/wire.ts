@@ -26,7 +26,7 @@ export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPictu
 
 export type Effect = [path: string, value: unknown, by: "o" | "m" | "a"];
 
-/** The whole document. The module's docstring describes the state that the events' effects write. */
+/** A whole trace: the recorded events of one program, its sources, how it ended, and how far the recording reaches. The module's docstring describes the state that the events' effects write. */
 export interface Trace {
   sources: Source[];
   events: Event[];
@@ -598,7 +598,7 @@ export interface Edge {
   shape: string;
 }
 
-/** The rows, the number of lanes, the lane of each storage, the row of each step, and the storages that have no lane of their own. */
+/** The rows, the number of lanes, the lane of each storage by its label, the row of each step, and (`crowded`) how many storages share the last lane, since they have none of their own. */
 export interface Ladder {
   rows: Rung[];
   lanes: number;
@@ -645,7 +645,7 @@ export interface Store {
   main: boolean;
 }
 
-/** One version counter. `silent` are the steps that wrote its storage without increasing it. */
+/** One version counter, with the tensors that count with it and its storage: `bumps` are the steps that increased it, `pins` the saved tensors that remember one of its versions, and `silent` the steps that wrote its storage without increasing it. */
 export interface Track {
   counter: string;
   storage: string | null;
@@ -1009,7 +1009,7 @@ export interface PrintedScene {
   note: Text | null;
 }
 
-/** An edit of the program's first source: whole lines, both ends included, from 1. In a notebook it also has the place in its cell. */
+/** An edit of the program's first source that a fix makes: it replaces whole lines, from the first to the last one (both included, counted from 1). In a notebook it also has the place in its cell. */
 export interface EditScene {
   line: number;
   end_line: number;

@@ -25,10 +25,11 @@ MOST_GROUPS, LEAST_IN_ONE = 32, 2
 
 
 def branches(error: Error) -> Remedy | None:
-    """At most one fix: it computes both branches and chooses for each row, ``torch.where(condition, one, other)``.
+    """The fix for a condition on a tensor under ``vmap``: compute both branches and choose for each row,
+    ``torch.where(condition, one, other)``.
 
-    Without a fix if the condition is of no ``if`` of the form of :func:`_statement` and no conditional
-    expression; None if torch has no name.
+    Without a fix if the condition is in no conditional expression, and in no ``if`` whose branches each assign or
+    return one value. None if the program has no name for torch.
     """
     program, torch = error.refused.story.program, torch_name(error.refused.story.program)
     node = program.at(error.refused.span)

@@ -315,10 +315,10 @@ def _groups(groups: ast.List) -> list[ast.expr]:
 
 
 def first_rate(error: Error) -> Remedy | None:
-    """The fix for a schedule that continues (``last_epoch``) with a new optimizer: ``initial_lr``,
-    the first rate, in its group.
+    """The fix for a schedule that continues (``last_epoch``) with a new optimizer: put ``initial_lr``, the learning
+    rate at which the schedule began, into the optimizer's parameter group.
 
-    None if the text does not show its making with ``….parameters()`` and ``lr=``.
+    None if the program's text does not show how the optimizer is made, with ``….parameters()`` and ``lr=``.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
