@@ -28,6 +28,7 @@ from pitfall_lab.trace import Event, Trace
 from pitfall_lab.trace.state_types import Cells, Text
 from pitfall_lab.trace.text import cell_text, cells_text, source_lines
 from pitfall_lab.trace.used_names import operand_names
+from pitfall_lab.views.calls_between import calls_between
 from pitfall_lab.views.display_names import LONGEST, PLAIN, written
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts
@@ -35,6 +36,8 @@ from pitfall_lab.views.label_history import Facts
 MOMENTS = 4
 """The number of columns that fit on a screen."""
 MEMORIES = 3
+LINKS = 2
+"""The number of lines between two moments that are named."""
 SUBJECTS = 2
 ACCUMULATING = ("accumulation-without-scaling", "zero-grad-inside-accumulation")
 ROUNDS = 3
@@ -70,12 +73,19 @@ class Beat(BeatText):
 
 
 class StorageThen(TypedDict):
-    """A storage as it was after a step; ``changed`` if its elements differ from the moment before."""
+    """A storage as it was after a step; ``changed`` if its elements differ from the moment before.
+
+    ``shape``, ``stride`` and ``offset`` are those of the tensor that is shown; ``stride`` is None if its elements are
+    not the cells. ``cells`` have their places in the storage. ``size`` is the number of elements, None if
+    tensors of several shapes read the storage; without ``cells``, none of them was recorded.
+    """
 
     storage: str
     names: list[str]
     more: int
     shape: list[int] | None
+    stride: list[int] | None
+    offset: int
     size: int | None
     dtype: str | None
     cells: Cells | None
@@ -83,10 +93,24 @@ class StorageThen(TypedDict):
     changed: bool
 
 
+class Between(TypedDict):
+    """A call that lies between two moments: its line and the operation."""
+
+    line: int
+    source: int
+    op: str
+
+
 class PicturedBeat(BeatText):
-    """A beat with the storages that it is about."""
+    """A beat with the storages that it is about.
+
+    ``between``: the calls that lead to this one from the tensors of a moment before, on lines of
+    their own; of more than ``LINKS`` the first and the last, and ``skipped`` is the number of the others.
+    """
 
     memory: list[StorageThen]
+    between: list[Between]
+    skipped: int
 
 
 Keeper = TypedDict(
@@ -325,6 +349,8 @@ def moment(beat: Beat, memory: list[StorageThen]) -> PicturedBeat:
         "code": beat["code"],
         "text": beat["text"],
         "memory": memory,
+        "between": [],
+        "skipped": 0,
     }
 
 
@@ -342,6 +368,10 @@ class _Board:
         """The version counter that a storage is followed by: that of the tensor that it was shown as first."""
         self.said: dict[str, str] = {}
         """What the line of an earlier moment calls a storage without a variable of its own."""
+        self.text = ""
+        """The finding's own sentence: a name in it needs not be in the line."""
+        self.lines = ""
+        """The lines of all moments: of several names of a storage, those that a reader finds there are shown."""
 
     def time(self, finding: Data, known: Data, beats: list[Beat]) -> TimePicture:
         """Moments with the storages that the finding is about; if it is about none, each with
@@ -351,6 +381,8 @@ class _Board:
         """
         moments = _few(beats)
         subjects = self._subjects(known)
+        self.text = str((finding.get("message") or {}).get("en", ""))
+        self.lines = "\n".join([self.text, *(beat["code"] for beat in moments)])
         for beat in (
             moments if not subjects else ()
         ):  # the line where they meet calls them so; the line that made one need not name it
@@ -381,6 +413,7 @@ class _Board:
         else:
             keeper = self._keeper(known, moments, columns)
         _mark_changes(columns)
+        self._link(columns)
         about = list(dict.fromkeys(m["storage"] for column in columns for m in column["memory"]))
         return {"kind": "time", "moments": columns, "keeper": keeper, "about": about}
 
@@ -392,6 +425,32 @@ class _Board:
             if len({*calls.values()}) == len(alike) > 1:
                 for one in alike:
                     one["code"] = calls[one["step"]]
+
+    def _link(self, columns: list[PicturedBeat]) -> None:
+        """Give each moment the calls that lead to it from the moment before, or else from an earlier one, a line with
+        its last call only.
+
+        Not those on the lines of the moments: they are shown.
+        """
+        shown = {(each["source"], each["line"]) for each in columns}
+        for at, column in enumerate(columns):
+            ways = (
+                calls_between(self.facts, before["step"], column["step"])
+                for before in reversed(columns[:at])
+                if before["step"] is not None and column["step"] is not None
+            )
+            lines = {
+                (event.span.source, event.span.line): event.name
+                for event in next((way for way in ways if way is not None), ())
+                if event.span is not None
+            }
+            links: list[Between] = [
+                {"line": line, "source": source, "op": op}
+                for (source, line), op in lines.items()
+                if (source, line) not in shown
+            ]
+            column["skipped"] = max(0, len(links) - LINKS)
+            column["between"] = [links[0], links[-1]] if len(links) > LINKS else links
 
     def _saved_earlier(self, known: Data, columns: list[PicturedBeat]) -> PicturedBeat:
         """The moment at which a node from before the recording saved the tensor: without a step and a line.
@@ -420,6 +479,8 @@ class _Board:
                 "zh": "在这个单元格之前产生的节点保存了它",
             },
             "memory": memory,
+            "between": [],
+            "skipped": 0,
         }
 
     def _met(self, path: str) -> Any:
@@ -562,13 +623,13 @@ class _Board:
         for label in event.results:
             tensor = self.facts.tensor(label, event.step)
             new = tensor.get("storage") and self.facts.storages[tensor["storage"]][0][0] == event.step
-            if new and not tensor.get("names") and label not in self.given:
-                own = self.names.get(label, "")  # another line may call it by a name, if it has none of its own
-                name = (
-                    own
-                    if PLAIN.fullmatch(own)
-                    else self.said.get(str(tensor["storage"])) or cut(self.facts.code(event.step), LONGEST)
-                )
+            # The caller may give it a name later; a reader has to find it here, or in what the finding says.
+            text = f"{self._line(event.step)}\n{self.text}"
+            own = [written(each) for each in tensor.get("names") or ()]
+            if new and label not in self.given and not any(_is_in(each, text) for each in own):
+                known = (self.names.get(label, ""), self.said.get(str(tensor["storage"]), ""))
+                found = [each for each in known if PLAIN.fullmatch(each) and _is_in(each, text)]
+                name = found[0] if found else cut(self.facts.code(event.step), LONGEST)
                 out.setdefault(str(tensor["storage"]), (label, name))
         return out
 
@@ -610,7 +671,7 @@ class _Board:
         if said is not None and said[1] not in called and said[0] not in self.given:
             label, name = said
             held = [written(each) for each in self.facts.tensor(label, step).get("names") or ()]
-            if {*held} & {*called}:  # two variables hold one tensor
+            if {*held} & {*called} and PLAIN.fullmatch(name):  # two variables hold one tensor
                 called = [*called, name]
             else:
                 called, shown = [name], label
@@ -623,19 +684,24 @@ class _Board:
             called = [self.said[storage]]
         called = self._as_written(called, storage, step)
         first = self.facts.tensor(shown, step)
+        if not {*self.given} & {*self.facts.of_storage(storage)}:  # such a name stands beside that of the same memory
+            called = self._in_sight(called, [written(each) for each in first.get("names") or ()], step)
         counter = self.counter.setdefault(storage, first.get("counter"))
         if (
             first.get("counter") != counter
         ):  # `x.data` and `x` have counters of their own: what is said of `x` is about that of `x`
             called = list(dict.fromkeys([*self.shown[storage][:1], *called]))
         count = prod(first.get("shape") or ())
-        part = bool(called) and first.get("shape") is not None and count < (record.get("size") or 0)
+        stride = _stride(first)
+        part = bool(called) and stride is not None and count < (record.get("size") or 0)
         known = _seen(first, record) if part else record.get("cells")  # else its shape says how many there are
         return {
             "storage": storage,
             "names": called[:4] or [self.names.get(storage, "?")],
             "more": max(0, len(called) - 4),
             "shape": first.get("shape"),
+            "stride": stride,
+            "offset": int(first.get("offset") or 0),
             "size": (count if part else record.get("size")) if known is not None or not first.get("shape") else None,
             "dtype": record.get("dtype"),
             "cells": known,
@@ -666,8 +732,16 @@ class _Board:
         known = self.shown.setdefault(storage, [])
         known += [name for name in names if name not in known]
         code = self._line(step)
-        said = [name for name in known if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", code)]
+        said = [name for name in known if _is_in(name, code)]
         return said if said and not {*said} & {*names} else names
+
+    def _in_sight(self, names: list[str], own: list[str], step: int) -> list[str]:
+        """Of several names, those that the moments' lines or the finding's sentence have (all, if none has); first
+        those of the tensor that is shown: ``own``.
+        """
+        text = f"{self.lines}\n{self._line(step)}"
+        seen = [name for name in names if _is_in(name, text) or not PLAIN.fullmatch(name)]
+        return sorted(seen or names, key=lambda name: name not in own)
 
     def _line(self, step: int) -> str:
         span = self.trace.events[step].span if 0 <= step < len(self.trace.events) else None
@@ -1069,6 +1143,11 @@ class _Board:
         return self.trace.events[step] if step is not None and 0 <= step < len(self.trace.events) else None
 
 
+def _is_in(name: str, text: str) -> bool:
+    """Whether a name stands in a text, and not as a part of a longer name."""
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text) is not None
+
+
 def _numbers_of(cells: Cells | None) -> list[float] | None:
     """Return the elements if all of them are known and finite (else they are texts, or not a list), else None."""
     if not isinstance(cells, list):
@@ -1166,18 +1245,28 @@ def _listed(cells: Cells | None) -> list[tuple[int, Any]]:
     return list(enumerate(cells)) if isinstance(cells, list) else [(place, value) for place, value in cells["shown"]]
 
 
+def _stride(tensor: Data) -> list[int] | None:
+    """The strides of a tensor; None if its elements are not the cells of its storage: they have another dtype."""
+    stride = tensor.get("stride")
+    return list(stride) if stride is not None and len(stride) == len(tensor.get("shape") or ()) else None
+
+
 def _seen(tensor: Data, record: Data) -> Cells | None:
     """The known cells of a storage that a view looks at, by their places in the storage;
     None if none of them is known.
     """
-    axes = sorted(zip(tensor.get("shape") or (), tensor.get("stride") or (), strict=True), key=lambda axis: -axis[1])
-    offset = int(tensor.get("offset") or 0)
+    stride = _stride(tensor)
+    if stride is None:
+        return None
+    axes = sorted(zip(tensor["shape"], stride, strict=True), key=lambda axis: -abs(axis[1]))
+    # An array may be read backwards: its lowest place is that of the last element of such an axis.
+    lowest: int = int(tensor.get("offset") or 0) + sum((length - 1) * step for length, step in axes if step < 0)
 
     def is_seen(place: int) -> bool:
-        rest = place - offset
+        rest: int = place - lowest
         for length, step in axes:
             if length > 1 and step:
-                index, rest = divmod(rest, step)
+                index, rest = divmod(rest, abs(step))
                 if not 0 <= index < length:
                     return False
         return rest == 0

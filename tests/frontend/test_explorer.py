@@ -1220,3 +1220,80 @@ def test_what_grad_returns_is_drawn_as_returned_and_not_as_added_to_a_leaf(stage
     assert "AccumulateGrad" in steps[1]
     assert "x.grad" in steps[1]
     assert arrows == [0, 1]
+
+
+LAID = """import torch
+x = torch.arange(6.0).reshape(2, 3)
+turned = x.t()
+flat = turned.view(-1)
+"""
+REPEATED = """import torch
+
+row = torch.tensor([1.0, 2.0, 3.0])
+w = torch.ones(2, 3, requires_grad=True)
+table = row.expand(2, 3)
+table[0] = 0.0
+loss = (w * table).sum()
+loss.backward()
+print(table)
+"""
+COLUMNS = """import torch
+torch.manual_seed(0)
+cov = torch.eye(6) * 4 + 1
+root = torch.linalg.cholesky(cov)
+draws = torch.randn(20000, 6) @ root
+print(draws.T.cov())
+"""
+
+
+def _cards(stage: Stage, program: str, rule: str, width: int = 1040) -> Locator:
+    stage.page.set_viewport_size({"width": width, "height": 800})
+    trace = trace_program(program)
+    return stage.show(state_of(trace, [one for one in rules.find(trace) if one.rule == rule])).locator(
+        ".pl-story .pl-memory"
+    )
+
+
+def test_a_tensor_whose_elements_lie_in_another_order_is_drawn_as_it_is_and_not_as_they_lie(stage: Stage):
+    before, after = _cards(stage, LAID, "PL406").all()
+    assert before.locator(".pl-cell").all_inner_texts() == ["0", "1", "2", "3", "4", "5"]
+    assert after.locator(".pl-cell").all_inner_texts() == ["0", "3", "1", "4", "2", "5"]
+    assert after.locator("small").all_inner_texts() == ["(3, 2)", "stride (1, 3)"]
+    tops = {round(one.bounding_box()["y"]) for one in after.locator(".pl-cell").all()}
+    assert len(tops) == 3
+
+
+def test_a_cell_that_is_read_again_is_dashed(stage: Stage):
+    card = _cards(stage, REPEATED, "PL404").last
+    assert card.locator(".pl-cell").count() == 6
+    assert card.locator(".pl-cell.pl-again").count() == 3
+    assert card.locator(".pl-fresh").count() == 6
+
+
+@pytest.mark.parametrize("width", [1040, 360])
+def test_of_a_large_tensor_kept_by_columns_the_first_column_is_drawn(stage: Stage, width: int):
+    cards = _cards(stage, COLUMNS, "PL839", width)
+    assert cards.first.locator(".pl-cells > *").all_inner_texts()[:6] == ["2.24", "…", "0.447", "…", "0.447", "…"]
+    assert cards.first.locator(".pl-cells > *").all_inner_texts()[6] == "⋮"
+    unknown = cards.filter(has_text="draws").last
+    assert unknown.locator(".pl-many").inner_text() == "its 120,000 numbers were not recorded"
+
+
+LEADING = """import torch
+h = torch.sigmoid(torch.zeros(2, 4, requires_grad=True))
+turned = h.t()
+first = turned[:, 0]
+more = first * 2
+total = more.sum()
+h.mul_(10)
+total.backward()
+"""
+
+
+@pytest.mark.parametrize("width", [1040, 360])
+def test_over_a_card_are_the_lines_that_lead_to_it(stage: Stage, width: int):
+    cards = _cards(stage, LEADING, "PL101", width)
+    label = cards.locator("xpath=ancestor::ol[1]").first.locator(".pl-between")
+    assert label.inner_text() == "via line 3: t, 2 more, line 6: sum"
+    inside = label.evaluate("one => one.scrollWidth <= one.clientWidth && one.nextSibling.offsetTop >= one.offsetTop")
+    assert inside

@@ -19,6 +19,7 @@ from pitfall_lab.rules.kit.expected_marks import plain
 from pitfall_lab.trace import Part, Source, Trace
 from pitfall_lab.verify import trace_program
 from pitfall_lab.views.display_names import names
+from pitfall_lab.views.finding_pictures import _seen
 from pitfall_lab.views.label_history import gather
 from pitfall_lab.views.makers import makers
 from tests.views import build
@@ -707,3 +708,89 @@ def makers_of(message: str, *, parts: bool = True) -> list[tuple[int, int]]:
     cells = (Part("In [1]", 1), Part("In [2]", 3)) if parts else ()
     facts = gather(Trace(sources=(Source("program", "a\nb\nc\nd\ne\nf\n", cells),)))
     return makers(facts, {"message": {"en": message, "zh": ""}}, None, [])
+
+
+TRANSPOSED = """import torch
+torch.manual_seed(0)
+cov = torch.tensor([[1.0, 0.6], [0.6, 4.0]])
+root = torch.linalg.cholesky(cov)
+draws = torch.randn(2000, 2) @ root
+print(draws.T.cov())
+"""
+
+
+def test_a_card_has_the_layout_of_the_tensor_that_is_shown():
+    """Torch returns the factor column by column: its cells alone would be its transpose."""
+    made, used = story(TRANSPOSED, "PL839")["picture"]["moments"]
+    for moment in (made, used):
+        root = next(one for one in moment["memory"] if one["names"] == ["root"])
+        assert (root["shape"], root["stride"], root["offset"]) == ([2, 2], [1, 2], 0)
+        assert root["cells"][2] == 0.0
+
+
+TURNED = """import torch
+x = torch.arange(6.0).reshape(2, 3)
+turned = x.t()
+flat = turned.view(-1)
+"""
+
+
+def test_of_several_names_the_one_of_the_tensor_that_is_shown_is_first():
+    made, raised = (moment["memory"][0] for moment in story(TURNED, "PL406")["picture"]["moments"])
+    assert (made["names"], made["shape"], made["stride"]) == (["x", "turned"], [2, 3], [3, 1])
+    assert (raised["names"], raised["shape"], raised["stride"]) == (["turned", "x"], [3, 2], [1, 3])
+
+
+def test_the_cells_of_an_array_that_is_read_backwards_are_seen():
+    tensor = {"shape": [3], "stride": [-1], "offset": 3}
+    assert _seen(tensor, {"size": 6, "cells": [0, 1, 2, 3, 4, 5]}) == {"count": 6, "shown": [(1, 1), (2, 2), (3, 3)]}
+    assert _seen({"shape": [2, 3], "stride": []}, {"size": 6, "cells": [1]}) is None
+
+
+THROUGH = """import torch
+h = torch.sigmoid(torch.zeros(2, 4, requires_grad=True))
+turned = h.t()
+first = turned[:, 0]
+more = first * 2
+total = more.sum()
+h.mul_(10)
+total.backward()
+"""
+
+
+def test_a_card_names_the_lines_that_lead_to_it_from_a_card_before():
+    saved, changed, raised = story(THROUGH, "PL101")["picture"]["moments"]
+    assert (saved["between"], changed["between"]) == ([], [])
+    assert [(one["line"], one["op"]) for one in raised["between"]] == [(3, "t"), (6, "sum")]
+    assert raised["skipped"] == 2
+
+
+CALLED_LATER = """import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __init__(self):
+        self.rows = [self.make(at) for at in range(4)]
+    def make(self, at):
+        return torch.full((3,), float(at)).add(1)
+    def __len__(self):
+        return 4
+    def __getitem__(self, at):
+        return self.rows[at]
+
+def middle(errors):
+    return errors.median()
+
+def report(values):
+    summary = middle(values)
+    print(summary)
+    return summary * 2
+
+print(report(torch.tensor([1.0, 2.0, 4.0, 9.0])))
+"""
+
+
+def test_what_a_line_makes_has_no_name_that_only_another_line_has():
+    found = story(CALLED_LATER, "PL833")
+    names = {name for one in found["picture"]["moments"][0]["memory"] for name in one["names"]}
+    assert "summary" not in names, names

@@ -2,6 +2,7 @@
 
 import type { Cell, Cells } from "./contract";
 import { h } from "./dom";
+import { firstCorner, isInOrder, type Layout, ordered, product } from "./layout";
 
 /** Python's tuple: (3,), (2, 3), (). */
 export function shape(size: readonly number[]): string {
@@ -70,25 +71,59 @@ export function gist(cells: Cells | null | undefined, mean: string, dtype = "flo
   return three(sum / numbers.length, Math.min(...numbers), Math.max(...numbers));
 }
 
-/** A row of cells, wrapped as the tensor's last dimension is when it is small. */
+/**
+ * The cells of a memory, as the tensor with this size and layout orders them; without a layout they are all of its elements in order, and
+ * with null they stand as they lie. In rows where the last dimension is small, or where the elements do not lie row after row.
+ */
 export function cellRow(
   cells: Cells | null,
-  size: number[] | null,
+  size: readonly number[] | null,
   was: Cells | null = null,
   most = 7,
   also: readonly number[] = [],
+  layout?: Layout | null,
 ): HTMLElement | null {
-  const row = known(cells, most, also);
+  if (!cells) return null;
+  const [now, old] = [new Map(listed(cells)), new Map(was ? listed(was) : [])];
+  const drawn = new Set<number>();
+  const box = (place: number, cell = now.get(place) ?? ""): HTMLElement => {
+    const changed = old.has(place) && old.get(place) !== cell ? " pl-fresh" : "";
+    const again = drawn.has(place) ? " pl-again" : "";
+    drawn.add(place);
+    return h("b", { class: `pl-cell${changed}${again}` }, brief(cell));
+  };
+  const corner = size && layout && !isInOrder(size, layout.stride) ? firstCorner(now, size, layout) : null;
+  const seen = corner?.places.flat();
+  if (corner && also.every((place) => seen?.includes(place) || !now.has(place)))
+    return inRows(
+      corner.places[0]?.length ?? 1,
+      corner.places.flatMap((row, r) => {
+        const end = corner.more && r === corner.places.length - 1;
+        return row.map((place, c) => (place !== null ? box(place) : dots(!end ? "…" : c ? "" : "⋮")));
+      }),
+    );
+  const order = size && layout ? ordered(size, layout) : null;
+  const index = (place: number): number[] => (order ? [order.indexOf(place) ?? []].flat() : [place]);
+  const elements = order && size ? { count: product(size), shown: inTurn(cells, index) } : cells;
+  const row = known(elements, most, also.flatMap(index));
   if (!row.length) return null;
-  const old = new Map(known(was, 100, also).flatMap((one) => (one ? [one] : [])));
-  const whole = !row.includes(null);
+  const whole = !row.includes(null) && layout !== null;
   const columns = whole && size?.length === 2 && (size[0] as number) > 1 && (size[0] as number) <= 4 ? (size[1] as number) : 0;
-  const shown = row.map((one) => {
-    if (!one) return h("i", { class: "pl-gap" }, "…");
-    const changed = old.has(one[0]) && old.get(one[0]) !== one[1];
-    return h("b", { class: changed ? "pl-cell pl-fresh" : "pl-cell" }, brief(one[1]));
-  });
-  if (!columns) return h("span", { class: "pl-cells" }, ...shown);
-  // A number for which a narrow card has no room ends with an ellipsis: half a number would be another number.
+  const shown = row.map((one) => (one ? box(order?.placeOf(one[0]) ?? one[0], one[1]) : dots("…")));
+  return columns ? inRows(columns, shown) : h("span", { class: "pl-cells" }, ...shown);
+}
+
+function dots(sign: string): HTMLElement {
+  return h("i", { class: "pl-gap" }, sign);
+}
+
+/** A number for which a narrow card has no room ends with an ellipsis: half a number would be another number. */
+function inRows(columns: number, shown: HTMLElement[]): HTMLElement {
   return h("span", { class: "pl-cells pl-rows", style: `grid-template-columns:repeat(${columns},minmax(0,max-content))` }, ...shown);
+}
+
+/** The known cells by the index of their elements. */
+function inTurn(cells: Cells, index: (place: number) => number[]): [number, Cell][] {
+  const all = listed(cells).flatMap(([place, cell]) => index(place).map((at): [number, Cell] => [at, cell]));
+  return all.sort((a, b) => a[0] - b[0]);
 }

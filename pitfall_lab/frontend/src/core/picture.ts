@@ -1,6 +1,7 @@
 /** The one picture of a finding, drawn from what Python cut out of the trace; without a finding, what is worth a look. */
 
 import { type Child, h, s } from "./dom";
+import { isInOrder, product } from "./layout";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import { brief, cellRow, gist, known, shape, telling, value } from "./numbers";
@@ -27,6 +28,16 @@ import type {
 import { say } from "./words";
 import { wrapped } from "./wrap";
 
+/** The methods that brackets call. */
+const BRACKETS: Record<string, string> = { getitem: "[…]", setitem: "[…] =" };
+
+/** The operation as the program writes it: `t[0] = 1` calls `Tensor.__setitem__`. */
+export function called(op: string): string {
+  const last = op.split(".").pop() ?? op;
+  const method = /^__([a-z]+)__$/.exec(last)?.[1];
+  return method ? (BRACKETS[method] ?? method) : last;
+}
+
 type Go = (step: number | null) => void;
 
 /** The picture of the finding in the model; null when it has none. */
@@ -40,7 +51,12 @@ export function drawPicture(model: ExplorerModel, go: Go): HTMLElement | null {
 
 /** A damaged picture costs only itself: its beats are still drawn. */
 function draw(picture: Picture | null, beats: Beat[], model: ExplorerModel, go: Go): HTMLElement {
-  const plain: TimePicture = { kind: "time", moments: beats.slice(0, 4).map((beat) => ({ ...beat, memory: [] })), keeper: null, about: [] };
+  const plain: TimePicture = {
+    kind: "time",
+    moments: beats.slice(0, 4).map((beat) => ({ ...beat, memory: [], between: [], skipped: 0 })),
+    keeper: null,
+    about: [],
+  };
   try {
     if (picture?.kind === "sum") return sum(picture, model, go);
     if (picture?.kind === "table") return table(picture, model, go);
@@ -71,7 +87,7 @@ function column(role: Role, title: string, where: string, code: string, step: nu
 
 function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): HTMLElement {
   const before = new Map<string, Memory>();
-  const [still, counted, summed] = [unchanging(moments), counting(moments, keeper), changedOutOfSight(moments)];
+  const [counted, summed] = [counting(moments, keeper), changedOutOfSight(moments)];
   const box = (one: Memory, old: Memory | undefined, moment: Moment, tight: boolean): HTMLElement =>
     memoryBox(one, old, keeper, model, {
       tight,
@@ -81,11 +97,7 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
     });
   const columns = moments.map((moment, at) => {
     const tight = moment.memory.length > 2 && moments.length === 2;
-    const shown = moment.memory.map((one) => ({
-      ...one,
-      version: counted.has(one.storage) ? one.version : null,
-      ...(still.has(one.storage) && { cells: null, size: null }),
-    }));
+    const shown = moment.memory.map((one) => ({ ...one, version: counted.has(one.storage) ? one.version : null }));
     const memory = h(
       "span",
       // Three in a wide card are two rows and not three: the fix has to be in sight below.
@@ -93,7 +105,7 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
       ...shown.map((one) => box(one, before.get(one.storage), moment, tight)),
     );
     for (const one of moment.memory) before.set(one.storage, one);
-    return column(
+    const card = column(
       moment.role,
       say(moment.title, model.language),
       say(moment.place, model.language),
@@ -103,26 +115,32 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
       memory,
       keeperPart(keeper, at, moment, model),
     );
+    const way = leading(moment, model);
+    if (way) card.prepend(way);
+    return card;
   });
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
 }
 
-/** The larger memories whose numbers are the same at all moments, and tell nothing. */
-function unchanging(moments: readonly Moment[]): Set<string> {
-  const seen = new Map<string, Set<string>>();
-  for (const { storage, size, cells } of moments.flatMap(({ memory }) => memory))
-    if ((size ?? 0) > WHOLE) seen.set(storage, (seen.get(storage) ?? new Set()).add(JSON.stringify(cells)));
-  const always = (one: string): boolean =>
-    moments.length > 2 && moments.every(({ memory }) => memory.some(({ storage, size }) => storage === one && (size ?? 0) > WHOLE));
-  return new Set([...seen].filter(([storage, all]) => all.size === 1 && always(storage)).map(([storage]) => storage));
+/** Beside the arrow: the lines that lead here from the card before, with what they call. */
+function leading({ between, skipped }: Moment, model: ExplorerModel): HTMLElement | null {
+  if (!between?.length) return null;
+  const lines = between.map(({ line, source, op }) => `${model.place(line, source)}: ${called(op)}`);
+  if (skipped) lines.splice(1, 0, model.t(`${skipped} more`, `另外 ${skipped} 行`));
+  const text = model.t(`via ${lines.join(", ")}`, `经由${lines.join("，")}`);
+  return h("small", { class: "pl-between", title: model.t("what leads here from a card before", "从前面的卡片到这里经过的行") }, text);
 }
 
 /** The larger memories whose numbers change, but not those that are shown: their mean and extremes are shown then. */
 function changedOutOfSight(moments: readonly Moment[]): Set<string> {
   const all = moments.flatMap(({ memory }) => memory).filter(({ size }) => (size ?? 0) > WHOLE);
   const of = (storage: string): Memory[] => all.filter((one) => one.storage === storage);
+  // Two parts of a memory have other numbers, and none of them needs to have changed.
+  const parts = (storage: string): Set<string> => new Set(of(storage).map((one) => JSON.stringify([one.shape, one.stride, one.offset])));
   const hidden = (storage: string): boolean =>
-    telling(of(storage).map(({ cells }) => cells)).length === 0 && new Set(of(storage).map(({ cells }) => gist(cells, ""))).size > 1;
+    parts(storage).size === 1 &&
+    telling(of(storage).map(({ cells }) => cells)).length === 0 &&
+    new Set(of(storage).map(({ cells }) => gist(cells, ""))).size > 1;
   return new Set(all.map(({ storage }) => storage).filter(hidden));
 }
 
@@ -192,16 +210,41 @@ export function memoryBox(
       : one.shape === null && one.size !== null
         ? h("small", {}, counted(one.size, model))
         : "",
+    !tight && laid(one, model),
   );
   const sums = summed ? gist(one.cells, model.t("mean", "均值")) : "";
-  const row = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE, also);
+  const layout = one.stride && { stride: one.stride, offset: one.offset };
+  const row = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE, also, layout);
   const cells = sums ? h("span", { class: "pl-cells pl-many" }, sums) : row;
-  const many =
-    one.size && !cells
-      ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`))
-      : null;
+  const size = one.shape ? product(one.shape) : (one.size ?? 0);
+  const many = size && !cells ? h("span", { class: "pl-cells pl-many" }, unrecorded(size, model)) : null;
   const written = one.changed && before ? writtenOver(one, before, model, now) : null;
-  return h("span", { class: "pl-memory", style: `--v-hue:${model.hueNow(one.storage)}` }, head, cells ?? many, written);
+  return h(
+    "span",
+    { class: "pl-memory", style: `--v-hue:${model.hueNow(one.storage)}` },
+    head,
+    tight && laid(one, model),
+    cells ?? many,
+    written,
+  );
+}
+
+/** That a memory has numbers, and why none of them is drawn. */
+function unrecorded(size: number, model: ExplorerModel): string {
+  const text = size === 1 ? "its number was not recorded" : `its ${size.toLocaleString("en")} numbers were not recorded`;
+  return model.t(text, `未记录它的 ${size.toLocaleString("en")} 个数`);
+}
+
+/** How a tensor reads a memory whose cells are not its elements in this order. */
+function laid({ shape: size, stride, offset }: Memory, model: ExplorerModel): HTMLElement | null {
+  if (!size || !stride) return null;
+  const steps = !isInOrder(size, stride);
+  const text = [steps && `stride ${shape(stride)}`, offset > 0 && `offset ${offset}`].filter(Boolean).join(", ");
+  const how = model.t(
+    "stride: how many cells of the memory one step along each dimension goes on, 0: to the same cell; offset: the cell of the first element",
+    "stride：沿每个维度走一步在内存中前进几个单元，0 表示仍是同一个单元；offset：第一个元素所在的单元",
+  );
+  return text ? h("small", { title: how }, text) : null;
 }
 
 /** The size of a memory that tensors of different shapes read. */

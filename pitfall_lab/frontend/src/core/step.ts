@@ -5,14 +5,12 @@ import { type Child, h } from "./dom";
 import type { ExplorerModel } from "./model";
 import { cellRow, shape, telling } from "./numbers";
 import { asked, dropped, runsLater } from "./passes";
-import { memoryBox } from "./picture";
+import { called, memoryBox } from "./picture";
 import type { Memory } from "./story";
 import type { Cells } from "./wire";
 
 /** So many of the nodes that a gradient goes on to are named. */
 const NEXT = 3;
-/** The methods that brackets call. */
-const BRACKETS: Record<string, string> = { getitem: "[…]", setitem: "[…] =" };
 /** So many numbers of a gradient are shown. */
 const NUMBERS = 6;
 
@@ -64,13 +62,6 @@ function stepParts(model: ExplorerModel): HTMLElement[] {
   return [flowing(left, called(event.op), right)];
 }
 
-/** The operation as the program writes it: `t[0] = 1` calls `Tensor.__setitem__`. */
-function called(op: string): string {
-  const last = op.split(".").pop() ?? op;
-  const method = /^__([a-z]+)__$/.exec(last)?.[1];
-  return method ? (BRACKETS[method] ?? method) : last;
-}
-
 /** What goes in, the operation, and what comes out. */
 function flowing(left: Child[], op: string, right: Child[], below: Child = null): HTMLElement {
   const arrow = (): HTMLElement => h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→");
@@ -94,6 +85,8 @@ function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model
   const named = living.filter(([, one]) => one.names?.length);
   const readers = (named.length ? named : living).map(([, one]) => one);
   const shapes = new Set(readers.map((one) => JSON.stringify(one.shape)));
+  const layouts = new Set(readers.map((one) => JSON.stringify([one.shape, one.stride, one.offset])));
+  const [first] = readers;
   const versions = new Set(readers.map((one) => (one.counter ? (state.counters[one.counter] ?? 0) : null)));
   const called = names.length ? names.slice(0, 4) : [model.called(living[0]?.[0] ?? id)];
   return {
@@ -101,6 +94,8 @@ function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model
     names: called,
     more: Math.max(0, names.length - 4),
     shape: shapes.size === 1 ? (readers[0]?.shape ?? null) : null,
+    stride: layouts.size === 1 && first?.stride?.length === first?.shape.length ? (first?.stride ?? null) : null,
+    offset: first?.offset ?? 0,
     size: storage.size,
     dtype: storage.dtype,
     cells: storage.cells,

@@ -944,6 +944,8 @@ export interface PicturedBeat {
   code: string;
   text: string | Text;
   memory: StorageThen[];
+  between: Between[];
+  skipped: number;
 }
 
 /** Keeper */
@@ -1170,11 +1172,20 @@ export interface StorageThen {
   names: string[];
   more: number;
   shape: number[] | null;
+  stride: number[] | null;
+  offset: number;
   size: number | null;
   dtype: string | null;
   cells: Cells | null;
   version: number | null;
   changed: boolean;
+}
+
+/** A call that lies between two moments: its line and the operation. */
+export interface Between {
+  line: number;
+  source: number;
+  op: string;
 }
 
 /** One dimension of an operand, aligned to the result's; `size` is None if it was added, `stride` 0 where it is stretched. */
