@@ -19,7 +19,9 @@ from pitfall_lab.trace.operation_facts import spellings
 
 ORDERS = ("sort", "argsort")
 PICKS = {"__getitem__", "index_select", "gather", "take", "take_along_dim"}
+"""Calls that take entries by their positions."""
 TURNS = {"flip", "flipud"}
+"""Calls that turn a column round."""
 SUBTRACTS = spellings("sub", in_place=True)
 MULTIPLIES = spellings("mul", in_place=True)
 COLUMNS = SAME_NUMBERS | {
@@ -35,7 +37,7 @@ COLUMNS = SAME_NUMBERS | {
     "detach",
 }
 """Calls that leave each number of a column at its place."""
-AFTER = COLUMNS | {"log", "__add__", "add", "clamp", "clamp_min"}
+AFTER = COLUMNS | spellings("add") | {"log", "clamp", "clamp_min"}
 """Calls between the running sum of the hazards and its difference from the scores."""
 FURTHER, FEW = 12, 3
 
