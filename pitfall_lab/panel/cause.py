@@ -147,14 +147,15 @@ def _of_used(cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
 
 def _of_inference(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
     """What inference mode has made: the value of a name, or what a module or a collection has kept."""
-    inferred = look.inferred(_from_before(cell, ran))
+    kept = look.kept(error)
+    named = [kept.name] if kept is not None and kept.name == kept.root else []
+    inferred = look.inferred(_from_before(cell, ran)) or named
     origin = cut(inferred[0], ran, look.is_module) if inferred else None
     if origin is not None and INFERENCE in origin.words:
         return _inference(inferred[0], origin)
-    kept, runs = look.kept(error), in_inference_mode(ran)
     made = next((run.count for run in reversed(list(ran.since(0))) if kept and kept.root in run.assigned), 0)
-    after = [run for run in runs if run.count >= made]
-    return Cause(kept, *kept_from(kept, after[0]), "PL204") if kept is not None and after else None
+    after = [run for run in in_inference_mode(ran) if run.count >= made]
+    return Cause(kept, *kept_from(kept, after[0]), "PL204") if kept is not None and after and not named else None
 
 
 def _of_classes(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:

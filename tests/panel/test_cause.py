@@ -287,6 +287,19 @@ def test_what_a_module_has_kept_from_inference_mode_is_named_with_the_cell(faili
     failing.run("net[1].table = None\nnet(x).sum().backward()", "d")  # what the fix says
 
 
+def test_what_inference_mode_has_made_is_named_where_a_function_reads_it_that_is_handed_on(failing):
+    failing.run("body, head, x = nn.Linear(3, 4), nn.Linear(4, 2), torch.ones(5, 3)", "a")
+    failing.run("@torch.inference_mode()\ndef embed(x):\n    return body(x)\nZ = embed(x)", "b")
+    failing.run(
+        "opt = torch.optim.LBFGS(head.parameters())\n"
+        "def closure():\n    opt.zero_grad()\n    loss = head(Z).sum()\n    loss.backward()\n    return loss",
+        "c",
+    )
+    fail(failing, "opt.step(closure)")
+    [hint] = hints(failing)
+    assert hint["text"]["en"].startswith("pitfall_lab: `Z` comes from `@inference_mode` in In [3]")
+
+
 def test_a_dict_that_keeps_what_inference_mode_has_made(failing):
     failing.run("net, x, kept = nn.Linear(3, 4), torch.ones(5, 3), {}", "a")
     failing.run("with torch.inference_mode():\n    kept['mean'] = x.mean(0)", "b")

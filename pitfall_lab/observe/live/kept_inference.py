@@ -1,5 +1,5 @@
-"""Finds the tensor made in inference mode that a failed cell has met, where a module, a list, a dict or an object of
-the notebook holds it.
+"""Finds the tensor made in inference mode that a failed cell has met: the value of a name, or what a module, a list, a
+dict or an object of the notebook holds.
 
 A layer that keeps a table from its first forward keeps a tensor of inference mode if that forward ran there.
 """
@@ -28,15 +28,13 @@ class KeptInference(NamedTuple):
 
 
 def kept_inference(error: BaseException, namespace: Mapping[str, Any], budget: Budget) -> KeptInference | None:
-    """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it, or if it
-    has a name of its own.
-    """
+    """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it."""
     used = {_memory(each) for each in _tensors(error)}
     if not used:
         return None
     found = find(namespace, (), budget)
     for thing in (*found.tensors, *found.parameters):
-        if len(thing.path) > 1 and is_own(thing.value) and thing.value.is_inference() and _memory(thing.value) in used:
+        if is_own(thing.value) and thing.value.is_inference() and _memory(thing.value) in used:
             owners = [each for each in found.layers if thing.path[: len(each.path)] == each.path]
             owner = max(owners, key=lambda each: len(each.path), default=None)
             if owner is None:
