@@ -19,6 +19,7 @@ from pitfall_lab.observe.live.broken import Broken
 from pitfall_lab.observe.live.computed_buffers import ComputedBuffer
 from pitfall_lab.observe.live.global_states import Kind, Setting, Switched
 from pitfall_lab.observe.live.kept_inference import KeptInference
+from pitfall_lab.observe.live.module_dtypes import ConvertedModule
 from pitfall_lab.observe.live.old_classes import OldObject
 from pitfall_lab.observe.live.rows_asked import RowsAsked
 from pitfall_lab.observe.live.session import Computed, Copied, Missing
@@ -28,7 +29,7 @@ from pitfall_lab.observe.live.written_again import WrittenAgain
 from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.class_anew import class_anew
 from pitfall_lab.panel.cuts import CutStatement, cut, in_inference_mode, read_in_functions
-from pitfall_lab.panel.moved_before import kept_from, stepped_before
+from pitfall_lab.panel.moved_before import converted_before, kept_from, stepped_before
 from pitfall_lab.panel.rows_outside import outside
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.computed_once import freed
@@ -49,7 +50,7 @@ SECOND_TIME = "Trying to backward through the graph a second time"
 
 Found = (
     Broken | Used | CutStatement | Computed | Copied | Missing | Switched | WrittenAgain | RowsAsked | OldObject
-    | ComputedBuffer | KeptInference | Stepped
+    | ComputedBuffer | KeptInference | Stepped | ConvertedModule
 )  # fmt: skip
 OUTSIDE = ("PLE12", "PLE44")
 """Families of errors about values (such as indices) outside of what a function takes."""
@@ -77,7 +78,8 @@ class LiveLooks(NamedTuple):
     tensor that a failed deepcopy has met. ``old``: the object that the error follows from, whose class has been defined
     anew since it was made. ``buffer``: the buffer of a module whose freed graph is that of one of the names. ``kept``:
     the tensor of inference mode that a failed cell has met inside a module or a collection. ``stepped``: the scheduler
-    that a failed cell has moved past its last step, with the cells that moved it before.
+    that a failed cell has moved past its last step, with the cells that moved it before. ``converted``: the
+    first of some names that is a module whose number type a cell has changed.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -94,6 +96,7 @@ class LiveLooks(NamedTuple):
     buffer: Callable[[Iterable[str]], ComputedBuffer | None] = lambda _: None
     kept: Callable[[BaseException], KeptInference | None] = lambda _: None
     stepped: Callable[[BaseException], Stepped | None] = lambda _: None
+    converted: Callable[[Iterable[str]], ConvertedModule | None] = lambda _: None
 
 
 def cause(
@@ -126,6 +129,9 @@ def _of_objects(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> 
     if TOO_MANY_STEPS in words:
         stepped = look.stepped(error)
         return Cause(stepped, *stepped_before(stepped, ran), "PLE52") if stepped is not None else None
+    if isinstance(error, RuntimeError) and _setting(words) == "dtype":
+        converted = look.converted(_from_before(cell, ran))
+        return Cause(converted, *converted_before(converted), "PLE21") if converted is not None else None
     if NO_LEAF in words or NO_COPY in words:
         return _of_leaves(error, cell, look)
     if isinstance(error, (TypeError, AttributeError)) and "NoneType" in words:
@@ -394,6 +400,8 @@ def runs_of(what: Found) -> tuple[int | None, ...]:
         return (None,)
     if isinstance(what, Stepped):
         return tuple(cell for cell, _ in what.cells)
+    if isinstance(what, ConvertedModule):
+        return (what.cell,)
     return (what.made, what.changed) if isinstance(what, Broken) else (what.made,)
 
 

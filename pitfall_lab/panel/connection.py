@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.global_states import Kind as Thing
     from pitfall_lab.observe.live.global_states import Setting, Switched
     from pitfall_lab.observe.live.kept_inference import KeptInference
+    from pitfall_lab.observe.live.module_dtypes import ConvertedModule
     from pitfall_lab.observe.live.old_classes import OldObject
     from pitfall_lab.observe.live.rows_asked import RowsAsked
     from pitfall_lab.observe.live.session import Computed, Copied, Live, LookResult, Missing
@@ -267,6 +268,7 @@ class LivePanel:
                 self._freed_buffer,
                 self._kept_inference,
                 self._stepped,
+                self._converted,
             )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
@@ -298,6 +300,10 @@ class LivePanel:
                 scheduler = step.tb_frame.f_locals.get("self")
             step = step.tb_next
         return live.stepped(scheduler, self._shell.user_ns, ASKED_SECONDS) if live is not None else None
+
+    def _converted(self, names: Iterable[str]) -> ConvertedModule | None:
+        live = self._watching()
+        return live.converted(self._shell.user_ns, names) if live is not None else None
 
     def _kinds_of(self, names: Iterable[str]) -> list[Thing]:
         live = self._watching()
@@ -499,6 +505,7 @@ class LivePanel:
         from pitfall_lab.panel.warnings.old_default import old_defaults
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.overwritten import overwritten
+        from pitfall_lab.panel.warnings.parametrized_again import parametrized_again
         from pitfall_lab.panel.warnings.parted import parted
         from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.reseeded import reseeded
@@ -514,6 +521,7 @@ class LivePanel:
         said += [one_memory_kept(each, self._ran) for each in look.one_memory]
         said += [evaluating(each, self._ran) for each in look.evaluating]
         said += [looked_at(each, self._ran) for each in look.looked]
+        said += [parametrized_again(each, self._ran) for each in look.parametrized]
         said += [split_twice(each, self._ran, self._has_parameters) for each in look.split_again]
         gone = (split_replaced(each, self._ran) for each in look.split_gone)
         said += [next((each for each in gone if each is not None), None)]

@@ -13,6 +13,7 @@ from pitfall_lab.trace import T
 
 if TYPE_CHECKING:
     from pitfall_lab.observe.live.kept_inference import KeptInference
+    from pitfall_lab.observe.live.module_dtypes import ConvertedModule
     from pitfall_lab.observe.live.stale_schedulers import Stepped
 
 
@@ -20,7 +21,7 @@ def kept_from(found: KeptInference, cell: Cell) -> tuple[T, T, T]:
     """Sentence, explanation and fix for a tensor of inference mode that is kept; ``cell`` is the first that has run
     something in inference mode since the object was made.
     """
-    where, name = called(cell.count), f"`{_expression(found.name)}`"
+    where, name = called(cell.count), f"`{expression(found.name)}`"
     sentence = T(
         f"{name} was made in inference mode, in {where}, and has been kept since. What inference mode has made can "
         "take no part in gradients: this is why the cell failed.",
@@ -41,7 +42,7 @@ def kept_from(found: KeptInference, cell: Cell) -> tuple[T, T, T]:
                 "单元格。",
             ),
         )
-    module = _expression(found.module)
+    module = expression(found.module)
     attribute = f"{module}.{found.attribute}"
     return (
         sentence,
@@ -96,6 +97,39 @@ def stepped_before(found: Stepped, ran: Ran) -> tuple[T, T, T]:
     )
 
 
-def _expression(name: str) -> str:
-    """The name of a part of a module as Python takes it: ``net.blocks[0].table`` for ``net.blocks.0.table``."""
+def converted_before(found: ConvertedModule) -> tuple[T, T, T]:
+    """Sentence, explanation and fix for a module whose parameters an earlier cell has converted."""
+    name, where = f"`{found.name}`", called(found.cell)
+    others = ", ".join(f"`{each}`" for each in found.also)
+    also = T("", "")
+    if found.also:
+        verb = "is" if len(found.also) == 1 else "are"
+        also = T(f" ({others} {verb} the same module)", f"（{others} 是同一个模块）")
+    return (
+        T(
+            f"{where} converted {name} from {found.before} to {found.after}{also.en}, and this cell gives it another "
+            "number type: this is why it failed.",
+            f"{where} 把 {name} 从 {found.before} 转换成了 {found.after}{also.zh}，"
+            "而此单元格给它的是另一种数值类型：所以它失败了。",
+        ),
+        T(
+            "`to(…)`, `half()`, `bfloat16()` and `double()` of a module change the module itself and return it; those "
+            "of a tensor return another tensor.",
+            "模块的 `to(…)`、`half()`、`bfloat16()` 和 `double()` 改变模块本身并返回它；张量的同名方法返回另一个张量。",
+        ),
+        T(
+            f"Convert it back: `{found.name}.to(torch.{found.before})`. For a second module of another type, convert a "
+            f"copy in {where}: `copy.deepcopy({found.name}).to(torch.{found.after})`.",
+            f"把它转换回来：`{found.name}.to(torch.{found.before})`。如果需要另一种类型的第二个模块，"
+            f"请在 {where} 中转换副本：`copy.deepcopy({found.name}).to(torch.{found.after})`。",
+        ),
+    )
+
+
+def expression(name: str) -> str:
+    """The name of a part of a module as Python takes it.
+
+    >>> expression("net.blocks.0.table")
+    'net.blocks[0].table'
+    """
     return re.sub(r"\.(\d+)(?=[.\[]|$)", r"[\1]", name)

@@ -335,3 +335,29 @@ def test_the_cells_that_have_used_up_the_steps_of_a_schedule_are_named(failing, 
     assert said is None or "Run In [2] again, which makes `sched` anew" in hint["text"]["en"]
     failing.run(SCHEDULE, "a")  # the same name, from its first step on
     failing.run(STEPS.format(12))
+
+
+@pytest.mark.parametrize(
+    ("convert", "also"),
+    [
+        ("slim = net.to(torch.bfloat16)", " (`slim` is the same module)"),
+        ("net.double()", ""),
+        ("def small(m):\n    return m.half()\nfirst = second = small(net)", " (`first`, `second` are the same module)"),
+    ],
+)
+def test_the_cell_that_has_converted_a_module_is_named(failing, convert, also):
+    failing.run("net, x = nn.Sequential(nn.Linear(3, 1)), torch.ones(2, 3)\ndef loss():\n    return net(x).sum()", "a")
+    failing.run("loss().item()", "b")
+    failing.run(convert, "c")
+    failing.run("1 + 1", "d")
+    fail(failing, "loss().backward()")
+    [hint] = hints(failing)
+    assert hint["text"]["en"].startswith("pitfall_lab: In [4] converted `net` from float32 to ")
+    assert f"{also}, and this cell gives it another number type" in hint["text"]["en"]
+    failing.run("net.to(torch.float32)\nloss().backward()", "e")
+
+
+def test_a_module_that_has_always_had_its_type_is_not_said_to_be_converted(failing):
+    failing.run("net, x = nn.Linear(3, 1).double(), torch.ones(2, 3)", "a")
+    fail(failing, "net(x).sum().backward()")
+    assert "converted" not in hints(failing)[0]["text"]["en"]

@@ -32,6 +32,7 @@ from pitfall_lab.observe.live.left_hooks import LeftHook, LeftHooks
 from pitfall_lab.observe.live.leftover_gradients import Leftover, Leftovers
 from pitfall_lab.observe.live.lost_axes import Reshaped, Shapes
 from pitfall_lab.observe.live.misread_numbers import Misread, misread
+from pitfall_lab.observe.live.module_dtypes import ConvertedModule, ModuleTypes
 from pitfall_lab.observe.live.module_modes import Evaluating, ModuleModes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
@@ -42,6 +43,7 @@ from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.overwritten_numbers import Overwritten, OverwrittenNumbers
 from pitfall_lab.observe.live.parted_weights import PartedWeight, PartedWeights
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
+from pitfall_lab.observe.live.repeated_parametrizations import Parametrizations, ParametrizedAgain
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
 from pitfall_lab.observe.live.saved import Cells, Memory, SavedRow
@@ -87,6 +89,7 @@ class LookResult:
     idle: list[Idle] = field(default_factory=list)
     reordered: list[Reordered] = field(default_factory=list)
     twice: list[Twice] = field(default_factory=list)
+    parametrized: list[ParametrizedAgain] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
     split_again: list[SplitAgain] = field(default_factory=list)
     split_gone: list[SplitGone] = field(default_factory=list)
@@ -174,6 +177,7 @@ class Live:
         self._defaults, self._settings, self._snapshots = Defaults(), SharedSettings(), Snapshots()
         self._asked: Sequence[Asked] = ()
         self._kept_states, self._buffers, self._left_hooks = KeptStates(), ComputedBuffers(), LeftHooks()
+        self._parametrizations, self._types = Parametrizations(), ModuleTypes()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._sums, self._shapes = GradientSums(), Shapes()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
@@ -298,11 +302,13 @@ class Live:
             return look
 
     def _optimizers(self, look: LookResult, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
-        """Compare optimizers with the cells before, and set what is found in ``look``.
+        """Compare optimizers and parametrizations with the cells before, and set what is found in ``look``.
 
-        The fields are ``leftover``, ``cut_parameters``, ``schedulers``, ``begun_again``, ``kept_states`` and
-        ``buffers``.
+        The fields are ``parametrized``, ``leftover``, ``cut_parameters``, ``schedulers``, ``begun_again``,
+        ``kept_states`` and ``buffers``.
         """
+        look.parametrized = self._parametrizations.compare(found, self._cells.now, budget)
+        self._types.compare(found, self._cells.now, budget)
         look.leftover = self._leftovers.compare(found, self._cells.now, budget)
         look.cut_parameters = self._cuts.compare(found, self._cells.now, budget)
         look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, budget)
@@ -464,6 +470,11 @@ class Live:
         """
         with unseen():
             return kept_inference(error, namespace, Budget(seconds))
+
+    def converted(self, namespace: Mapping[str, Any], names: Iterable[str]) -> ConvertedModule | None:
+        """The first of the named modules whose parameters a cell has converted; ``None`` if there is none."""
+        with unseen():
+            return self._types.converted(namespace, names)
 
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], seconds: float) -> Stepped | None:
         """Which cells have moved a scheduler of a fixed number of steps; ``None`` if that is not known."""

@@ -1,0 +1,76 @@
+"""Remembers the number type of each module's parameters after each cell, to name the cell that has converted one.
+
+``module.to(…)``, ``half()`` and ``double()`` change the module itself and return it: a second name for the result is no
+second module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, is_shown
+from pitfall_lab.observe.live.object_kinds import Kinds, is_own, tables
+
+
+class ConvertedModule(NamedTuple):
+    """The parameters of the module ``name`` had the number type ``before``, and have had ``after`` since ``cell``.
+
+    ``also`` are further names of the same module.
+    """
+
+    name: str
+    before: str
+    after: str
+    cell: int
+    also: tuple[str, ...]
+
+
+class ModuleTypes:
+    """The number types of modules, and the cells after which they were first seen."""
+
+    def __init__(self) -> None:
+        self._types: dict[int, tuple[tuple[int, str], ...]] = {}
+
+    def compare(self, found: Found, now: int, budget: Budget) -> None:
+        """Remember the number types after a cell; of each module the last two."""
+        seen: dict[int, tuple[tuple[int, str], ...]] = {}
+        for thing in found.modules:
+            if not budget.goes_on():
+                return
+            dtype = _dtype(thing.value)
+            known = self._types.get(id(thing.value), ())
+            if dtype is not None:
+                seen[id(thing.value)] = known if known and known[-1][1] == dtype else (*known, (now, dtype))[-2:]
+        self._types = seen
+
+    def converted(self, namespace: Mapping[str, Any], names: Iterable[str]) -> ConvertedModule | None:
+        """The first of the named modules that a cell has converted; ``None`` if there is none."""
+        kinds = Kinds()
+        for name in names:
+            value = namespace.get(name)
+            history = self._types.get(id(value), ())
+            if kinds.of(value) != "module" or len(history) < 2 or history[-1][1] != _dtype(value):
+                continue
+            also = [each for each in list(namespace) if type(each) is str and is_shown(each) and each != name]
+            same = tuple(each for each in also if namespace.get(each) is value)
+            return ConvertedModule(name, history[0][1], history[1][1], history[1][0], same)
+        return None
+
+
+def _dtype(module: Any) -> str | None:
+    """The number type of the first floating-point parameter of a module or its parts; ``None`` if it has none."""
+    work, seen, kinds = [module], set[int](), Kinds()
+    for each in work:  # the list grows during the iteration
+        if id(each) in seen or kinds.of(each) != "module":
+            continue
+        seen.add(id(each))
+        parameters, _, children = tables(each)
+        for one in parameters.values():
+            if is_own(one) and torch.Tensor.is_floating_point(one):
+                return str(one.dtype).removeprefix("torch.")
+        work.extend(children.values())
+    return None

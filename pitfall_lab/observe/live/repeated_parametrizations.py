@@ -1,0 +1,70 @@
+"""Finds parametrizations of one kind that two cells have registered on one weight: the cell that registers was run
+again, and torch applies both.
+
+Only numbers are kept from cell to cell: after which cell each parametrization was first seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path
+from pitfall_lab.observe.live.object_kinds import class_name, class_origin, tables
+
+_OF_TORCH = "torch.nn.utils.parametrize"
+
+
+class ParametrizedAgain(NamedTuple):
+    """The tensor ``attribute`` of ``module`` (with the names ``path`` that lead to it) has ``times`` parametrizations
+    of class ``type``; the runs of cells with the numbers ``first`` and ``again`` registered the first two.
+
+    ``others`` counts further tensors on which the same cells did the same.
+    """
+
+    module: str
+    path: Path
+    attribute: str
+    type: str
+    times: int
+    first: int
+    again: int
+    others: int = 0
+
+
+class Parametrizations:
+    """Remembers after which cell each parametrization of a weight was first seen."""
+
+    def __init__(self) -> None:
+        self._came: dict[tuple[int, str], int] = {}
+
+    def compare(self, found: Found, now: int, budget: Budget) -> list[ParametrizedAgain]:
+        """The weights with several parametrizations of one class that different cells have registered; one report for
+        those that the same two cells have registered.
+        """
+        came, said = dict[tuple[int, str], int](), dict[tuple[int, int, str], ParametrizedAgain]()
+        for thing in found.layers:
+            if not budget.goes_on():
+                return []
+            if class_name(thing.value) != "ParametrizationList" or class_origin(thing.value) != _OF_TORCH:
+                continue
+            _, _, parts = tables(thing.value)
+            by_class: dict[type, list[tuple[int, Any]]] = {}
+            for name, part in parts.items():
+                at = id(thing.value), name
+                came[at] = self._came.get(at, now)
+                by_class.setdefault(type(part), []).append((came[at], part))
+            for same in by_class.values():
+                first, again = same[0][0], next((cell for cell, _ in same if cell != same[0][0]), None)
+                if again is None:
+                    continue
+                kind = class_name(same[0][1])
+                known = said.get((first, again, kind))
+                module, attribute = thing.text.rpartition(".parametrizations.")[::2]
+                said[first, again, kind] = (
+                    known._replace(others=known.others + 1)
+                    if known is not None
+                    else ParametrizedAgain(module, thing.path[:-2], attribute, kind, len(same), first, again)
+                )
+        self._came = came
+        return list(said.values())
