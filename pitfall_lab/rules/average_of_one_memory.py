@@ -23,7 +23,7 @@ FEW, FURTHER = 2, 60
 
 
 @dataclass(frozen=True, slots=True)
-class OneMemory:
+class AveragedMemory:
     """``event`` adds up, or joins, the tensors ``parts``, which all have the memory of ``parameter``.
 
     The first of them was made by ``kept``, and ``changed`` is a later write to that memory, before the last was made.
@@ -71,7 +71,7 @@ def _parts(story: Story, event: Event, taken: set[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _one_memory(story: Story, event: Event, parts: tuple[str, ...], held: set[str]) -> OneMemory | None:
+def _one_memory(story: Story, event: Event, parts: tuple[str, ...], held: set[str]) -> AveragedMemory | None:
     """What is known of the parts; None if they are not all one whole trained memory, if they are one tensor, or if
     nothing has written to it between the first and the last.
     """
@@ -88,7 +88,7 @@ def _one_memory(story: Story, event: Event, parts: tuple[str, ...], held: set[st
     if parameter is None or len(makers) < len(parts):
         return None
     changed = story.writes(storage, makers[0].step, makers[-1].step)
-    return OneMemory(event, parts, parameter, makers[0], changed[0]) if changed else None
+    return AveragedMemory(event, parts, parameter, makers[0], changed[0]) if changed else None
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
@@ -98,7 +98,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
     return next((finding for finding in find(story) if finding.span == general.span), None)
 
 
-def _finding(story: Story, found: OneMemory) -> Finding:
+def _finding(story: Story, found: AveragedMemory) -> Finding:
     step, count = found.kept.step, len(found.parts)
     here, there = at_line(story, story.span(step)), at_line(story, story.span(found.event.step))
     then, name = at_line(story, story.span(found.changed)), called(story, found.parameter, None, found.event.step)
@@ -128,7 +128,7 @@ def _finding(story: Story, found: OneMemory) -> Finding:
     )
 
 
-def _fixes(story: Story, found: OneMemory) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: AveragedMemory) -> tuple[Fix, ...]:
     """Fixes that keep copies; empty if the text does not show what is kept."""
     program = story.program
     node = program.at(story.span(found.kept.step)) if program.tree is not None else None

@@ -29,7 +29,7 @@ FURTHER, FEW = 8, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Flat:
+class ZeroSecondDerivative:
     """``second`` differentiates the result of ``first`` by the same input once more, and gets zeros.
 
     ``calls`` calls at its place returned only zeros; ``kink`` is what bends the network.
@@ -53,7 +53,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _flat(story: Story, second: Event, grads: list[Event]) -> Flat | None:
+def _flat(story: Story, second: Event, grads: list[Event]) -> ZeroSecondDerivative | None:
     """What is known of a second derivative; None if it is none, if some of it is not zero, or if the network has a
     function that bends everywhere.
     """
@@ -65,7 +65,7 @@ def _flat(story: Story, second: Event, grads: list[Event]) -> Flat | None:
     alike = [each for each in alike if _first(story, each) is not None]
     if kink is None or not all(_is_zero(story, result) for each in alike for result in [each.results[0]]):
         return None
-    return Flat(second, first, len(alike), kink)
+    return ZeroSecondDerivative(second, first, len(alike), kink)
 
 
 def _first(story: Story, second: Event) -> Event | None:
@@ -110,7 +110,7 @@ def _kink(story: Story, label: str | None, step: int) -> str | None:
     return found
 
 
-def _finding(story: Story, found: Flat) -> Finding:
+def _finding(story: Story, found: ZeroSecondDerivative) -> Finding:
     step = found.second.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(found.first.step))
     by = shown(story, found.second, next(o.label for o in found.second.operands[1:] if o.label is not None))
@@ -140,7 +140,7 @@ def _finding(story: Story, found: Flat) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Flat) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: ZeroSecondDerivative) -> tuple[Fix, ...]:
     """At most one fix: tanh in place of each function with kinks. Empty if the text does not name it."""
     program, changes = story.program, list[tuple[ast.AST, str]]()
     for call in (node for node in program.nodes if isinstance(node, ast.Call)):
