@@ -314,8 +314,8 @@ def _finding(story: Story, found: Farthest) -> Finding:
             "similarities the best are the largest, for distances the smallest. No shape tells them apart.",
             zh=f"{there.zh}算出的数，"
             + ("越相似越大" if is_likeness else "越近越小")
-            + "。`topk` 和 `max` 取最大的数，`sort` 从最小的开始：对分数和相似度来说最好的是最大的，对距离来说则是最小的。"
-            "从形状看不出区别。",
+            + "。`topk` 和 `max` 取最大的数，`sort` 从最小的开始：对分数和相似度来说最好的是最大的，"
+            "对距离来说则是最小的。从形状看不出区别。",
         ),
         related=[
             story.related("made", made.step, T(en="computed here", zh="在这里算出")),
