@@ -33,7 +33,7 @@ FURTHER, FEWEST = 30, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredDistances:
     """``taken`` takes the distances ``scores``, which ``table`` computed, for scores of ``count`` classes along
     ``axis``; ``loss`` is a loss of them.
     """
@@ -59,7 +59,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _scored(story: Story, event: Event) -> Scored | None:
+def _scored(story: Story, event: Event) -> ScoredDistances | None:
     """What is wrong with a loss, or with a softmax whose entries of the right classes are taken; None if its scores are
     no distances that are trained, or if the loss is made larger.
     """
@@ -84,7 +84,7 @@ def _scored(story: Story, event: Event) -> Scored | None:
     axis = _axis(taken, len(shape))
     if axis is None or shape[axis] < FEWEST or (loss.name in LOSSES and _sign(story, loss) < 0):
         return None
-    return Scored(taken, loss, scores, table, axis, shape[axis])
+    return ScoredDistances(taken, loss, scores, table, axis, shape[axis])
 
 
 def _axis(event: Event, count: int) -> int | None:
@@ -158,7 +158,7 @@ def _sign(story: Story, event: Event) -> int:
     return 1
 
 
-def _finding(story: Story, found: Scored) -> Finding:
+def _finding(story: Story, found: ScoredDistances) -> Finding:
     here, there = (at_line(story, story.span(event.step)) for event in (found.taken, found.table.event))
     what = shown(story, found.taken, found.scores)
     shares = _shares(story, found)
@@ -190,7 +190,7 @@ def _finding(story: Story, found: Scored) -> Finding:
     )
 
 
-def _shares(story: Story, found: Scored) -> tuple[float, float] | None:
+def _shares(story: Story, found: ScoredDistances) -> tuple[float, float] | None:
     """The shares of the nearest and the farthest class in the first row; None if its distances are not all known."""
     table = Elements(story, found.scores, found.taken.step)
     places = [tuple(k if axis == found.axis else 0 for axis in range(len(table.shape))) for k in range(found.count)]
@@ -201,7 +201,7 @@ def _shares(story: Story, found: Scored) -> tuple[float, float] | None:
     return exp(min(row) - max(row)) / total, 1 / total
 
 
-def _fixes(story: Story, found: Scored) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: ScoredDistances) -> tuple[Fix, ...]:
     """At most two fixes: a minus where the scores are used, and one where the distances are made.
 
     The second comes first where the largest score is taken for the best elsewhere too.
