@@ -1,0 +1,152 @@
+"""Tables of distances, and of similarities: which call made them, past what keeps their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.forms import SAME_NUMBERS, before, made_by
+from pitfall_lab.rules.signals.linear_parts import SCALING, constant
+from pitfall_lab.trace import Event
+from pitfall_lab.trace.operation_facts import operations_that, spellings
+
+NORMS = {"norm", "vector_norm"}
+SUMS = {"sum", "mean"}
+SQUARES = spellings("abs", "pow") | {"square"}
+GROWING = {"sqrt", "square", "log1p"}
+"""Calls whose result is the larger, the larger a distance is."""
+PRODUCTS = operations_that("matrix_product") | {"__rmatmul__", "einsum"}
+PAIR, FURTHER = 2, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """``event`` computed, of ``label``, how far apart two things are, or how much alike (``is_likeness``).
+
+    ``label`` is its result; what a program uses has the same order.
+    """
+
+    event: Event
+    label: str
+    is_likeness: bool
+
+
+def comparisons(story: Story, label: str | None, step: int) -> Comparisons | None:
+    """The distances, or the similarities of normalised vectors, whose order a tensor has.
+
+    None if it is something else, has the opposite order, or was written since it was made.
+    """
+    for _ in range(FURTHER):
+        event = made_by(story, label, step)
+        if event is None or label is None or event.error is not None:
+            return None
+        if story.writes(str((story.tensor(label, step) or {}).get("storage")), event.step, step):
+            return None
+        if event.name in ("cdist", "cosine_similarity") or _is_norm_of_pairs(story, event):
+            return Comparisons(event, label, event.name == "cosine_similarity")
+        if event.name in PRODUCTS:
+            given = [o.label for o in event.operands if o.label is not None]
+            is_likeness = len(given) == PAIR and all(_is_normalised(story, each, event.step) for each in given)
+            return Comparisons(event, label, is_likeness=True) if is_likeness else None
+        source = _source(story, event, label)
+        if source is None:
+            return None
+        label, step = source, event.step
+    return None
+
+
+def _source(story: Story, event: Event, label: str) -> str | None:
+    """The operand whose order the result of a call has; None if there is none."""
+    source = event.operands[0].label if event.operands else None
+    if event.name in SAME_NUMBERS:
+        return before(event, label)
+    if event.name in GROWING:
+        return source
+    plain = [o for o in event.operands if not o.name]
+    if len(plain) != PAIR:
+        return None
+    numbers = [constant(story, o.label, o.text, event.step) for o in plain]
+    place = next((place for place, number in enumerate(numbers) if number is None), None)
+    number = numbers[1 - place] if place is not None else None
+    if number is None or place is None:
+        return None
+    keeps = (
+        (event.name in spellings("pow") and place == 0 and number > 0)
+        or (event.name in spellings("add"))
+        or (event.name in spellings("sub") and place == 0)
+        or (event.name in SCALING and (place == 0 or SCALING[event.name] == 1) and 0 < number < inf)
+    )
+    return plain[place].label if keeps else None
+
+
+def _is_norm_of_pairs(story: Story, event: Event) -> bool:
+    """Whether a call measures differences of things that are compared each with each: one has an axis that the other
+    is repeated along.
+    """
+    source = event.operands[0].label if event.operands else None
+    if source is None or not event.results or event.name not in NORMS | SUMS:
+        return False
+    if event.name in SUMS:
+        square = made_by(story, source, event.step)
+        if square is None or not square.operands or not _is_square(square):
+            return False
+        source, step = square.operands[0].label, square.step
+    else:
+        step = event.step
+    made = made_by(story, source, step)
+    given = [o.label for o in made.operands if o.label is not None] if made is not None else []
+    if made is None or made.name not in spellings("sub", exchanged=True) or len(given) != PAIR:
+        return False
+    whole, result = story.shape(source, step) or (), story.shape(event.results[0], event.step) or ()
+    if len(result) not in (len(whole) - 1, len(whole)) or not result or result == whole:
+        return False
+    return any(_repeated(story, each, made.step, whole) for each in given)
+
+
+def _is_square(event: Event) -> bool:
+    """Whether a call returns squares, or sizes."""
+    given = [o.label for o in event.operands if o.label is not None]
+    if event.name in spellings("mul"):
+        return len(given) == PAIR and given[0] == given[1]
+    if event.name in spellings("pow"):
+        return event.operands[-1].text in ("2", "2.0", "4") and len(given) == 1
+    return event.name in SQUARES
+
+
+def _repeated(story: Story, label: str, step: int, whole: tuple[int, ...]) -> bool:
+    """Whether an operand of a difference is repeated along an axis."""
+    record = story.tensor(label, step) or {}
+    shape, stride = tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
+    own = (1,) * (len(whole) - len(shape)) + shape
+    steps = (0,) * (len(whole) - len(stride)) + stride
+    return any(n > 1 and (m == 1 or by == 0) for n, m, by in zip(whole[:-1], own[:-1], steps[:-1], strict=True))
+
+
+def _is_normalised(story: Story, label: str, step: int) -> bool:
+    """Whether the rows of a tensor were divided by their lengths."""
+    for _ in range(FURTHER):
+        event = made_by(story, label, step)
+        if event is None or not event.operands or event.operands[0].label is None:
+            return False
+        if event.name in ("normalize", "__getitem__"):
+            if event.name == "normalize":
+                return True
+        elif event.name in spellings("div", in_place=True):
+            length = event.operands[1].label if len(event.operands) > 1 else None
+            return length is not None and _is_length(story, length, event)
+        elif event.name not in SAME_NUMBERS:
+            return False
+        label, step = event.operands[0].label, event.step
+    return False
+
+
+def _is_length(story: Story, label: str, event: Event) -> bool:
+    """Whether a tensor holds the lengths of the rows of what a call divides."""
+    made = made_by(story, label, event.step)
+    while (
+        made is not None and made.name in SAME_NUMBERS and made.operands and made.operands[0].label not in (None, label)
+    ):
+        label = str(made.operands[0].label)
+        made = made_by(story, label, made.step)
+    return made is not None and made.name in NORMS and made.operands[0].label == event.operands[0].label
