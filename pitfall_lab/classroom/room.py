@@ -332,6 +332,7 @@ def _warm() -> Originals:
         example.to_json()
         kernel.give()
         _made_once()
+        _differentiated_forwards()
         originals = Originals()
     gc.collect()
     gc.freeze()
@@ -344,6 +345,14 @@ def _made_once() -> None:
     for kind in vars(torch.optim).values():
         if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer:
             kind([torch.nn.Parameter(torch.ones(2, 2))])
+
+
+def _differentiated_forwards() -> None:
+    """Compute one derivative in forward mode: for the first one torch imports a module that compiles functions for
+    TorchScript, and looks at frames for the names in them, which no cell may.
+    """
+    torch = sys.modules["torch"]
+    torch.func.jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))
 
 
 def _forked(
