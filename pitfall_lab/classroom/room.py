@@ -324,6 +324,7 @@ def _warm() -> Originals:
         warnings.simplefilter("ignore")
         import pitfall_lab.lessons.tensors_alive
         import pitfall_lab.lessons.turns  # these may list objects and trace, since they were there before the cell
+        import pitfall_lab.verify.counted_writes
         import pitfall_lab.verify.large_results  # noqa: F401 - so that forks find it, verify and torch imported
 
         sys.modules["torch"].set_num_threads(1)
