@@ -474,7 +474,7 @@ def _read(submission: Submission, keys: Sequence[str]) -> Sheet:
         if readable
         else []
     )
-    beside = (*submission.beside, *zipped, *(each.name for each in broken if each.is_other))
+    beside = (*submission.beside, *zipped, *(each.name for each in broken if each.is_other and readable))
     lost = [each for each in broken if not each.is_other and not all(newest.get(key, 0) > each.place for key in keys)]
     if not readable or lost:
         why = _in_part(lost[-1].name, lost[-1].why) if readable else broken[0].why
