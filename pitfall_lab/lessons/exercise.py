@@ -811,9 +811,7 @@ def _calls(seen: Observation) -> int | None:
     if seen.error is not None or seen.trace is None:
         return None
     ours = _before(seen)
-    return sum(
-        event.kind == "call" and event.parent is None and event.step not in ours for event in seen.trace.events
-    )
+    return sum(event.kind == "call" and event.parent is None and event.step not in ours for event in seen.trace.events)
 
 
 def every(*checks: Check) -> Check:

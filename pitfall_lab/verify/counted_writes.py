@@ -40,13 +40,13 @@ class CountedWrites(DispatchMode):  # type: ignore[misc]
         super().__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         self._look()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._look()
-        versions = [each._version for each in self._tensors]  # noqa: SLF001 - the counter's only name
+        versions = [each._version for each in self._tensors]
         try:
             return function(*args, **(kwargs or {}))
         finally:
@@ -57,7 +57,7 @@ class CountedWrites(DispatchMode):  # type: ignore[misc]
     def _look(self) -> None:
         """Count what the last operation has changed without moving the counter, and what has changed since then."""
         now = self._elements()
-        self.uncounted += sum(self._tensors[n]._version == version for n, version in self._due.items())  # noqa: SLF001 - as above
+        self.uncounted += sum(self._tensors[n]._version == version for n, version in self._due.items())
         self.uncounted += sum(a != b for a, b in zip(now, self._seen, strict=True))
         self._seen, self._due = now, {}
 

@@ -41,7 +41,7 @@ class LargeResults(DispatchMode):  # type: ignore[misc]
         super().__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         self._calls.__exit__(*error)
 
@@ -52,7 +52,7 @@ class LargeResults(DispatchMode):  # type: ignore[misc]
             there = {_memory(each) for each in leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
             made = sum(_memory(each) not in there for each in large)
             self.count += made
-            if made and self._calls.is_inside(sys._getframe(1)):  # noqa: SLF001 - there is no other way to see who calls
+            if made and self._calls.is_inside(sys._getframe(1)):
                 self.inside += made
         return result
 
@@ -72,7 +72,7 @@ class _Calls(TorchFunctionMode):
         self._caller: FrameType | None = None
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        before, self._caller = self._caller, self._innermost(sys._getframe(1))  # noqa: SLF001 - as above
+        before, self._caller = self._caller, self._innermost(sys._getframe(1))
         try:
             return function(*args, **(kwargs or {}))
         finally:
