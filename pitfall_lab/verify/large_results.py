@@ -37,13 +37,13 @@ class LargeResults(DispatchMode):  # type: ignore[misc]
         self._calls = _Calls(file)
 
     def __enter__(self) -> Self:
-        self._calls.__enter__()
+        self._calls.__enter__()  # type: ignore[no-untyped-call]
         super().__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        self._calls.__exit__(*error)
+        self._calls.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
