@@ -43,16 +43,17 @@ _DOCUMENTS = {
 
 def is_zip(raw: bytes) -> bool:
     """Whether a file's bytes begin as a zip's."""
-    return raw.startswith(b"PK\x03\x04")
+    return raw.startswith((b"PK\x03\x04", b"PK\x05\x06"))  # the second one of an empty zip
 
 
 def refuse_others(raw: bytes) -> None:
     """Raise :class:`UnreadableArchive` if the bytes ``raw`` are those of an archive that is no zip."""
-    for begin, kind in _OTHERS.items():
-        if raw.startswith(begin):
-            raise UnreadableArchive(
-                f"it is an archive ({kind}), not a notebook: unpack it", f"这是压缩包（{kind}），不是笔记本：请先解压"
-            )
+    kinds = [kind for begin, kind in _OTHERS.items() if raw.startswith(begin)]
+    kinds += ["tar"] if raw[257:262] == b"ustar" else []
+    for kind in kinds:
+        raise UnreadableArchive(
+            f"it is an archive ({kind}), not a notebook: unpack it", f"这是压缩包（{kind}），不是笔记本：请先解压"
+        )
 
 
 def refuse_documents(name: str, raw: bytes) -> None:

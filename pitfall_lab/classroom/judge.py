@@ -448,27 +448,29 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
     if len(source) > submissions.LONGEST:
         return replace(blank, status="error", detail=f"it has more than {submissions.LONGEST} characters")
     _raised(exercise, limits.draw)  # runs of our own cells are kept, and are not part of what this one costs
+    sitting, started = _Sitting(room, limits, random.SystemRandom()), time.monotonic()
     try:
         with budget.within():
-            return _decided(exercise, source, room, limits, blank)
+            result = grade(exercise, source, sitting, draw=limits.draw)
+        blank = replace(blank, seconds=round(time.monotonic() - started, 2))
+        if sitting.ended is None:
+            had_beside(exercise, [mark.holds for mark in result.marks], limits.draw)  # kept, and no part of it either
+        with budget.within():
+            return _decided(exercise, source, sitting, result, blank)
     except budget.Spent:
         room.end()  # it may have been asked something, and its answer would be taken for the next one
         detail = f"it takes more than {budget.SECONDS:g} s to look at what it left"
         return replace(blank, status="ungraded", marks=(), detail=detail)
 
 
-def _decided(exercise: Exercise, source: str, room: Room, limits: Limits, blank: CellOutcome) -> CellOutcome:
-    """Run the answer and decide what it is worth; ``blank`` is what it is worth where that cannot be decided."""
-    started = time.monotonic()
-    sitting = _Sitting(room, limits, random.SystemRandom())
-    result = grade(exercise, source, sitting, draw=limits.draw)
-    blank = replace(blank, seconds=round(time.monotonic() - started, 2))
+def _decided(exercise: Exercise, source: str, sitting: _Sitting, result: Result, blank: CellOutcome) -> CellOutcome:
+    """Decide what an answer that was run is worth; ``blank`` is what it is worth where that cannot be decided."""
     if sitting.ended is not None:
         return replace(blank, status=sitting.ended, detail=sitting.detail)
     blank = replace(blank, skipped=tuple(sitting.skipped)[: kernel.MOST_SKIPPED])
     if result.error and result.error.type == "SystemExit":
         return replace(blank, status="exit", detail="SystemExit")
-    found = _found(exercise, result, source, sitting, draw=limits.draw)
+    found = _found(exercise, result, source, sitting, draw=sitting.limits.draw)
     if (
         sitting.is_tampered
     ):  # in the run that shows whether it depends on its input; any other end of that run does not count

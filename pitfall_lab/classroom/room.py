@@ -324,6 +324,7 @@ def _warm() -> Originals:
         warnings.simplefilter("ignore")
         import pitfall_lab.lessons.tensors_alive
         import pitfall_lab.lessons.turns  # these may list objects and trace, since they were there before the cell
+        import pitfall_lab.verify.counted_writes
         import pitfall_lab.verify.large_results  # noqa: F401 - so that forks find it, verify and torch imported
 
         sys.modules["torch"].set_num_threads(1)
@@ -332,6 +333,7 @@ def _warm() -> Originals:
         example.to_json()
         kernel.give()
         _made_once()
+        _differentiated_forwards()
         originals = Originals()
     gc.collect()
     gc.freeze()
@@ -344,6 +346,14 @@ def _made_once() -> None:
     for kind in vars(torch.optim).values():
         if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer:
             kind([torch.nn.Parameter(torch.ones(2, 2))])
+
+
+def _differentiated_forwards() -> None:
+    """Compute one derivative in forward mode: for the first one torch imports a module that compiles functions for
+    TorchScript, and looks at frames for the names in them, which no cell may.
+    """
+    torch = sys.modules["torch"]
+    torch.func.jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))
 
 
 def _forked(

@@ -62,6 +62,10 @@ class Person:
     number: str = ""
 
 
+_END = "\ufdd0"
+"""Written behind a table to see where it ends: a code point that is no character."""
+
+
 class Faults:
     """Collects everything in the teacher's files that cannot be used, so that it is reported at once."""
 
@@ -183,9 +187,17 @@ def table(
     found: list[tuple[int, dict[str, str]]] = []
     try:
         delimiter = _delimiter(text)
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        head = _head(path, next(lines, []), columns, tuple(one_of), tuple(all_of))
+        # a row of its own behind the last one, unless a quotation mark that is not closed has swallowed it
+        lines = csv.reader(io.StringIO(f"{text}\n{_END}", newline=""), delimiter=delimiter)
+        first = next(lines, [])
+        _refuse_open(path, 1, first)
+        head = _head(path, [] if first == [_END] else first, columns, tuple(one_of), tuple(all_of))
+        begin = lines.line_num + 1
         for line in lines:
+            if line == [_END]:
+                break
+            _refuse_open(path, begin, line)
+            begin = lines.line_num + 1
             try:
                 _refuse_surplus(path, lines.line_num, head, line, delimiter)
             except Refusal as problem:
@@ -210,6 +222,8 @@ def _head(
     Raises if one is missing or nearly a known one.
     """
     head = [name.strip().lower().replace(" ", "_") for name in line]
+    if twice := [name for name in columns if head.count(name) > 1]:
+        raise Refusal(f"{path} has {head.count(twice[0])} columns {twice[0]}; which of them counts, it does not say.")
     head = _renamed(head) if "id" in columns else head
     if not set(one_of) & set(head):
         raise Refusal(f"{path} needs a first line with the names of its columns, one of them {' or '.join(one_of)}.")
@@ -220,6 +234,12 @@ def _head(
     if missing := [name for name in all_of if name not in head]:
         raise Refusal(f"{path} has no column {' and no column '.join(missing)}.")
     return head
+
+
+def _refuse_open(path: Path, number: int, line: list[str]) -> None:
+    """Raise for a row that has swallowed the end of the table."""
+    if line != [_END] and any(cell.endswith(_END) for cell in line):
+        raise Refusal(f"{path}, line {number}: a quotation mark is not closed.")
 
 
 def _refuse_surplus(path: Path, number: int, head: list[str], line: list[str], delimiter: str) -> None:

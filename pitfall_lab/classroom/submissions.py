@@ -93,7 +93,8 @@ class Submission:
 
     ``asides`` are notes for the teacher alone. ``received`` is when the newest file was written of a folder that cannot
     be read. ``beside`` are names of files in a folder that may have been handed in instead of a notebook. ``dated``:
-    Blackboard's names have given the time, if these are such names.
+    Blackboard's names have given the time, if these are such names. ``is_shut``: this folder, or one in it, cannot be
+    read, so that nobody knows whether there are notebooks.
     """
 
     student: str
@@ -106,6 +107,7 @@ class Submission:
     received: float | None = None
     beside: tuple[str, ...] = ()
     dated: bool = True
+    is_shut: bool = False
 
     def names(self, folder: Path) -> tuple[str, ...]:
         """The names under which a submission appears directly in ``folder``, that of the submissions: its own (or those
@@ -159,14 +161,24 @@ def found(folder: Path, grades: str | None = "grades") -> tuple[list[Submission]
         if entry.is_symlink():
             out.append(Submission(_name(entry), (), _LINK))
         elif entry.is_dir():
-            files = tuple(_below(entry, DEEPEST))[: MOST_FILES + 1]
-            problem = _unusable(entry, files)
+            shut: list[OSError] = []
+            files = tuple(_below(entry, DEEPEST, shut=shut))[: MOST_FILES + 1]
+            problem = _shut(entry, shut) or _unusable(entry, files)
             received = _newest(entry) if problem else None
             others = [path.name for path in _below(entry, DEEPEST, endings=_INSTEAD)] if files else []
             beside = _beside(others)
             notes = tuple(map(_not_read, beside))
             out.append(
-                Submission(_name(entry), files, problem, is_folder=True, notes=notes, received=received, beside=beside)
+                Submission(
+                    _name(entry),
+                    files,
+                    problem,
+                    is_folder=True,
+                    notes=notes,
+                    received=received,
+                    beside=beside,
+                    is_shut=bool(shut),
+                )
             )
         else:
             out.append(Submission(_name(entry), (entry,)))
@@ -196,6 +208,15 @@ def _unusable(folder: Path, files: Sequence[Path]) -> T | None:
             en=f"there are more than {MOST_FILES} notebooks in the folder", zh=f"文件夹中的笔记本超过 {MOST_FILES} 个"
         )
     return _of_several([str(file.relative_to(folder)) for file in files])
+
+
+def _shut(folder: Path, problems: Sequence[OSError]) -> T | None:
+    """The reason why a submission has no mark of which folders cannot be read, or None: what counts may be in them."""
+    if not problems:
+        return None
+    why, place = problems[0].strerror, Path(os.fsdecode(problems[0].filename))
+    en, zh = f"the folder cannot be read: {why}", f"文件夹无法读取：{why}"
+    return T(en=en, zh=zh) if place == folder else _in_part(_inside(str(place.relative_to(folder))), T(en=en, zh=zh))
 
 
 def _newest(folder: Path) -> float | None:
@@ -257,7 +278,9 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
     usable = [each for each in of if each.problem is None]
     said = ", ".join(map(quoted, names))
     asides = (T(en=f"read as one submission: {said}", zh=f"合并为一份提交：{said}"),)
-    beside = tuple(each.student for each in of if each.problem and each.is_folder and not each.files)
+    beside = tuple(
+        each.student for each in of if each.problem and each.is_folder and not each.files and not each.is_shut
+    )
     notes = tuple(_left_out(each.student, each.problem) for each in of if each.problem and each.student in beside)
     notes += tuple(note for each in usable for note in each.notes)
     files = tuple(file for each in usable for file in each.files)
@@ -304,13 +327,17 @@ def _printable(name: str) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
 
 
-def _below(folder: Path, depth: int, endings: tuple[str, ...] = _READ) -> Iterator[Path]:
+def _below(
+    folder: Path, depth: int, endings: tuple[str, ...] = _READ, shut: list[OSError] | None = None
+) -> Iterator[Path]:
     """The files with these endings in a folder, and in those inside it; links, which lead anywhere, only
-    where notebooks are looked for.
+    where notebooks are looked for. Why folders cannot be read is added to ``shut``.
     """
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
+    except OSError as problem:
+        if shut is not None:
+            shut.append(problem)
         return
     for entry in entries:
         if _LEFT_BEHIND.fullmatch(entry.name):
@@ -319,7 +346,7 @@ def _below(folder: Path, depth: int, endings: tuple[str, ...] = _READ) -> Iterat
             if entry.name.lower().endswith(endings) and endings == _READ:  # it is not followed, and this is said
                 yield Path(entry.path)
         elif entry.is_dir() and depth:
-            yield from _below(Path(entry.path), depth - 1, endings)
+            yield from _below(Path(entry.path), depth - 1, endings, shut)
         elif entry.is_file() and entry.name.lower().endswith(endings):
             yield Path(entry.path)
 
@@ -447,7 +474,7 @@ def _read(submission: Submission, keys: Sequence[str]) -> Sheet:
         if readable
         else []
     )
-    beside = (*submission.beside, *zipped, *(each.name for each in broken if each.is_other))
+    beside = (*submission.beside, *zipped, *(each.name for each in broken if each.is_other and readable))
     lost = [each for each in broken if not each.is_other and not all(newest.get(key, 0) > each.place for key in keys)]
     if not readable or lost:
         why = _in_part(lost[-1].name, lost[-1].why) if readable else broken[0].why
@@ -747,8 +774,8 @@ def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
     if it looks like none of them.
     """
     number = ".".join(re.findall(r"\d+", almost.number))
-    key = number if number in keys else nearest(number, keys)
-    if key is None:
+    key = number if number in keys else None if number in exercises() else nearest(number, keys)
+    if key is None:  # it is like none of them, or means another exercise of the course
         return None
     what = T(en="cell", zh="单元格") if almost.is_code else T(en="cell that is no code", zh="非代码单元格")
     said = quoted(almost.text)

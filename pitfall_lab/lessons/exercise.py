@@ -86,7 +86,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pitfall_lab.lessons import boxes, demonstrations
-from pitfall_lab.lessons.attempt import AS_TORCH, UNMODELLED, Observation, Opaque, Problem, Request, observe
+from pitfall_lab.lessons.attempt import AS_TORCH, NAME, UNMODELLED, Observation, Opaque, Problem, Request, observe
 from pitfall_lab.trace import Language, Note, T, Trace
 from pitfall_lab.trace.replay import states
 
@@ -616,29 +616,44 @@ def in_place(name: str, **run: Any) -> Check:
 def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
     """Check that at most ``at_most`` storages with at least ``elements`` elements are made while the exercise's
     ``drive`` code calls what the learner's cell defines.
+
+    What the cell's functions make counts wherever torch calls them: in backward, and as hooks for saved tensors.
     """
 
     def check(attempt: Attempt) -> bool | T:
-        seen = attempt.look(watched=True, **run)
+        drive = _MAKING.format(
+            elements=elements, file=NAME, drive=textwrap.indent(run.get("drive", attempt.exercise.drive), "    ")
+        )
+        parts = ("large.count", "large.inside")
+        try:
+            seen = attempt.look(watched=True, **run)
+        except _Missing:  # one process answers both
+            attempt.look(*parts, **{**run, "drive": drive})
+            raise
         if seen.error is not None or seen.trace is None:
             return seen.error.say() if seen.error else False
-        start = _begin(seen)
-        made = [
-            effect.value["size"]
-            for event in seen.trace.events
-            if event.step > start
-            for effect in event.effects
-            if effect.path.startswith("storages.") and effect.path.count(".") == 1 and effect.value["size"] >= elements
-        ]
-        count = len(made)
-        if any(event.op.startswith(_TRANSFORMS) for event in seen.trace.events if event.step > start):
-            drive = _MAKING.format(
-                elements=elements, drive=textwrap.indent(run.get("drive", attempt.exercise.drive), "    ")
-            )
-            inside = attempt.value("large.count", **{**run, "drive": drive})
-            if not isinstance(inside, int):
-                return inside.say() if isinstance(inside, Problem) else False
-            count = max(count, inside)
+        ours = _before(seen)
+        events = [event for event in seen.trace.events if event.step not in ours]
+        made = {
+            event.step: [
+                effect.value["size"]
+                for effect in event.effects
+                if effect.path.startswith("storages.")
+                and effect.path.count(".") == 1
+                and effect.value["size"] >= elements
+            ]
+            for event in events
+        }
+        count = sum(map(len, made.values()))
+        if count <= at_most:
+            unwatched = attempt.look(*parts, **{**run, "drive": drive})
+            every_one, inside = (unwatched.values[part] for part in parts)
+            if not isinstance(every_one, int) or not isinstance(inside, int):
+                return every_one.say() if isinstance(every_one, Problem) else False
+            if any(event.op.startswith(_TRANSFORMS) for event in events):
+                count = max(count, every_one)
+            # what is made in backward is in the trace, and is inside of a call, too
+            count = max(count, inside + sum(len(made[event.step]) for event in events if event.parent is None))
         large, wide = (f" with at least {elements} elements", f"至少 {elements} 个元素的") if elements > 1 else ("", "")
         return count <= at_most or T(
             en=f"1 storage{large} was made" if count == 1 else f"{count} storages{large} were made",
@@ -653,21 +668,28 @@ _TRANSFORMS = ("torch.func.", "torch.compile", "torch.jit.")
 _MAKING = """\
 from pitfall_lab.verify.large_results import LargeResults
 
-with LargeResults({elements}) as large:
+with LargeResults({elements}, {file!r}) as large:
 {drive}
 """
 
 
-def _begin(seen: Observation) -> int:
-    """Return the last step of the trace that belongs to the cell's own run or to the inputs."""
+def _before(seen: Observation) -> set[int]:
+    """Return the steps of the trace up to the last one that belongs to the cell's own run or to the inputs.
+
+    The nodes of a backward have the line and the scope of no code of their own; they belong to the call of backward.
+    """
     assert seen.trace is not None
-    before = [
-        event.step
-        for event in seen.trace.events
-        if event.span is not None
-        and ((event.span.line < seen.made and not event.scope) or seen.made <= event.span.line < seen.driven)
-    ]
-    return max(before, default=-1)
+    found: set[int] = set()
+    last = -1
+    for event in seen.trace.events:
+        of_outer = event.parent in found
+        of_cell = event.span is not None and (
+            (event.span.line < seen.made and not event.scope) or seen.made <= event.span.line < seen.driven
+        )
+        if of_outer or (event.parent is None and of_cell):
+            found.add(event.step)
+            last = max(last, event.step)
+    return {event.step for event in seen.trace.events if event.step <= last}
 
 
 def as_many_calls(larger: str, **run: Any) -> Check:
@@ -788,8 +810,8 @@ def _calls(seen: Observation) -> int | None:
     """
     if seen.error is not None or seen.trace is None:
         return None
-    start = _begin(seen)
-    return sum(event.kind == "call" and event.parent is None and event.step > start for event in seen.trace.events)
+    ours = _before(seen)
+    return sum(event.kind == "call" and event.parent is None and event.step not in ours for event in seen.trace.events)
 
 
 def every(*checks: Check) -> Check:

@@ -1,20 +1,27 @@
-"""How many large tensors a piece of code makes, also inside a function transform, whose calls a recording has as one.
+"""How many large tensors a piece of code makes where a recording does not see it.
 
 A recording sees ``torch.func.vmap(f)`` as one call with one result. What ``f`` makes of all rows at once is
-seen below the transform only.
+seen below the transform only. Functions of a program that torch calls during a call of its own, as hooks for saved
+tensors are, make tensors that are not in a recording either.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from types import FrameType
+from typing import Any, Self
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from pitfall_lab.observe.private import DispatchMode, leaves
 
 
 class LargeResults(DispatchMode):  # type: ignore[misc]
     """Counts, as a context manager, the results on new memory that have at least ``elements`` elements.
+
+    ``count`` is the number of all of them, also of those that torch makes on the way to a result. ``inside`` is the
+    number of those that code of the file ``file`` makes while it runs inside of a call of torch's.
 
     >>> queries, keys = torch.zeros(4, 5), torch.zeros(6, 5)
     >>> with LargeResults(4 * 6 + 1) as large:
@@ -23,17 +30,62 @@ class LargeResults(DispatchMode):  # type: ignore[misc]
     (2, torch.Size([4, 6]))
     """
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, elements: int, file: str = "") -> None:
         super().__init__()
-        self.count = 0
+        self.count = self.inside = 0
         self._elements = elements
+        self._calls = _Calls(file)
+
+    def __enter__(self) -> Self:
+        self._calls.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._calls.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        there = {_memory(each) for each in leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
-        made = [each for each in leaves(result) if isinstance(each, torch.Tensor) and _memory(each) not in there]
-        self.count += sum(each.untyped_storage().nbytes() >= self._elements * each.element_size() for each in made)
+        found = (result,) if type(result) is torch.Tensor else leaves(result)
+        if large := [each for each in found if isinstance(each, torch.Tensor) and self._is_large(each)]:
+            there = {_memory(each) for each in leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
+            made = sum(_memory(each) not in there for each in large)
+            self.count += made
+            if made and self._calls.is_inside(sys._getframe(1)):
+                self.inside += made
         return result
+
+    def _is_large(self, tensor: torch.Tensor) -> bool:
+        return bool(tensor.untyped_storage().nbytes() >= self._elements * tensor.element_size())
+
+
+class _Calls(TorchFunctionMode):
+    """Knows which code of a file has made the call of torch's that runs now.
+
+    A mode is off while it handles a call, so calls inside of that one do not come here.
+    """
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self._file = file
+        self._caller: FrameType | None = None
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before, self._caller = self._caller, self._innermost(sys._getframe(1))
+        try:
+            return function(*args, **(kwargs or {}))
+        finally:
+            self._caller = before
+
+    def is_inside(self, frame: FrameType | None) -> bool:
+        """Whether the file's code that runs now, above ``frame``, is other code than that which made the call."""
+        return self._caller is not None and self._innermost(frame) is not self._caller
+
+    def _innermost(self, frame: FrameType | None) -> FrameType | None:
+        while frame is not None and frame.f_code.co_filename != self._file:
+            frame = frame.f_back
+        return frame
 
 
 def _memory(tensor: torch.Tensor) -> int:

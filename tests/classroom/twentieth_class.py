@@ -27,6 +27,7 @@ from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import main as command
 from pitfall_lab.lessons.exercises import exercises
+from tests.classroom import twenty_first_class
 from tests.classroom.a_class import (
     KEYS,
     NOT_SOLVED,
@@ -175,8 +176,10 @@ def between() -> dict[str, Callable[[Path], Iterator[str]]]:
 
 
 def between_runs(only: Collection[int] = ()) -> list[tuple[str, str, str]]:
-    """Each of them: its family, what it is, and what is not as it should be."""
-    return [("between", what, fault(do)) for what, do in between().items()] if not only or 20 in only else []
+    """Each of them, and of the round after this one: its family, what it is, and what is not as it should be."""
+    rounds = {20: between(), 21: twenty_first_class.between()}
+    cases = [case for number, of in rounds.items() if not only or number in only for case in of.items()]
+    return [("between", what, fault(do)) for what, do in cases]
 
 
 def fault(do: Callable[[Path], Iterator[str]]) -> str:

@@ -25,6 +25,7 @@ import pytest
                 "turns",
             )
         ),
+        "verify.counted_writes",
         "verify.large_results",
     ],
 )

@@ -82,6 +82,12 @@ class Layer(nn.Linear):
         self.outputs.append(super().forward(x))
         return self.outputs[-1]
 '''
+_COUNTED = """\
+from pitfall_lab.verify.counted_writes import CountedWrites
+
+with CountedWrites(w, b) as writes:
+    descend([w, b, frozen], rate)
+"""
 
 EXERCISES = (
     Exercise(
@@ -334,6 +340,14 @@ EXERCISES = (
                             en="the `_version` of a parameter is above 1: it was written more than once",
                             zh="有一个参数的 `_version` 大于 1：写入不止一次",
                         ),
+                    ),
+                    true(
+                        "writes.uncounted == 0",
+                        T(
+                            en="a parameter was also changed by a write that went past its counter",
+                            zh="还有一次绕过计数器的写入改变了某个参数",
+                        ),
+                        drive=_COUNTED,
                     ),
                 ),
             ),

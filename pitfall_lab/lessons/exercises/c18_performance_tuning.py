@@ -192,7 +192,10 @@ EXERCISES = (
                     storages(0, elements=40 * 50 + 1, inputs=_MANY),
                     true(
                         "peak < 1_000_000",
-                        T(en="a NumPy array has far more numbers", zh="有一个 NumPy 数组的数多得多"),
+                        T(
+                            en="Python's own objects or NumPy's arrays take far more memory than that",
+                            zh="Python 自己的对象或 NumPy 数组占用的内存远超于此",
+                        ),
                         inputs="import tracemalloc\n\nqueries, keys = torch.randn(40, 400), torch.randn(50, 400)",
                         drive=_TRACED,
                         seeds=(0,),
