@@ -41,10 +41,12 @@ def find(story: Story) -> Iterator[Finding]:
     steps = [update.step for update in story.trace.optimizer_steps]
     rounds: dict[Span | None, list[Event]] = {}
     for backward in story.backwards():
-        if backward.error is None and len(backward.operands) == 1 and any(step > backward.step for step in steps):
+        if backward.error is None and len(backward.operands) == 1:
             rounds.setdefault(story.span(backward.step), []).append(backward)
     reported = set()
     for each in rounds.values():
+        if not any(step > each[0].step for step in steps):
+            continue
         found, last = (_rewarded(story, one) for one in (each[0], each[-1]))
         for place, (entropy, score) in (found or last).items():
             if place not in reported:
