@@ -19,6 +19,8 @@ from pitfall_lab.trace.operation_facts import spellings
 SUMS = spellings("add", in_place=True) | {"__radd__"}
 FACTORS = spellings("mul", "div") | {"__rmul__"}
 JOINS = ("stack", "cat")
+STARTS = {"zeros", "zeros_like", "new_zeros"}
+"""Calls that make what a running sum begins from."""
 FEW, FURTHER = 2, 60
 
 
@@ -51,12 +53,14 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _parts(story: Story, event: Event, taken: set[str]) -> tuple[str, ...]:
-    """What a sum, or a joining call, consists of; without factors that are plain numbers. ``taken`` gets its partial
-    sums: they are not looked at again.
+def _parts(story: Story, event: Event, taken: set[str]) -> tuple[tuple[str, int], ...]:
+    """What a sum, or a joining call, consists of, each with the step that read it; without factors that are plain
+    numbers. ``taken`` gets its partial sums: they are not looked at again.
     """
-    pending = [(o.label, event.step) for o in event.operands if o.label is not None]
-    found = list[str]()
+    pending = [(o.label, one.step) for one in _additions(story, event) for o in one.operands if o.label is not None]
+    if event.writes and event.name not in JOINS:
+        pending = [each for each in pending if each[0] != event.operands[0].label]
+    found = list[tuple[str, int]]()
     while pending and len(found) < FURTHER:
         label, step = pending.pop()
         made = made_by(story, label, step)
@@ -66,17 +70,28 @@ def _parts(story: Story, event: Event, taken: set[str]) -> tuple[str, ...]:
             pending += [(each, made.step) for each in given]
         elif made is not None and made.name in FACTORS and len(given) == 1:
             pending.append((given[0], made.step))
-        elif label is not None:
-            found.append(label)
+        elif label is not None and (made is None or made.name not in STARTS):
+            found.append((label, step))
     return tuple(found)
 
 
-def _one_memory(story: Story, event: Event, parts: tuple[str, ...], held: set[str]) -> AveragedMemory | None:
+def _additions(story: Story, event: Event) -> list[Event]:
+    """The call, and where it adds in place, those before it that have added to the same tensor."""
+    target = event.operands[0].label if event.writes and event.operands else None
+    before = [use for use in story.uses(target) if use.step < event.step and use.name in SUMS and use.writes]
+    return [*(use for use in before if use.operands[0].label == target), event]
+
+
+def _one_memory(story: Story, event: Event, read: tuple[tuple[str, int], ...], held: set[str]) -> AveragedMemory | None:
     """What is known of the parts; None if they are not all one whole trained memory, if they are one tensor, or if
-    nothing has written to it between the first and the last.
+    nothing has written to it between the making of the first and the last. None too if it was written between their
+    reading: then each was read in time.
     """
+    parts, steps = tuple(label for label, _ in read), [step for _, step in read]
     records = [story.tensor(each, event.step) or {} for each in parts]
     storage, shape = records[0].get("storage"), records[0].get("shape")
+    if storage in event.writes or (storage is not None and story.writes(storage, min(steps), max(steps))):
+        return None  # an average that is kept up in the weights themselves, or from the weights of each moment
     if storage is None or len(set(parts)) < len(parts) or any(each.get("requires_grad") for each in records):
         return None
     if any(each.get("storage") != storage or each.get("shape") != shape for each in records):

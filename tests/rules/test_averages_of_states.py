@@ -39,6 +39,15 @@ for name in first:
     total = kept[0][1][name] * 0.5 + kept[1][1][name] * 0.25 + kept[2][1][name] * 0.25
     soup[name] = total
 """,
+    "a running sum in place": """
+for target in (1.0, -1.0, 3.0):
+    train(target)
+    kept.append(net.state_dict())  # here
+soup = {name: torch.zeros_like(value) for name, value in first.items()}
+for state in kept:
+    for name, value in state.items():
+        soup[name] += value / 3
+""",
     "the data of parameters": """
 for target in (1.0, -1.0):
     train(target)
@@ -49,6 +58,20 @@ soup = [(a + b) / 2 for a, b in zip(*kept)]
 RIGHT = {
     "copies": FOUND["a stack of states"].replace("net.state_dict()", "copy.deepcopy(net.state_dict())"),
     "copies of data": FOUND["the data of parameters"].replace("p.data", "p.detach().clone()"),
+    "an average in the weights themselves": """
+average = {name: weight for name, weight in net.state_dict().items()}
+for target in (1.0, -1.0):
+    train(target)
+    for name, weight in net.state_dict().items():
+        average[name].mul_(0.9).add_(weight, alpha=0.1)
+""",
+    "each state read in time": """
+average = {name: weight.clone() for name, weight in net.state_dict().items()}
+for target in (1.0, -1.0, 3.0):
+    train(target)
+    for name, weight in net.state_dict().items():
+        average[name].mul_(0.9).add_(weight, alpha=0.1)
+""",
     "models of their own": """
 for target in (1.0, -1.0):
     net = nn.Linear(3, 2)
