@@ -527,7 +527,8 @@ class Slot(NamedTuple):
 
     ``state`` is ``kept``, ``stale`` (torch's version check fails), ``freed`` or ``hooked``.
 
-    ``version`` is the version at which it was saved, ``now`` the present one; ``None`` where unknown.
+    ``version`` is the version at which it was saved, ``now`` the present one; ``None`` where unknown. ``tensor`` is
+    None if it is freed or hooked. ``message`` is torch's error if it is stale, else empty.
     """
 
     name: str

@@ -154,7 +154,9 @@ class LivePanel:
         self._languages.pop(comm, None)
 
     def received(self, comm: Any, data: Mapping[str, Any]) -> None:
-        """Answer a front end's message; an error becomes an answer, never an exception."""
+        """Send the answer to a front end's message over ``comm``; a ``Watch`` is remembered and gets none. An error
+        becomes an answer, never an exception.
+        """
         try:
             answer = self._answer(comm, protocol.read((data.get("content") or {}).get("data")))
         except BadMessage as problem:

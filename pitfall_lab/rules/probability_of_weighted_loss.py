@@ -41,8 +41,9 @@ SHOWN = 64
 class Weighted:
     """The tensor ``label`` is a cross entropy (minus the logarithm of a probability), up to its sign, times weights.
 
-    ``event`` weighted it: the loss itself, whose operand ``weight`` has the weights, or a product, one operand of which
-    is ``plain``. ``factor`` is the weight where it is one number. ``user`` is the call nearer to the exponential that
+    ``event`` weighted it: the loss itself, which was given the weights as its argument ``role`` (``weight``,
+    ``pos_weight``), or a product, one operand of which is ``plain``. ``weight`` is the label of the tensor of weights;
+    None where it is one number, ``factor``. ``user`` is the call nearer to the exponential that
     used the weighted loss.
     """
 

@@ -44,9 +44,10 @@ FURTHER, FEW = 12, 3
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """``event`` is the running sum over ``count`` scores that ``order`` has sorted by ``time``; ``used`` subtracts it.
+    """``event`` is the running sum, from the earliest time on, over ``count`` scores that ``order`` has sorted by time;
+    ``used`` subtracts its logarithm from the scores.
 
-    ``descending``: the order begins with the latest time, and the sum with the earliest.
+    ``descending``: the sort began with the latest time, and its result was flipped before the sum.
     """
 
     event: Event

@@ -104,7 +104,8 @@ class _Known:
         """Store ``found``, what each axis of the result of ``use`` runs over, and that its uses are still to be looked
         at; do nothing if ``found`` is empty or of another length than the result's shape, or if the result is known.
 
-        ``label`` is the operand that ``use`` made the result from.
+        ``label`` is the operand that ``use`` made the result from. Also stored is which call chose lines of the
+        vectors: ``use`` itself if it is an index, else the one stored for ``label``.
         """
         result = use.results[0]
         if not found or result in self.axes or len(found) != len(story.shape(result, use.step) or ()):

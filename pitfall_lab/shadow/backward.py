@@ -369,8 +369,12 @@ class Pass:
     # -- one node
 
     def evaluate(self, node: Node, incoming: list[Gradient | None]) -> list[Gradient | None]:
-        """Run one node: check its saved tensors, return the outgoing gradients (None: no
-        gradient), free the saved tensors.
+        """Run one node: its hooks, the check of its saved tensors, and its formula. Return the outgoing gradients
+        (None: no gradient), and free the saved tensors unless the graph is kept.
+
+        The node of a leaf adds to its ``.grad`` and returns an empty list. Raises ``ShadowError`` where torch raises
+        (a saved tensor that was freed or changed, NaN in anomaly mode), and ``Unmodelled`` if the shape of one has
+        changed.
         """
         self.hooks(node, incoming)
         first = incoming[0] if incoming else None

@@ -334,7 +334,7 @@ class Engine:
         return tuple(sorted(((n, s) for n, s in live if n is not None), key=lambda pair: pair[0].sequence))
 
     def fill(self, storage: Storage, values: np.ndarray) -> None:
-        """Set values that the engine could not compute.
+        """Set all values of a storage, which the engine could not compute.
 
         This is no write: no version increases, and no saved values are copied before.
         """

@@ -76,8 +76,8 @@ def lies_channels_last(shape: Shape, stride: Shape) -> bool:
 
 
 def suggests(tensor: ShadowTensor, memory_format: Any) -> bool:
-    """Whether torch derives that memory format from the tensor: contiguous_format for
-    everything that is not channels_last.
+    """Whether ``memory_format`` is the one that torch derives from the tensor: channels_last (of five dimensions,
+    channels_last_3d) if its memory has that order, else contiguous_format.
     """
     found = (
         {4: "channels_last", 5: "channels_last_3d"}[tensor.ndim] if is_channels_last(tensor) else "contiguous_format"

@@ -72,7 +72,9 @@ class Sum(NamedTuple):
 
 
 def hooked(before: Gradient, after: Gradient) -> Gradient:
-    """Origin of a gradient that a hook returned: earlier rounding errors are scaled like the gradient itself."""
+    """Return the gradient ``after``, which a hook made of ``before``, with its origin: earlier rounding errors are
+    scaled like the gradient. Its origin stays as it is where values are unknown, or shape or dtype differ.
+    """
     was, now = before.array, after.array
     if (
         was is not None

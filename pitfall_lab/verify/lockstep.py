@@ -163,7 +163,9 @@ class Lockstep:
     # ------------------------------------------------------------------ the listener
 
     def before(self, call: Call) -> Verdict:
-        """Run the call in the shadow before torch runs it, and return how the recorder is to run it in torch.
+        """Run the call in the shadow before torch runs it, and return a :class:`Verdict`, how the recorder is to run it
+        in torch: as one step, as one step in which the functions are watched that it calls (a backward), or by
+        recording its parts (a composite without a model).
 
         Raises :class:`TooLong` if the trace is full, unless the call is inside a backward.
         """

@@ -43,7 +43,9 @@ class Extent:
             writer.notes.append(Note("stopped", en, zh, max(len(writer.events) - 1, 0), span, cause))
 
     def pause(self, reason: T, span: Span | None) -> None:
-        """Record that observation pauses here, for the first time or again."""
+        """Record that observation pauses at ``span``: the first time with a note of the ``reason``; afterwards, only
+        which lines are recorded by now.
+        """
         if self._is_stopped():
             self._known |= self._writer.lines()
         else:

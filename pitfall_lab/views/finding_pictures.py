@@ -130,7 +130,11 @@ Keeper = TypedDict(
 
 
 class TimePicture(TypedDict):
-    """The picture of a finding as moments in time, one after another, and what kept a storage between two of them."""
+    """The picture of a finding as moments in time, one after another.
+
+    ``keeper`` is the node that kept a storage from one of them to another; None if none is known. ``about`` are the
+    storages that it shows.
+    """
 
     kind: Literal["time"]
     moments: list[PicturedBeat]

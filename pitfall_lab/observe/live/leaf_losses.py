@@ -26,7 +26,8 @@ class LeafLoss(NamedTuple):
 
 
 def leaf_losses(found: Found, budget: Budget) -> list[LeafLoss]:
-    """The tensors with one element that require gradients, are leaves and no parameters, each with its name.
+    """A record for each tensor bound to a name that has one element, requires a gradient, is a leaf, and is neither a
+    parameter nor held by an optimizer.
 
     Empty if there is no optimizer, since then no gradient is needed.
     """

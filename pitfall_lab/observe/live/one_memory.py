@@ -16,8 +16,8 @@ LEAST = 4
 
 
 class OneMemory(NamedTuple):
-    """A list with ``length`` elements that are one memory; ``kind`` is ``tensor`` or ``array``. ``name`` is the
-    expression for the list, ``path`` the names and keys that lead to it.
+    """A list whose ``length`` elements are one memory, or hold the same one at the same key; ``kind`` is what they
+    share: ``tensor`` or ``array``. ``name`` is the expression for the list, ``path`` the names and keys to it.
     """
 
     name: str

@@ -19,7 +19,8 @@ DEEPEST = 6
 def origins(
     program: Program, node: ast.expr | None, running: Sequence[ast.stmt] = (), depth: int = 0
 ) -> Iterator[ast.expr]:
-    """Yield the expressions that may have made the value of ``node``, followed back at most ``DEEPEST`` times.
+    """Yield the expressions that may have made the value of ``node``, followed back at most ``DEEPEST`` times; what
+    is further back is not yielded.
 
     For a name or attribute: what was assigned to it, for a parameter what callers gave, for a call of a function of the
     program what it returned. ``node`` itself if none of these is known; nothing for None. ``running`` are the

@@ -31,8 +31,8 @@ class SizeChange:
 
 
 def origin(refused: Refused) -> T | None:
-    """A sentence with the calls that changed a size which was equal to that of another
-    argument; None where there are none.
+    """A sentence with the poolings, convolutions, interpolations and paddings that changed a size of one argument of a
+    refused call, which had been equal to that of another argument; None where there are none.
 
     Only arguments with the same number of dimensions; not the dimension ``dim`` of a join, and no sizes of 1.
     """

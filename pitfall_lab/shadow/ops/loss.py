@@ -1114,8 +1114,8 @@ def multilabel_margin_loss(
     count, classes = input.shape
 
     def pairs(x: np.ndarray, y: np.ndarray) -> list[tuple[int, int, int, float]]:
-        """Return (row, target class, other class, gap) wherever the margin between the two is
-        not kept: the gap is positive.
+        """Return (row, target class, other class, gap) for each target class of a row of scores ``x`` and each class
+        that is no target of it, where the gap is positive: 1 - score of the target + score of the other class.
         """
         found = []
         for row in range(count):

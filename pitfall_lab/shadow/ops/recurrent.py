@@ -1,7 +1,8 @@
 """Recurrent layers: what torch builds of them on the CPU, step by step.
 
 RNN and GRU (and every cell) are composed of linear maps, activations and products, one set of nodes a time step; an
-LSTM in float32 is one ``MkldnnRnnLayerBackward0`` for each layer and direction, which recomputes its gates in backward.
+LSTM in float32 without a projection is one ``MkldnnRnnLayerBackward0`` for each layer and direction, which keeps its
+gates and cells for backward; any other LSTM is composed, too.
 Source: ``aten/src/ATen/native/RNN.cpp`` and ``mkldnn/RNN.cpp``.
 """
 

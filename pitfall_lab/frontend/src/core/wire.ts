@@ -322,7 +322,7 @@ export interface Beat {
   was: string;
 }
 
-/** The picture of a finding as moments in time, one after another, and what kept a storage between two of them. */
+/** The picture of a finding as moments in time, one after another. */
 export interface TimePicture {
   kind: "time";
   moments: PicturedBeat[];
