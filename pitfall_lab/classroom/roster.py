@@ -221,9 +221,13 @@ def _head(
 
     Raises if one is missing or nearly a known one.
     """
-    head = [name.strip().lower().replace(" ", "_") for name in line]
-    if twice := [name for name in columns if head.count(name) > 1]:
-        raise Refusal(f"{path} has {head.count(twice[0])} columns {twice[0]}; which of them counts, it does not say.")
+    written = [name.strip() for name in line]
+    head = [name.lower().replace(" ", "_") for name in written]
+    # Canvas writes "Student", and a teacher may put a "student" of her own beside it: the last one counts.
+    if twice := [name for name, ours in zip(written, head, strict=True) if ours in columns and written.count(name) > 1]:
+        raise Refusal(
+            f"{path} has {written.count(twice[0])} columns {twice[0]}; which of them counts, it does not say."
+        )
     head = _renamed(head) if "id" in columns else head
     if not set(one_of) & set(head):
         raise Refusal(f"{path} needs a first line with the names of its columns, one of them {' or '.join(one_of)}.")

@@ -164,7 +164,8 @@ def test_a_notebook_that_was_saved_and_is_opened_again_without_its_kernel_shows_
     assert chosen.get_attribute("aria-selected") == "true", "the Explorer is the one that was there"
     lab.command("docmanager:save")
     lab.server.shut_down_kernels()
-    lab.open(name)
+    with lab.page.expect_console_message(lambda said: "widget model not found" in said.text):  # ipywidgets' own words
+        lab.open(name)
     output = lab.cell(1).locator(".jp-OutputArea")
     page = output.locator(".jp-RenderedHTML:visible")
     page.get_by_text(TOLD).first.wait_for()
