@@ -80,7 +80,8 @@ def test_everything_works_in_notebook_7(browser, tmp_path):
 
         lab.command("docmanager:save")
         server.shut_down_kernels()
-        with lab.page.expect_console_message(lambda said: "widget model not found" in said.text):  # ipywidgets' own words
+        # ipywidgets' own words, which may come late:
+        with lab.page.expect_console_message(lambda said: "widget model not found" in said.text):
             lab.open(name, f"{server.url}/notebooks/{name}?token={server.token}")
         page = lab.cell(1).locator(".jp-RenderedHTML:visible")
         page.get_by_text("Line 4 overwrites").first.wait_for()
