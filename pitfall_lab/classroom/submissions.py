@@ -94,7 +94,7 @@ class Submission:
     ``asides`` are notes for the teacher alone. ``received`` is when the newest file was written of a folder that cannot
     be read. ``beside`` are names of files in a folder that may have been handed in instead of a notebook. ``dated``:
     Blackboard's names have given the time, if these are such names. ``is_shut``: this folder, or one in it, cannot be
-    read, so that nobody knows whether there are notebooks.
+    read, and whether there are notebooks in it is not known.
     """
 
     student: str

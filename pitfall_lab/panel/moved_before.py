@@ -81,7 +81,7 @@ def stepped_before(found: Stepped, ran: Ran) -> tuple[T, T, T]:
     return (
         sentence,
         T(
-            f"A {found.type} counts each `step()`, whoever calls it, and each changes the learning rate of its "
+            f"A {found.type} counts each `step()`, from whichever cell, and each changes the learning rate of its "
             "optimizer: with the steps that are used up, a part of the schedule is missing from the training.",
             f"{found.type} 会数每一次 `step()`，不论由谁调用，而每次都会改变其优化器的学习率：用掉的步数"
             "对应的那段学习率变化，训练中就没有了。",

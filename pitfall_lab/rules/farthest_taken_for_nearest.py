@@ -373,7 +373,7 @@ RULE = Rule(
         "随机还差。请取最小的距离：`topk(k, largest=False)`。",
     ),
     why=T(
-        en="`topk` takes the largest numbers unless it is told otherwise, as is right for scores and for cosine "
+        en="`topk` takes the largest numbers by default, as is right for scores and for cosine "
         "similarities. Distances (`cdist`, the norm of a difference) are small for what is near, so they need "
         "`largest=False`, `argmin`, or `sort`, which begins with the smallest. Both ways give as many places, and "
         "every place has a label.",

@@ -91,10 +91,9 @@ def _is_parameter(story: Story, label: str | None, step: int) -> bool:
     return (story.tensor(label, step) or {}).get("kind") == "parameter"
 
 
-def _is_zero(story: Story, label: str, step: int | None = None) -> bool:
+def _is_zero(story: Story, label: str) -> bool:
     """Whether all known numbers of a tensor are zero, and some are known."""
-    made = story.record("tensors", label)
-    known = [value for _, value in Elements(story, label, step or len(story.events)).known()] if made else []
+    known = [value for _, value in Elements(story, label, len(story.events)).known()]
     return len(known) >= FEW and not any(known)
 
 

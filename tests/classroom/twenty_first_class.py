@@ -18,7 +18,7 @@ from tests.classroom.a_class import TARGET, book, code, notebook, right
 
 
 def between() -> dict[str, Callable[[Path], Iterator[str]]]:
-    """What somebody does whom no cell shows, as in :func:`tests.classroom.twentieth_class.between`."""
+    """What is done to the folders from outside of any cell, as in :func:`tests.classroom.twentieth_class.between`."""
     return {
         "a folder that cannot be read, in a folder with a notebook": lambda folder: _shut(folder, "inner"),
         "a folder that cannot be read": lambda folder: _shut(folder, ""),
