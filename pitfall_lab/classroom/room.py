@@ -19,6 +19,7 @@ import builtins
 import contextlib
 import gc
 import importlib.util
+import itertools
 import json
 import mmap
 import operator
@@ -665,13 +666,17 @@ class Originals:
         tools = {"__builtins__": {}, "every": all, "each": map, "same": operator.is_, "Missing": KeyError}
         copied = types.FunctionType(_replaced.__code__, tools)
         spaces: dict[Where, list[Space]] = {"near": near, "program": used, "all": self._spaces}
-        prepared = {where: (_at_once(each), _changed_functions(each)) for where, each in spaces.items()}
+        prepared = {where: (_touched(_at_once(each)), _changed_functions(each)) for where, each in spaces.items()}
         prepared["watching"] = prepared["all"]
         return lambda where: copied(*prepared[where])
 
 
-def _at_once(spaces: list[Space]) -> list[tuple[Space, Callable[[Any], Any], list[Any]]]:
-    """Triples: a namespace, a function that reads all of its values at once, and the expected values.
+Compared = tuple[Space, Callable[[Any], Any], list[Any]]
+"""A namespace, a function that reads all of its values at once, and the expected values."""
+
+
+def _at_once(spaces: list[Space]) -> list[Compared]:
+    """Each namespace with what compares its values.
 
     ``operator.itemgetter`` returns a tuple only for two or more keys, so the first key is given twice.
     """
@@ -679,12 +684,10 @@ def _at_once(spaces: list[Space]) -> list[tuple[Space, Callable[[Any], Any], lis
     return [(space, operator.itemgetter(*keys) if keys else tuple, values) for space, keys, values in each]
 
 
-def _replaced(
-    spaces: list[tuple[Space, Callable[[Any], Any], list[Any]]], changed: Callable[[], list[str]]
-) -> list[str]:
+def _replaced(touched: Callable[[], list[Compared]], changed: Callable[[], list[str]]) -> list[str]:
     """The full names of what is another object now, has other code, or was added to a class of tensors or modules."""
     found = changed()
-    for (name, space, keys, values, names), get_all, meant in spaces:
+    for (name, space, keys, values, names), get_all, meant in touched():
         get = space.get
         try:
             unchanged = every(each(same, get_all(space), meant))  # type: ignore[name-defined]  # noqa: F821 - see Originals._watch
@@ -699,10 +702,66 @@ def _replaced(
     return found
 
 
+_WORDS, _TYPE, _LENGTH, _TABLE, _SPLIT = 6, 1, 2, 4, 5
+"""How many words the head of a dictionary has, and which of them are its type, the number of its keys, where its table
+is, and where its values are if they are not in that table (0 for a dictionary of its own).
+"""
+
+
 class _Words:
     """This process's memory as an array of words; only the words that are indexed are read."""
 
     __array_interface__ = {"data": (8, False), "shape": (1 << 44,), "typestr": "=u8", "version": 3}  # noqa: RUF012 - NumPy's protocol
+
+
+def _touched(spaces: list[Compared]) -> Callable[[], list[Compared]]:
+    """Return a function that lists the namespaces whose dictionary is not in memory as it was, which says nothing yet:
+    a name that is not compared may have been added.
+
+    Reading the values themselves takes ten milliseconds for thirty thousand names, after every piece of a cell, and
+    counts a reference to each: the forked process then copies the pages that these objects are on.
+    """
+    memory = np.asarray(_Words())
+    found = [(each, _entries(each[0], memory)) for each in spaces]
+    always = [each for each, places in found if places is None]
+    ordered = [(each, places) for each, places in found if places is not None]
+    places = np.concatenate([np.zeros(0, np.int64), *(places for _, places in ordered)])
+    ends = np.cumsum([8 * len(places) for _, places in ordered]).tolist()
+    parts = [(slice(begin, end), each) for begin, end, (each, _) in zip([0, *ends], ends, ordered, strict=False)]
+    before = memory[places].tobytes()
+
+    def touched() -> list[Compared]:
+        now = memory[places].tobytes()
+        return always if now == before else [*always, *(each for part, each in parts if now[part] != before[part])]
+
+    return touched
+
+
+def _entries(space: Space, memory: np.ndarray) -> np.ndarray | None:
+    """The places in ``memory`` of what has to stay for a namespace to be unchanged: its number of names where none may
+    come, the table of its dictionary, and there the key and the value of each name that is compared.
+
+    The pairs are searched for in the table, so nothing depends on how one release of Python lays it out. Returns None
+    where they are not found.
+    """
+    _, names, keys, values, closed = space
+    held = names if isinstance(names, dict) else gc.get_referents(names)[0]
+    if type(held) is not dict:
+        return None
+    start = id(held) // 8 - 1
+    header = memory[start : start + dict.__basicsize__ // 8].tolist()
+    # in a build of Python whose dictionaries begin otherwise, nothing is read
+    if len(header) != _WORDS or header[_LENGTH] != len(held) or header[_TYPE] != id(dict) or header[_SPLIT]:
+        return None
+    table = header[_TABLE] // 8 - 1
+    words = memory[table : table + (held.__sizeof__() - dict.__basicsize__) // 8].tolist()
+    at = {pair: place for place, pair in enumerate(itertools.pairwise(words))}
+    kept = {key: id(key) for key in held}
+    pairs = [at.get((kept[key], id(value))) for key, value in zip(keys, values, strict=True)]
+    if None in pairs:
+        return None
+    fixed = [start + _TABLE, *([start + _LENGTH] if closed is not None else [])]
+    return np.array([*fixed, *(table + place + more for place in pairs for more in (0, 1))], np.int64)
 
 
 def _changed_functions(spaces: list[Space]) -> Callable[[], list[str]]:

@@ -277,7 +277,10 @@ def _only_returning(exercise: Exercise, source: str, runner: Runner, draw: int) 
     # At first as it was graded: a cell can see by the seed that its numbers are made alike, and do something else then.
     for alike in (False, True):
         asked = [replace(request, cell=source) for request in _noting_runs(exercise, draw, alike=alike)]
-        yield from _cells_for(exercise, runner([*asked, asked[0]]))
+        # Most answers return other results for other input: two runs and the first once more show that already.
+        few = [*asked[:2], asked[0]]
+        if len(asked) < len(few) or any(_cells_for(exercise, runner(few))):
+            yield from _cells_for(exercise, runner([*asked, asked[0]]))
 
 
 def _cells_for(exercise: Exercise, seen: Sequence[Observation]) -> Iterator[str]:
