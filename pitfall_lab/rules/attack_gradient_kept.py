@@ -26,12 +26,16 @@ SCALES = spellings("div", "mul", in_place=True)
 
 @dataclass(frozen=True, slots=True)
 class AttackGradientKept:
-    """``update`` used the gradient that ``first`` left in ``parameter``; ``read`` used the one that it
-    left in the input ``given``.
+    """An optimizer step used a gradient that an earlier backward, run for the gradient of an input, had left in the
+    parameters.
 
-    ``last`` is the backward of the loss that was computed from what ``read`` returned.
-    ``places`` are those of all backwards that the update uses, in order. ``alone`` is a backward on the line of
-    ``first`` with whose gradient nothing was updated; None where there is none.
+    ``update`` is that step and ``parameter`` the label of one of its parameters; ``first`` is the earlier backward (an
+    ``Event``). ``given`` is the label of the input whose gradient ``first`` also filled, and ``read`` the first call
+    that used that gradient. ``last`` is the backward of the loss that was computed from what ``read`` returned.
+    ``places`` are the places in the text of all backwards whose gradients the update uses, in order.
+
+    ``alone`` is a backward on the line of ``first`` whose gradient no update used; None where there is none, or it was
+    not looked for.
     """
 
     update: OptimizerStep

@@ -373,7 +373,7 @@ def _same_kind(story: Story, cuts: list[Cut]) -> list[int]:
 
 
 def manner(story: Story, cut: Cut) -> T:
-    """What a cut does, as the rest of a sentence that begins with its line."""
+    """Return what ``cut`` does to the graph, in words: the rest of a sentence that begins with its line."""
     code = snippet(story, story.span(cut.event.step))
     shown = T(en=f" (`{code}`)", zh=f"（`{code}`）") if code else T(en="", zh="")
     texts = {
@@ -484,7 +484,9 @@ def _explanation(story: Story, cut: Cut, lost: T, *, trained: bool = False) -> T
 
 
 def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
-    """Candidates that leave the graph whole at one of the first three cuts; empty if there are none."""
+    """Return candidate fixes that leave the graph whole at one of the first three of ``cuts``; empty if there are none
+    or the program's text does not parse.
+    """
     program = story.program
     if program.tree is None:
         return ()

@@ -53,8 +53,8 @@ class Thresholded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares logits with numbers between 0 and 1, and uses the
-    answers as predicted classes.
+    """Yield one finding for each line that compares logits with a number strictly between 0 and 1, or rounds them, and
+    uses the answers as predicted classes.
 
     Logits are results of one layer whose results also go into ``binary_cross_entropy_with_logits``.
     """
