@@ -59,9 +59,10 @@ class LabelsOfAllRows:
     """The input of a layer depends on the labels of all rows, those included that the network is measured with.
 
     ``labels`` is the label of the tensor with the labels, ``rows`` their number. ``entered`` is the call (``Event``)
-    that computed something from all of them, ``chosen`` the call by which the input of the call ``layer`` depends on
-    it. ``learned`` took the labels that the network was trained with, ``measured`` those that it is measured with.
-    ``sources`` are calls on that way, each with the label of a tensor.
+    that was given all of them, ``chosen`` the call that made a summary of all rows of it (a mean, indices of columns),
+    on which the input of the call ``layer`` depends. ``learned`` took the labels that the network was trained with,
+    ``measured`` those that it is measured with. ``sources`` are the calls on that way that were given named data of all
+    rows, each with the label of these data.
     """
 
     labels: str

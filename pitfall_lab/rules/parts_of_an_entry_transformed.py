@@ -29,9 +29,10 @@ FURTHER = 12
 
 @dataclass(frozen=True, slots=True)
 class PartsOfAnEntry:
-    """``event`` computes with the stored ``values`` of ``sparse``, whose entry ``at`` has ``count`` parts.
+    """``event`` is the call (``Event``) that computes with the stored values of the sparse tensor labelled ``sparse``;
+    ``read`` is the call that returned these values.
 
-    ``most``: the entries that have several.
+    The entry at the index ``at`` is stored in ``count`` parts; ``most`` is how many entries have several parts.
     """
 
     event: Event

@@ -35,8 +35,8 @@ MATRIX, FEWEST, MOST, FURTHER = 2, 3, 8, 300
 
 @dataclass(frozen=True, slots=True)
 class SortedApart:
-    """``sort`` sorted the columns of a table each by itself, and ``used`` combines several of
-    them, or uses the table as rows.
+    """``sort`` is the call (``Event``) that sorted the columns of a table, or its rows, each by itself, along the axis
+    ``axis``; ``used`` is a later call that combines several of them, or uses the table as rows.
     """
 
     sort: Event
@@ -45,7 +45,9 @@ class SortedApart:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each sort of the columns of a table whose rows are used as if they had been moved as a whole."""
+    """Yield one finding for each line with a sort of the columns of a table, each by itself, or of one of two vectors
+    alone, where what belonged together row by row is combined afterwards as if it still did.
+    """
     reported = set()
     for event in story.calls(*SORTS):
         place, axis = story.span(event.step), _axis(story, event)

@@ -23,8 +23,10 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class SteppedTwice:
-    """In ``rounds`` rounds ``second`` used the gradient of ``leaf``, which ``added`` had computed
-    and ``first`` had used already.
+    """In ``rounds`` rounds the optimizer step ``second`` used the gradient of the leaf ``leaf`` (a label) which the
+    step ``first`` had used already.
+
+    ``added`` is the moment (:class:`Moment`) of the backward that had computed this gradient.
     """
 
     leaf: str

@@ -29,8 +29,8 @@ LOOKS = {"view", "reshape", "flatten", "shape", "size", "dim", "t", "transpose",
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place where a reshaped tensor has the old axes in another order, and its axes
-    then meet those of another one.
+    """Yield one finding for each call of ``view`` or ``reshape`` whose result has the old axes in another order, where
+    its axes then meet those of another tensor.
 
     Only before the last backward, and not for constants.
     """
