@@ -13,9 +13,10 @@ from pitfall_lab.trace import Event
 
 @dataclass(frozen=True, slots=True)
 class Rebinding:
-    """``statement`` computed ``result`` from the parameter ``leaf`` at ``event`` and gave it the parameter's name.
+    """``statement`` computed a new tensor, ``result``, from the parameter ``leaf`` (both labels) by the call ``event``
+    and gave it the parameter's name.
 
-    ``trouble`` is the step at which this first had an effect; ``None`` where the new tensor is never used.
+    ``trouble`` is the step at which this first had an effect; None where the new tensor is never used.
     """
 
     statement: ast.Assign

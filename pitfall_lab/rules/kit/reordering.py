@@ -14,11 +14,11 @@ from pitfall_lab.trace import T
 
 
 def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Fixes that write after the backward, or that run the forward pass again after the write (a
+    """Return fixes for ``clash`` that write after the backward, or that run the forward pass again after the write (a
     step between two backwards).
 
-    The latter only if the memory is a leaf's. None in the list is a fix that cannot be written; the list is empty
-    if no function contains both.
+    The latter only if the memory is a leaf's. None in the list is a fix that cannot be written; the list is empty if no
+    function contains both.
     """
     if not clash.changed_at or clash.backward is None:
         return []
@@ -40,8 +40,8 @@ def is_leaf_memory(story: Story, storage: str | None) -> bool:
 
 
 def meeting(program: Program, first: list[ast.stmt], second: list[ast.stmt]) -> tuple[ast.stmt, ast.stmt] | None:
-    """The statements of one block in which both chains run: ``opt.step()`` and
-    ``loss.backward()``, or the calls to them.
+    """Return the two statements of one block in which the chains ``first`` and ``second`` run (statements and their
+    callers, innermost first): ``opt.step()`` and ``loss.backward()``, or the calls to them.
 
     None if no function contains a statement of both, or if one statement runs both.
     """
@@ -63,7 +63,8 @@ def _siblings(program: Program, one: ast.stmt, other: ast.stmt) -> tuple[ast.stm
 
 
 def moves(program: Program, changed: ast.stmt, backward: ast.stmt) -> list[Fix | None]:
-    """At most one fix: it puts the statement that changes memory after the one that runs backward.
+    """Return at most one fix: it puts the statement ``changed``, which changes memory, after ``backward``, the one that
+    runs backward.
 
     Empty if it is below that already, if one of the two shares its lines with another statement, or if they overlap.
     """

@@ -49,8 +49,8 @@ FURTHER = 200
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A derivative without a graph was added by ``joined`` to ``other``, which the same
-    weights make and which is trained.
+    """``joined`` is the call (``Event``) that combined a derivative without a graph with the tensor ``other`` (a
+    label), which the same weights made and which is trained.
     """
 
     joined: Event
@@ -58,11 +58,12 @@ class Constant:
 
 
 def constant_derivative(story: Story, flow: Flow, grad: Event, held: set[str]) -> Constant | None:
-    """The place where a derivative without a graph joins a trained equation; None if there is none.
+    """Return the place where the result of ``grad``, a derivative without a graph, joins a trained equation; None if
+    there is none.
 
-    ``held`` are the tensors of the optimizers. The derivative is one with respect to an input that does not depend on
-    them, and the sum is squared, or its size taken, on the way to a backward: there the derivative of the equation
-    needs that of the derivative.
+    ``held`` are the labels of the tensors of the optimizers. The derivative is one with respect to an input that does
+    not depend on them, and the sum is squared, or its size taken, on the way to a backward: there the derivative of the
+    equation needs that of the derivative.
     """
     if grad.error is not None or not grad.operands or not grad.results:
         return None

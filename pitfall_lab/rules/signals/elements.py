@@ -11,7 +11,7 @@ Index = tuple[int, ...]
 
 
 class Elements:
-    """The known values of one tensor at one step that are numbers.
+    """The known values of the tensor ``label`` at ``step`` that are numbers; ``shape`` is its shape.
 
     Bools only with ``answers``, and NaN and infinity not, which are texts.
     """
@@ -30,8 +30,8 @@ class Elements:
         }
 
     def at(self, index: Index) -> float | None:
-        """Return the known value of the element that is broadcast to position ``index`` of a
-        result; None if it is unknown.
+        """Return the known value of the element that is broadcast to the position ``index`` of a result; None if it is
+        unknown.
         """
         own = index[len(index) - len(self.shape) :] if self.shape else ()
         steps = (0 if length == 1 else i * step for i, length, step in zip(own, self.shape, self._stride, strict=True))

@@ -21,8 +21,8 @@ def same_piece(one: Record | None, other: Record | None) -> bool:
 
 
 def share_elements(one: Record, other: Record) -> bool:
-    """Whether two tensors have an element in common; True without a test for two on one
-    storage of which one is large.
+    """Whether the tensors with the records ``one`` and ``other`` have an element in common; True without a test for two
+    on one storage of which one is large.
     """
     if one.get("storage") is None or one.get("storage") != other.get("storage"):
         return False
@@ -31,7 +31,9 @@ def share_elements(one: Record, other: Record) -> bool:
 
 
 def changed_numbers(story: Story, storage: str, step: int) -> bool:
-    """Whether the write at ``step`` changed values of the storage in the trace; unknown values count as changed."""
+    """Whether the write at ``step`` changed values of the storage; values that the trace does not have count as
+    changed.
+    """
     before, after = ((story.record("storages", storage, at) or {}).get("cells") for at in (step - 1, step))
     return before is None or after is None or before != after
 
