@@ -34,9 +34,11 @@ COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``made`` is the call (``Event``) that returned the tensor ``label``, an alias of the memory ``storage``, which
-    was written at the step ``changed``. At the step ``used`` the alias was used as if unchanged; ``how`` says in which
-    way:
+    """An alias of some memory that a program kept as if it were a copy, and used after the memory had been written.
+
+    ``made`` is the call (``Event``) that returned the tensor ``label``, an alias of the memory ``storage``; both are
+    labels. The memory was written at the step ``changed``, and the alias used as if unchanged at the step ``used``.
+    ``how`` says in which way:
 
     - ``compared``: with a tensor on the same memory, so that the difference is always zero;
     - ``mixed``: averaged with a tensor on the same memory, so that the average never differs from it;

@@ -38,8 +38,10 @@ Kind = Literal["added", "cleared", "changed", "used", "frozen"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One event in the history of a leaf's ``.grad``: ``event`` at ``step``; ``grad`` is the label of the gradient and
-    ``storage`` its memory at that time, None where it had none. ``kind`` says what happened:
+    """One event in the history of a leaf's ``.grad``: ``event`` at ``step``.
+
+    ``grad`` is the label of the gradient and ``storage`` its memory at that time; None where it had none. ``kind`` says
+    what happened:
 
     - ``added``: a backward added to it (``fresh``: there was no gradient before);
     - ``cleared``: it became zero or ``None``; ``changed``: it was written otherwise (clipping, scaling, noise);
