@@ -55,8 +55,10 @@ class Merge:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds the product of two trained matrices to a weight without the factor (other
-    than 1) by which it was multiplied during training.
+    """Yield one finding for each line that adds the product of two trained matrices to a weight without the factor
+    (other than 1 or -1) by which the product was multiplied in the last such sum of the training.
+
+    Only in programs that ran a backward.
     """
     if not story.backwards():
         return

@@ -49,10 +49,12 @@ class AttackGradientKept:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward whose input gradient made the input of the next loss, in several iterations.
+    """Yield one finding for each line of a backward that also filled the gradient of an input, from which the input of
+    the next loss was made, while the gradients that it left in the parameters were used by the next update; in at least
+    ``ROUNDS`` iterations.
 
     A warning if an update uses several of them, as the steps of an attack are then added up, or if the same line also
-    ran for the gradient of an input alone, in an evaluation, say. Else a note.
+    ran for the gradient of an input alone, in an evaluation, for example. Else a note.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     inputs = {label: moments for label, moments in lives(story).items() if label not in held} if held else {}

@@ -113,8 +113,8 @@ def _one_memory(story: Story, event: Event, read: tuple[tuple[str, int], ...], h
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Return this rule's finding for the line of a general finding about a tensor kept without a copy; None if it has
-    none.
+    """Return this rule's finding in place of ``general``, a finding about a tensor kept without a copy, if this rule
+    has one on the same line; else None.
     """
     return next((finding for finding in find(story) if finding.span == general.span), None)
 

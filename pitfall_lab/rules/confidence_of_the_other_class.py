@@ -47,9 +47,10 @@ class ProbabilityRows:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceOfTheOtherClass:
-    """``event`` compares the share of right decisions, the mean of ``right``, with the mean probability of one of two
-    classes, ``sure`` (both are :class:`ProbabilityRows`). ``decided`` is the call that decides for this class where its
-    probability is above ``limit``.
+    """``event`` is the call (``Event``) that compares the share of right decisions, the mean of ``right``, with the
+    mean probability of one of two classes, ``sure`` (both are :class:`ProbabilityRows`).
+
+    ``decided`` is the call that decides for this class where its probability is above the number ``limit``.
     """
 
     event: Event

@@ -52,8 +52,10 @@ class MovedAxis:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``fftshift`` or ``ifftshift`` that also moves an axis along which no Fourier transform went,
-    if the places along this axis matter afterwards.
+    """Yield one finding for each line of ``fftshift`` or ``ifftshift`` that also moves an axis along which no Fourier
+    transform of that tensor went, if the places along this axis matter afterwards.
+
+    Nothing where no transform is found, or some of its axes are not known.
     """
     told = set()
     for shift in story.calls(*SHIFTS):

@@ -44,8 +44,11 @@ class MissedWindow:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``istft`` whose spectrum was computed by ``stft`` with another window, or without one; not
-    if it was computed from several and one of them had the window of the ``istft``.
+    """Yield one finding for each line of ``istft`` whose spectrum was computed by ``stft`` with another window, or
+    without one.
+
+    Not if it was computed from several spectra and one of them had the window of the ``istft``, nor if the two are
+    multiples of each other.
     """
     told = set()
     for inverse in story.calls("istft") if any(story.calls("stft")) else ():

@@ -43,8 +43,10 @@ OUT = {"numpy", "tolist"}
 
 @dataclass(frozen=True, slots=True)
 class Thresholded:
-    """``events`` are the calls of one line that compared outputs of a layer with the number ``limit``, or rounded them
-    (``limit`` 0.5); ``loss`` was given outputs of the same layer as logits.
+    """``events`` are the calls (``Event``) of one line that compared outputs of a layer with the number ``limit``, or
+    rounded them (``limit`` 0.5).
+
+    ``loss`` is a call of ``binary_cross_entropy_with_logits`` that was given outputs of the same layer as logits.
     """
 
     events: list[Event]

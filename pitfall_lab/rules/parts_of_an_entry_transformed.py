@@ -44,7 +44,7 @@ class PartsOfAnEntry:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that applies a function whose result depends on how an entry is divided (such as
+    """Yield one finding for each line that applies a function whose result depends on how an entry is divided (such as
     ``relu``) to the stored values of a sparse tensor, if an entry is known to be stored in several parts.
     """
     told = set()

@@ -37,8 +37,8 @@ class SteppedTwice:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each pair of lines with a step of an optimizer each, if in several iterations of a training the
-    second used a gradient that the first had used, with no backward and no clearing between.
+    """Yield one finding for each pair of lines with a step of an optimizer each, if in at least ``ROUNDS`` iterations
+    the second used a gradient that the first had used, with no backward and no clearing between.
     """
     steps: dict[Span, list[OptimizerStep]] = defaultdict(list)
     for step in story.trace.optimizer_steps:

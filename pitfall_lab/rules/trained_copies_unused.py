@@ -57,7 +57,7 @@ class TrainedCopy:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the copy was updated in several rounds and used between the updates, and not after the last one."""
+        """Whether the copy was updated at least ``ROUNDS`` times and used in between the first and the last update."""
         if len(self.updates) < ROUNDS:
             return False
         first, last = self.updates[0].step, self.updates[-1].step

@@ -52,8 +52,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class ViewScramblesAxes:
-    """How exchanging axes, in place of ``view``, gives the requested sizes: ``cut`` is the shape before the exchange
-    (axes may be split first), ``order`` the order of its axes. Axes that are joined afterwards are adjacent then.
+    """How exchanging axes, in place of ``view``, gives the requested sizes.
+
+    ``cut`` is the shape before the exchange (axes may be split first), ``order`` the numbers of its axes in their new
+    order. Axes that are joined afterwards are adjacent then.
     """
 
     cut: Shape

@@ -73,7 +73,7 @@ class ChangeEffects:
     # ------------------------------------------------------------------ copies
 
     def copying(self, statement: ast.stmt, name: str) -> bool:
-        """Whether it matters that the statement writes the memory of ``name`` and not new memory.
+        """Whether it matters that ``statement`` writes the memory of ``name`` (a text) and not new memory.
 
         It does if torch refused the write, if a backward needed what was there, or if something else sees the memory
         afterwards: another tensor or array, or the same one by another name. In ``name[0]``, ``name`` must be a tensor,
@@ -269,7 +269,8 @@ class ChangeEffects:
     # ------------------------------------------------------------------ order
 
     def swapping(self, first: ast.stmt, second: ast.stmt) -> bool:
-        """Whether the order of two neighbouring statements matters, and the second can come first.
+        """Whether the order of the neighbouring statements ``first`` and ``second`` matters, and the second can come
+        first.
 
         It cannot if it uses a name that the first one makes, or is no plain statement (``return``, a loop). The order
         matters if one of them writes memory, a name, or a gradient that the other one uses.

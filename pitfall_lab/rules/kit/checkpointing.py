@@ -29,8 +29,8 @@ def checkpoints(story: Story) -> list[ast.Call]:
 
 
 def is_recomputed(story: Story, step: int, backward: int) -> bool:
-    """Whether the call at ``step`` was run again inside the backward at ``backward``: the same operation at
-    the same place of the program.
+    """Whether the call at the step ``step`` was run again inside the backward at the step ``backward``: the same
+    operation at the same place of the program.
 
     A call whose place is that of a call of ``checkpoint`` always counts: ``checkpoint(nn.Sequential(…), x)`` has no
     other. False if there is no event at ``step``.

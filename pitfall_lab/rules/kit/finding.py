@@ -93,8 +93,8 @@ class Printed:
 
     @property
     def said(self) -> T:
-        """A sentence with the value before and the value after the fix, and a second one
-        where the new value looks worse.
+        """A sentence, in both languages, with the value before and the value after the fix, and a second one where the
+        new value looks worse.
         """
         en = f"With the same random numbers it prints “{self.after}” where it printed “{self.before}”."
         zh = f"用同样的随机数运行，它打印“{self.after}”，原来打印“{self.before}”。"
@@ -107,23 +107,25 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One way to repair a program. Edits do not overlap and come last line first: applied one after the other they fit.
+    """One way to repair a program: ``title`` says in both languages what it does, ``edits`` are the changed lines.
+    Edits do not overlap and come last line first: applied one after the other they fit.
 
-    ``meaning`` says which values it may change besides removing the finding.
+    ``verified`` is True once the changed program was run and the finding was gone. ``meaning`` says which values the
+    fix may change besides removing the finding.
 
     - ``same``: every correct value stays the same, and wrong gradients become correct;
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
-    - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what
-      follows is computed with them;
+    - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what follows is
+      computed with them;
     - ``term``: the backward of the finding starts from the same value, of which one more part now requires grad;
     - ``root``: the backward of the finding starts from the same value, and fills the gradients of other leaves;
     - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
     - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same;
     - ``finite``: a gradient was NaN or infinite; what was finite up to that backward stays the same.
 
-    Where the program stopped before it had computed what was meant, ``reference`` may say how to get there in a
-    way that is right but not good (``retain_graph=True``): the fix must then end with the same leaves and
-    gradients as that program does.
+    Where the program stopped before it had computed what was meant, ``reference`` may have edits that get there in a
+    way that is right but not good (``retain_graph=True``): the fix must then end with the same leaves and gradients as
+    that program does. Empty where there are none.
     """
 
     title: T

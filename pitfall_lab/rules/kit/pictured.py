@@ -48,7 +48,7 @@ def looks(
 
 
 def everything(*_: int) -> bool:
-    """The answer of an attention without a mask, or with one that hides nothing."""
+    """Return True for any place: the answer of an attention without a mask, or with one that hides nothing."""
     return True
 
 

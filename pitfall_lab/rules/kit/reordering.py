@@ -33,8 +33,8 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def is_leaf_memory(story: Story, storage: str | None) -> bool:
-    """Whether a leaf that requires grad is on the storage: a write to it survives when
-    the forward pass is run again.
+    """Whether a leaf that requires grad is on the storage labelled ``storage``: a write to it survives when the forward
+    pass is run again. False for None.
     """
     return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(storage))
 
@@ -96,12 +96,12 @@ def _ended(text: str) -> str:
 
 
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
-    """Fixes that repeat, after the write, the assignments that ``backward`` depends on, back to one that
-    contains the line which saved.
+    """Return fixes that repeat, after the statement ``changed`` (the write), the assignments that ``backward`` depends
+    on, back to one that contains the line which saved.
 
-    At most eight, of up to 6 statements, the shortest first; without that line if it is not among them. Where
-    nothing needs the assignments before the write, they are moved there instead. ``saved`` are the statements of
-    the saving line's call chain.
+    At most eight, of up to 6 statements, the shortest first; without that line if it is not among them. Where nothing
+    needs the assignments before the write, they are moved there instead. ``saved`` are the statements of the saving
+    line's call chain. None in the list is a fix that cannot be written.
     """
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)

@@ -46,7 +46,7 @@ class Reuse:
         return self.story.program.statement_at(self.story.span(self.backward.step))
 
     def loop(self) -> Loop | None:
-        """The innermost loop that ran the two backwards in different iterations; None when there is none."""
+        """Return the innermost loop that ran the two backwards in different iterations; None when there is none."""
         around = [loops_around(self.story, event) for event in (self.backward, self.freed)]
         return next((loop for loop in around[0] if loop in around[1] and not self._in_one_round(loop)), None)
 

@@ -291,7 +291,8 @@ class Aliases:
 
 
 def is_collected(program: Program, node: ast.AST | None) -> bool:
-    """Whether ``node`` is put into a container: as an argument of ``append`` or the like, or assigned to ``d[key]``.
+    """Whether ``node`` is put into a container: as an argument of ``append`` or the like, or assigned to ``d[key]``;
+    False for None.
 
     It may be an element of a list, tuple, dictionary or comprehension that is.
     """

@@ -429,8 +429,8 @@ class Story:
             pending += (self.record("nodes", here) or {}).get("next", ())
 
     def failures(self, *kinds: str) -> list[tuple[int, Failure]]:
-        """The errors that torch raised, of the given ``kinds`` (as in ``Failure.kind``), in order, each with its step;
-        of equal ones at one place only the first.
+        """Return the errors that torch raised, of the given ``kinds`` (as in ``Failure.kind``), in order, each in a
+        pair after its step; of equal ones at one place only the first.
 
         They are those of calls, of nodes inside calls, and the one that ended the program.
         """

@@ -319,7 +319,7 @@ def with_parentheses(program: Program, node: ast.expr) -> Span:
 
 
 def torch_name(program: Program) -> str | None:
-    """The name under which the program imports ``torch``; ``None`` when it does not."""
+    """Return the name under which the program imports ``torch``; None when it does not."""
     for node in program.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -329,7 +329,9 @@ def torch_name(program: Program) -> str | None:
 
 
 def flat_targets(node: ast.expr) -> Iterator[ast.expr]:
-    """The single targets of an assignment: three of ``out, (h, c) = …``."""
+    """Yield the single targets of the assignment target ``node``, in order: three of ``out, (h, c) = …``; ``node``
+    itself if it is one.
+    """
     if isinstance(node, ast.Tuple | ast.List):
         for each in node.elts:
             yield from flat_targets(each)

@@ -84,7 +84,9 @@ def is_whole(story: Story, label: str | None, storage: str | None) -> bool:
 
 
 def gradient_of(name: T) -> T:
-    """``w.grad`` in backticks for a name in backticks; a longer description keeps its words."""
+    """Return ``w.grad`` in backticks if ``name`` is a name in backticks, else "the gradient of" and the description
+    ``name``, in both languages.
+    """
     if name.en.startswith("`") and name.en.endswith("`"):
         return T(en=f"`{name.en[1:-1]}.grad`", zh=f"`{name.zh[1:-1]}.grad`")
     return T(en=f"the gradient of {name.en}", zh=f"{name.zh} 的梯度")
@@ -141,7 +143,8 @@ def capital(text: str) -> str:
 
 
 def numbers(cells: Any, only: list[int] | None = None, limit: int = 4, digits: int = 4) -> str:
-    """The first ``limit`` known cells as a short list: ``[7.31, 1.19, 9.53]``; with ``only``, those at these positions.
+    """Return the first ``limit`` known values in ``cells`` as a short list: ``[7.31, 1.19, 9.53]``; with ``only``,
+    those at these positions. Each with ``digits`` significant digits.
 
     >>> numbers([0.123456, 2.0, "nan"])
     '[0.1235, 2, nan]'

@@ -267,11 +267,11 @@ def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
 
 
 def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
-    """Fixes that put ``h = h.clone()`` before the write: first before the outermost loop around it, then
-    inner ones, then right before it.
+    """Return fixes that put ``h = h.clone()`` before ``statement``, which writes: first before the outermost loop
+    around it, then inner ones, then right before it.
 
-    Empty if the statement writes no name. Loops of the same function only, and none outside the loop
-    that gives the name its value.
+    Empty if the statement writes no name. Loops of the same function only, and none outside the loop that gives the
+    name its value.
     """
     name = written_root(statement)
     if name is None:

@@ -93,11 +93,12 @@ def constant_derivative(story: Story, flow: Flow, grad: Event, held: set[str]) -
 
 
 def untrained_term(story: Story, flow: Flow, grad: Event, held: set[str]) -> Constant | None:
-    """The place where a loss term made of a derivative without a graph, and of inputs with one, joins a trained term.
+    """Return the place where a loss term made of the result of ``grad``, a derivative without a graph, and of inputs
+    with one, joins a trained term.
 
     Such a term requires grad because its inputs do (``load(x)`` where ``x`` is differentiated by), and reaches none of
-    the tensors ``held`` by optimizers. None if there is no such place, if the derivative has a graph or is one with
-    respect to what is trained, or if a gradient of the inputs is used: then they may be what the term trains.
+    the tensors ``held`` (labels) by optimizers. None if there is no such place, if the derivative has a graph or is one
+    with respect to what is trained, or if a gradient of the inputs is used: then they may be what the term trains.
     """
     if grad.error is not None or not grad.operands or not grad.results:
         return None

@@ -184,7 +184,7 @@ def _flat(index: Index, shape: Index) -> int:
 
 
 def unflat(at: int, shape: Index) -> Index:
-    """The index of the element at place ``at`` of a contiguous tensor (row-major)."""
+    """Return the index of the element at place ``at`` of a contiguous tensor of shape ``shape`` (row-major)."""
     found = list[int]()
     for length in reversed(shape):
         found.insert(0, at % max(length, 1))

@@ -38,8 +38,8 @@ class Elements:
         return self._cells.get(self._offset + sum(steps))
 
     def known(self) -> Iterator[tuple[Index, float]]:
-        """Yield index and value of each element whose value is known; right only if no two
-        elements share a memory location.
+        """Yield index and value, in a pair, of each element whose value is known; right only if no two elements share a
+        memory location.
         """
         order = sorted(range(len(self.shape)), key=lambda axis: -self._stride[axis])
         for place, value in self._cells.items():

@@ -57,7 +57,9 @@ def same_numbers(story: Story, label: str, step: int) -> str:
 
 
 def key(story: Story, label: str, step: int) -> Hashable:
-    """A key that is equal for all names of the same elements: their storage, offset, shape and strides."""
+    """Return a key that is equal for all labels of the same elements of one memory, at ``step``: their storage, offset,
+    shape and strides; the label itself if the storage is not known.
+    """
     record = story.tensor(label, step) or {}
     if record.get("storage") is None:
         return label

@@ -94,7 +94,8 @@ def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
 
 
 def left_to_packing(story: Story, taken: Event) -> Fix | None:
-    """The fix that leaves the sort out and lets ``pack_padded_sequence`` sort by itself, with ``enforce_sorted=False``.
+    """Return the fix that leaves the sort out and lets ``pack_padded_sequence`` sort by itself, with
+    ``enforce_sorted=False``.
 
     None unless the sort, the packing and the line of ``taken``, where the rows are taken in that order, are in one
     function, and the order is only used there for ``rows[order]`` and ``[rows[i] for i in order]``.

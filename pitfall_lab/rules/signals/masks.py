@@ -86,7 +86,8 @@ def _attention(story: Story, event: Event) -> Event | None:
 
 
 def turned_around(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that negate the masks which the calls at the line of ``event`` are given; empty where the line gives none.
+    """Return fixes that negate, one each, the masks which the calls at the line of ``event`` are given; empty where the
+    line gives none.
 
     An argument without a name counts as a mask by its place: the fourth, or the third where there are only three.
     """

@@ -188,7 +188,9 @@ def attentions(story: Story) -> Iterator[Attention]:
 
 
 def is_among(story: Story, attention: Attention, length: int) -> bool:
-    """Whether the attention compares the positions of a row of ``length`` tokens with one another."""
+    """Whether the attention compares the positions of a row of ``length`` tokens with one another (rows and columns of
+    the weights both have this length).
+    """
     if attention.weights is not None:
         return (story.shape(attention.weights, attention.product.step) or ())[-2:] == (length, length)
     shapes = [story.shape(o.label, attention.event.step) or () for o in attention.event.operands[:2]]

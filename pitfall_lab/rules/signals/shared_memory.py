@@ -14,7 +14,9 @@ OVERWRITING = {
 
 
 def same_piece(one: Record | None, other: Record | None) -> bool:
-    """Whether two tensors contain exactly the same elements of one storage."""
+    """Whether two tensors, given by their records, contain exactly the same elements of one storage; False if a record
+    is None or has no storage.
+    """
     if one is None or other is None or one.get("storage") is None:
         return False
     return all(one.get(key) == other.get(key) for key in ("storage", "offset", "shape", "stride"))
@@ -39,7 +41,9 @@ def changed_numbers(story: Story, storage: str, step: int) -> bool:
 
 
 def names_of(story: Story, storage: str | None, step: int) -> set[str]:
-    """All names that the program gave tensors on a storage up to ``step``."""
+    """Return all names that the program gave tensors on the storage labelled ``storage`` up to ``step``; empty if it
+    gave none.
+    """
     return {
         str(name)
         for label, _ in story.tensors_on(storage)

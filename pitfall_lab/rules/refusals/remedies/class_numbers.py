@@ -99,7 +99,7 @@ def one_dimension(error: Error) -> Remedy | None:
 
 def one_hot(error: Error) -> Remedy | None:
     """Return the remedy for numbers that ``one_hot`` refuses; its fix subtracts 1 if they are counted from 1, else
-    raises ``num_classes``.
+    makes ``num_classes`` large enough.
 
     None if one of them is negative or not known; without a fix if ``num_classes`` is no literal.
     """
