@@ -29,11 +29,11 @@ MEANS = (
 
 @dataclass(frozen=True, slots=True)
 class Unscaled:
-    """One line adds up the gradients of several batches before each step of the optimizer, without dividing them.
+    """One line adds up the gradients of several batches before each update, without dividing them.
 
-    ``backward`` is the first of these backwards (an ``Event``), ``count`` their number before one step, and ``used``
-    the optimizer's step that uses the sum (an ``Event``). ``divisor`` is the expression ``k`` of the condition
-    ``… % k`` under which that step is made.
+    ``backward`` is the first of these backwards (an ``Event``), ``count`` their number before the first update, and
+    ``used`` the event of that update. ``divisor`` is the expression ``k`` of the condition ``… % k`` under which the
+    update is made.
     """
 
     backward: Event
@@ -43,10 +43,10 @@ class Unscaled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose backwards add up the gradients of means over several batches before one
-    optimizer step, where the number of batches is written in the program (``if (i + 1) % k == 0``).
+    """Yield one finding for each line whose backwards add up the gradients of means over several batches before the
+    first update of a parameter, where the number of batches is written in the program (``if (i + 1) % k == 0``).
 
-    Nothing for programs that did not finish, or where a gradient is changed (scaled, clipped) before the step.
+    Nothing for programs that did not finish, or where a gradient is changed (scaled, clipped) before that update.
     """
     if story.program.tree is None or story.trace.outcome.kind != "finished":
         return

@@ -35,8 +35,8 @@ class AugmentationKept:
     """Examples that were changed by chance are given again, unchanged, in later batches.
 
     ``changed`` is the call (``Event``) that made one of them from stored data and from the random numbers of the call
-    ``draw``; ``batch`` is the second call that put this tensor into a batch. ``count`` is how many such examples are
-    given again.
+    ``draw``; ``batch`` is the second call that put this tensor into a batch. ``count`` is how many examples are given
+    again.
     """
 
     changed: Event

@@ -26,8 +26,9 @@ CONVERTING = (
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each conversion (``float()``, ``to``, ``contiguous``, …) that returned its own argument, if
-    the tensor is then written through one of its two names and both names are read later.
+    """Yield one finding for each conversion (``float()``, ``to``, ``contiguous``, …) assigned to a name that returned
+    its own argument, if the tensor is then written through one of its two names in the same function and both names are
+    read later.
 
     Only in programs that finished.
     """

@@ -49,9 +49,11 @@ class Sampled:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that draws a sample through which no gradient flows, from numbers that trained
-    parameters computed, if a layer computes with it and a backward goes through that.
+    parameters computed, if a layer computes with it and a backward goes through that and reaches the parameters by
+    another path.
 
-    Only if an optimizer stepped.
+    Only if an optimizer stepped; not where the loss also weighs the sample's log-probability, as a policy gradient
+    does.
     """
     if not story.trace.optimizer_steps:
         return

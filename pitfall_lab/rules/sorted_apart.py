@@ -45,8 +45,11 @@ class SortedApart:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a sort of the columns of a table, each by itself, or of one of two vectors
-    alone, where what belonged together row by row is combined afterwards as if it still did.
+    """Yield one finding for each line with a sort of the columns of a table (or of its rows), each by itself, where a
+    later call combines numbers of different columns as if they still belonged together.
+
+    Only tables with 2 to ``MOST`` columns, fewer than rows, of which there are at least ``FEWEST``. A comparison of
+    columns alone does not count.
     """
     reported = set()
     for event in story.calls(*SORTS):

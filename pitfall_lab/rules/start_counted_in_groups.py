@@ -30,8 +30,8 @@ MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class StartCountedInGroups:
-    """``event`` is the call (``Event``) of ``scatter_reduce`` that reduced numbers by ``how`` ("mean", "amax", …) into
-    groups that start from the zeros which the call ``start`` made.
+    """``event`` is the call (``Event``) of ``scatter_reduce`` or ``index_reduce`` that reduced numbers by ``how``
+    ("mean", "amax", …) into groups that start from the zeros which the call ``start`` made.
     """
 
     event: Event
@@ -40,8 +40,9 @@ class StartCountedInGroups:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a ``scatter_reduce`` into zeros which it counts as numbers: in a mean or
-    product always, in an extreme where the zero is better than all numbers of a group.
+    """Yield one finding for each line with a ``scatter_reduce`` or ``index_reduce`` into zeros which it counts as
+    numbers: in a mean or product always, in ``amax`` where all known numbers are negative, in ``amin`` where all are
+    positive.
 
     Not where the call says ``include_self``.
     """

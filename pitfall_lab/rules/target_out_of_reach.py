@@ -68,8 +68,9 @@ class Beyond:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that compares what a function of limited range returned with targets many of
-    which it cannot return.
+    """Yield one finding for each line that compares what a function of limited range returned with targets of which at
+    least ``FEWEST``, and the share ``PART``, are outside of that range; of targets far outside the share ``SOME`` is
+    enough.
 
     Losses, and differences of which only the size is used.
     """

@@ -41,10 +41,11 @@ class Noisy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each network whose dropout or batch norm works as in training in at least ``ROUNDS``
-    iterations, and whose results, without grad, are the targets of another network.
+    """Yield one finding for each line that calls a network whose dropout or batch norm works as in training in at least
+    ``ROUNDS`` iterations, and whose results, without grad, are the targets of another network that an optimizer trains.
 
-    Not where its weights are a moving average of others, nor where one input runs through it several times.
+    Not where its weights are a moving average of others or a batch norm's weight is written meanwhile, nor where one
+    input runs through a dropout several times between two updates.
     """
     modes, layers = Modes(story), dict[object, list[LayerCall]]()
     for each in modes.passes if story.trace.optimizer_steps else ():

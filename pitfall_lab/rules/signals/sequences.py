@@ -52,8 +52,9 @@ class Attention:
     """One attention: ``event`` is its softmax, or the whole call (``scaled_dot_product_attention``).
 
     ``product`` is the call that multiplied the values by the weights, or the whole call again. ``keys``, ``weights``
-    and ``mask`` are labels: of the keys (for a softmax: of the values), of what the values were multiplied with, None
-    for a whole call, and of the mask, None if there is none.
+    and ``mask`` are labels. For a whole call, ``keys`` are its keys, ``weights`` is None, and ``mask`` its mask, None
+    if it has none. For a softmax, ``keys`` are the values, ``weights`` what they were multiplied with, and ``mask`` is
+    None.
     """
 
     event: Event
