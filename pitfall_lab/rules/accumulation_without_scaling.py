@@ -29,8 +29,11 @@ MEANS = (
 
 @dataclass(frozen=True, slots=True)
 class Unscaled:
-    """``count`` backwards of one line, such as ``backward``, before each step of the optimizer (``used``), which is
-    made only under a condition ``(i + 1) % divisor == 0``.
+    """One line adds up the gradients of several batches before each update, without dividing them.
+
+    ``backward`` is the first of these backwards (an ``Event``), ``count`` their number before the first update, and
+    ``used`` the event of that update. ``divisor`` is the expression ``k`` of the condition ``… % k`` under which the
+    update is made.
     """
 
     backward: Event
@@ -40,10 +43,10 @@ class Unscaled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds up gradients of means over a number of batches written in
-    the program, without dividing.
+    """Yield one finding for each line whose backwards add up the gradients of means over several batches before the
+    first update of a parameter, where the number of batches is written in the program (``if (i + 1) % k == 0``).
 
-    Only in programs that finished.
+    Nothing for programs that did not finish, or where a gradient is changed (scaled, clipped) before that update.
     """
     if story.program.tree is None or story.trace.outcome.kind != "finished":
         return

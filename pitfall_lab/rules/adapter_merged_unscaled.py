@@ -29,8 +29,10 @@ FURTHER, BOTH = 12, 2
 
 @dataclass(frozen=True, slots=True)
 class AdapterMergedUnscaled:
-    """``event`` is the sum, in training, of what a weight makes of an input and of ``factor`` times what two small
-    matrices make of it.
+    """A sum in training that has the factor which the merged weight lacks.
+
+    ``event`` is the call (``Event``) that adds, to what a weight makes of an input, the number ``factor`` times what
+    the two small trained matrices make of that input.
     """
 
     event: Event
@@ -39,8 +41,11 @@ class AdapterMergedUnscaled:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """``event`` added ``product``, the product of the two small matrices ``pair``, to a weight, whose storage is
-    ``weight``.
+    """``event`` is the call (``Event``) that added the product of two small trained matrices to a weight, without a
+    factor.
+
+    ``product`` is the label of the tensor that was added (``"t7"``), ``pair`` the storages (``"S3"``) of the two
+    matrices, ``weight`` the storage of the weight.
     """
 
     event: Event
@@ -50,8 +55,10 @@ class Merge:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds the product of two trained matrices to a weight without the factor (other
-    than 1) by which it was multiplied during training.
+    """Yield one finding for each line that adds the product of two trained matrices to a weight without the factor
+    (other than 1 or -1) by which the product was multiplied in the last such sum of the training.
+
+    Only in programs that ran a backward.
     """
     if not story.backwards():
         return

@@ -35,8 +35,10 @@ ROUNDS, FURTHER = 2, 60
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """``scored`` is a sample of which only the log-probability was computed, by the call ``score``; ``carried`` is
-    another sample of the same distribution, which was used as the action.
+    """``scored`` is the call (``Event``) that drew a sample of which nothing but the log-probability is used; ``score``
+    is the call that computed this log-probability, or a part of it, and whose result is multiplied by a weight.
+
+    ``carried`` is the call that drew another sample of the same distribution, which was used as the action.
     """
 
     scored: Event
@@ -45,8 +47,10 @@ class Scored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws samples of which only the log-probability is used, multiplied by a weight,
-    while other samples of the same distribution are used as actions.
+    """Yield one finding for each line that draws samples of which only the log-probability is used, multiplied by a
+    weight, while other samples of the same distribution are used as actions.
+
+    Only if this happens at least ``ROUNDS`` times on the line, and the optimizer made a step.
     """
     groups: dict[Hashable, list[Event]] = defaultdict(list)
     for event in story.calls(*DRAWS) if story.trace.optimizer_steps else ():

@@ -35,10 +35,11 @@ PLAIN = SAME_NUMBERS - spellings("cat") - {"stack"} | {"long", "int", "gt", "typ
 
 @dataclass(frozen=True, slots=True)
 class AnswersInAnotherOrder:
-    """``event`` compares ``answers``, collected from ``batches`` in shuffled order, with
-    ``labels`` in the order of the data.
+    """``event`` is the call (``Event``) that compares ``answers``, the label of a tensor collected from batches in
+    shuffled order, with ``labels``, the label of a tensor in the order of the data.
 
-    Or it ``looks_up`` rows of ``labels`` at positions of the answers.
+    ``batches`` are the batches that the answers were computed from, in the order in which they were given. ``looks_up``
+    is True where the call does not compare: it takes rows of ``labels`` at the positions that the answers give.
     """
 
     event: Event
@@ -49,8 +50,9 @@ class AnswersInAnotherOrder:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares answers, collected over several shuffled batches,
-    with labels in the stored order.
+    """Yield one finding for each line that compares predictions, collected over at least two batches of a loader in
+    shuffled order, with as many labels in the order of the stored data, or that looks up such labels by the
+    predictions.
     """
     passed = {each.event.step: each for each in loaded(story)}
     told = set()

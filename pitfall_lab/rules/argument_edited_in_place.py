@@ -27,8 +27,12 @@ PARTS = {"__getitem__", "select", "narrow"}
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """``write`` changed in place the tensor ``name`` that was an argument of ``call``; ``read``
-    used it afterwards as if unchanged.
+    """``write`` is the call (``Event``) that changed in place, in a function, the tensor given to it; ``storage`` is
+    the tensor's storage (``"S3"``).
+
+    ``call`` is the call in the program's text that gave the tensor under the name ``name``. ``function`` is the
+    function whose body has the write; None if it is not known. ``read`` is the caller's next call that uses the tensor
+    by that name.
     """
 
     write: Event
@@ -40,7 +44,12 @@ class Edited:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of the program that changed an argument in place which its caller still needed."""
+    """Yield one finding for each line of the program that changed an argument in place where the caller used the
+    argument afterwards, by a name that it had before.
+
+    Nothing for writes to parameters and other leaves that require grad, for operations that overwrite all numbers, and
+    for writes that left the numbers as they were.
+    """
     if story.program.tree is None:
         return
     reported = set()

@@ -26,12 +26,16 @@ SCALES = spellings("div", "mul", in_place=True)
 
 @dataclass(frozen=True, slots=True)
 class AttackGradientKept:
-    """``update`` used the gradient that ``first`` left in ``parameter``; ``read`` used the one that it
-    left in the input ``given``.
+    """An optimizer step used a gradient that an earlier backward, run for the gradient of an input, had left in the
+    parameters.
 
-    ``last`` is the backward of the loss that was computed from what ``read`` returned.
-    ``places`` are those of all backwards that the update uses, in order. ``alone`` is a backward on the line of
-    ``first`` with whose gradient nothing was updated; None where there is none.
+    ``update`` is that step and ``parameter`` the label of one of its parameters; ``first`` is the earlier backward (an
+    ``Event``). ``given`` is the label of the input whose gradient ``first`` also filled, and ``read`` the first call
+    that used that gradient. ``last`` is the backward of the loss that was computed from what ``read`` returned.
+    ``places`` are the places in the text of all backwards whose gradients the update uses, in order.
+
+    ``alone`` is a backward on the line of ``first`` whose gradient no update used; None where there is none, or it was
+    not looked for.
     """
 
     update: OptimizerStep
@@ -45,10 +49,12 @@ class AttackGradientKept:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward whose input gradient made the input of the next loss, in several iterations.
+    """Yield one finding for each line of a backward that also filled the gradient of an input, from which the input of
+    the next loss was made, while the gradients that it left in the parameters were used by the next update; in at least
+    ``ROUNDS`` iterations.
 
     A warning if an update uses several of them, as the steps of an attack are then added up, or if the same line also
-    ran for the gradient of an input alone, in an evaluation, say. Else a note.
+    ran for the gradient of an input alone, in an evaluation, for example. Else a note.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     inputs = {label: moments for label, moments in lives(story).items() if label not in held} if held else {}

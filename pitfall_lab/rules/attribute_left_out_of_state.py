@@ -16,9 +16,11 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that loads a state which leaves out plain tensors that the modules keep as attributes.
+    """Yield one finding for each line that loads a state (``load_state_dict``) which leaves out plain tensors that
+    modules keep as attributes.
 
-    Only those that the saved module worked with often, and that work on after the loading with other numbers.
+    Only tensors with which the saved module computed several times, and with which the module that loaded the state
+    then computes although they have other numbers.
     """
     for lost in unsaved(story, buffers=False):
         yield _finding(story, lost)

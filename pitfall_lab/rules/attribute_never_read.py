@@ -20,8 +20,11 @@ OWNERS = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that set an attribute under a name that torch never reads, unless
-    the program itself reads it.
+    """Yield one finding for each line that set an attribute, of a tensor, module or optimizer for example, under a name
+    that torch never reads.
+
+    Nothing if the program reads the attribute itself, or if it would have frozen only parameters that no optimizer
+    holds.
     """
     reported = set()
     for stray in story.trace.beside.strays:

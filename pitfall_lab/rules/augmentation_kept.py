@@ -32,8 +32,11 @@ FURTHER, MOST = 40, 12
 
 @dataclass(frozen=True, slots=True)
 class AugmentationKept:
-    """``changed`` made one of ``count`` examples from stored data and from ``draw``, between two batches; ``batch``
-    and later ones at its place have that same tensor.
+    """Examples that were changed by chance are given again, unchanged, in later batches.
+
+    ``changed`` is the call (``Event``) that made one of them from stored data and from the random numbers of the call
+    ``draw``; ``batch`` is the second call that put this tensor into a batch. ``count`` is how many examples are given
+    again.
     """
 
     changed: Event
@@ -43,8 +46,10 @@ class AugmentationKept:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose examples, changed by a draw while batches were put together, are given again
-    after an update.
+    """Yield one finding for each line that makes examples from stored data by random numbers while batches are put
+    together, where the same tensors are put into batches again after an optimizer step.
+
+    Only if at least ``FEWEST`` examples are given again.
     """
     updates = [each.step for each in story.trace.optimizer_steps]
     batches: dict[Span | None, list[Event]] = defaultdict(list)

@@ -23,8 +23,12 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Unloaded:
-    """``events`` computed, once in each iteration, an average of the parameter ``still``, which stays as it is, and of
-    ``moving``, which is trained; ``call`` used the still one after the first of them.
+    """A moving average of a parameter that nothing reads: ``events`` are the calls (``Event``) that computed it, one in
+    each iteration.
+
+    Each averages the parameter labelled ``still``, which never changes, with the parameter labelled ``moving``, which
+    an optimizer trains. ``call`` is the first call that computed with the still parameter between the first and the
+    last of ``events``.
     """
 
     events: list[Event]
@@ -34,9 +38,11 @@ class Unloaded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that averages two networks, in several iterations, into tensors that nothing reads.
+    """Yield one finding for each line that averages the parameters of two networks, one trained and one not, into
+    tensors that no call reads.
 
-    Only where one of the two is trained, and the other is used meanwhile and never written.
+    Only where the untrained parameter is used between the first and the last average, and the average is not assigned
+    to a plain name or written in place.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     trained = {(story.tensor(label) or {}).get("storage") for label in held}

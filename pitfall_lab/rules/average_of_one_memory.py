@@ -26,9 +26,11 @@ FEW, FURTHER = 2, 60
 
 @dataclass(frozen=True, slots=True)
 class AveragedMemory:
-    """``event`` adds up, or joins, the tensors ``parts``, which all have the memory of ``parameter``.
+    """``event`` is the call (``Event``) that adds up, or joins, tensors which all have the memory of one parameter.
 
-    The first of them was made by ``kept``, and ``changed`` is a later write to that memory, before the last was made.
+    ``parts`` are the labels of these tensors and ``parameter`` that of the parameter. ``kept`` is the call that made
+    the earliest of them; ``changed`` is the step of the first write to the memory between that call and the making of
+    the latest.
     """
 
     event: Event
@@ -39,7 +41,11 @@ class AveragedMemory:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that keeps references to parameters which are averaged, and trained in between."""
+    """Yield one finding for each line that keeps a reference to a parameter, where several such references to one
+    memory are later added up or joined, and the parameter was written in between.
+
+    Only for parameters that an optimizer holds.
+    """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     reported, taken = set(), set[str]()
     for event in reversed(list(story.calls(*SUMS, *JOINS))) if held else ():
@@ -107,8 +113,8 @@ def _one_memory(story: Story, event: Event, read: tuple[tuple[str, int], ...], h
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Return this rule's finding for the line of a general finding about a tensor kept without a copy; None if it has
-    none.
+    """Return this rule's finding in place of ``general``, a finding about a tensor kept without a copy, if this rule
+    has one on the same line; else None.
     """
     return next((finding for finding in find(story) if finding.span == general.span), None)
 

@@ -26,10 +26,11 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """``event`` computed an average as ``old`` · average + ``new`` · trained weights.
+    """``event`` is the call (``Event``) that computed an average as ``old`` · average + ``new`` · trained weights;
+    ``old`` and ``new`` are numbers that add up to 1.
 
-    ``parts`` are the calls that multiplied the average and the weights by their factors, each with the label of what it
-    multiplied.
+    ``parts`` are pairs of a call and a label: the call that multiplied the average (then the weights) by its factor,
+    and the label of the tensor that it multiplied. One pair for a ``lerp``, else two.
     """
 
     event: Event
@@ -39,8 +40,11 @@ class Blend:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives the decay of a moving average to the new weights, in two iterations at
-    least.
+    """Yield one finding for each line that computes a moving average of trained weights and gives the large factor (at
+    least ``LARGE``) to the new weights.
+
+    Only if it ran at least ``ROUNDS`` times with an optimizer step in between, and the result is not written into
+    trained weights.
     """
     trained = {
         (story.tensor(label) or {}).get("storage") for step in story.trace.optimizer_steps for label in step.holds

@@ -39,10 +39,11 @@ MOST = 0.75
 
 @dataclass(frozen=True, slots=True)
 class AverageRoundedAway:
-    """One update of a moving average to ``(1 - share) * old + share * new``; ``event`` is the call that returned it.
+    """One update of a moving average to ``(1 - share) * old + share * new``; ``event`` is the call (``Event``) that
+    returned it.
 
-    ``old`` and ``new`` are labels of tensors. ``began`` is the step of the update's first call: before it, ``old``
-    still has the numbers of the old average.
+    ``old`` and ``new`` are labels of tensors, ``share`` a number above 0. ``began`` is the step of the update's first
+    call: before it, ``old`` still has the numbers of the old average.
     """
 
     event: Event
@@ -53,7 +54,8 @@ class AverageRoundedAway:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes a moving average in 16 bits most of whose elements never change.
+    """Yield one finding for each line that updates a moving average in float16 or bfloat16 most of whose elements stay
+    as they are, because each change is rounded away.
 
     Only averages with at least ``ROUNDS`` updates.
     """

@@ -36,8 +36,13 @@ TRIED = 20
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One run of a Function's backward: what it returned at each point for an incoming gradient of 1, and
-    the derivatives by each input.
+    """One run of the backward of a custom ``autograd.Function``, evaluated at several points, beside the true
+    derivatives.
+
+    ``custom`` is the Function in the text, ``node`` the label of its graph node, ``backward`` the call (``Event``) that
+    ran the node. ``points`` are the values of the inputs that were tried, one tuple for each point; ``returned`` what
+    backward gives there for each input when the incoming gradient is 1; ``slopes`` the derivatives of forward by each
+    input there.
     """
 
     custom: Custom
@@ -55,7 +60,11 @@ class Judged:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each custom Function whose backward returns something other than the derivative."""
+    """Yield one finding for each custom ``autograd.Function`` whose backward returns something other than the
+    derivative of its forward.
+
+    Only where both are formulas, element by element, that can be evaluated; one run of backward is judged.
+    """
     for custom in customs(story.program) if story.program.tree else ():
         for _, (forward, node) in zip(range(TRIED), applied(story, custom), strict=False):
             judged = _judged(story, custom, forward, node)

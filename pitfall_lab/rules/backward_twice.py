@@ -19,7 +19,9 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward through a graph that another line, not another round of a loop, had used."""
+    """Yield one finding for each backward through a graph that an earlier backward had freed; not where both are one
+    line in different rounds of a loop.
+    """
     for reuse in reuses(story):
         if reuse.loop() is None:
             yield _finding(reuse)

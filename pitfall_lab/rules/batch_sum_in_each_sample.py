@@ -32,8 +32,10 @@ ROUNDS, UPWARD = 3, 300
 
 @dataclass(frozen=True, slots=True)
 class BatchSumInEachSample:
-    """``sums`` add up all numbers of tensors with a row for each of ``count`` samples; ``added`` adds this sum to a
-    tensor with a number for each sample.
+    """``sums`` are the calls (``Event``) that add up all numbers of tensors with one row for each of ``count`` samples.
+
+    ``added`` is the call that adds what they make, one number, to a tensor with one number for each sample. ``root`` is
+    the backward that starts from a loss computed from that.
     """
 
     sums: list[Event]
@@ -43,11 +45,10 @@ class BatchSumInEachSample:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that sums a loss or a term over a batch, where the sum is then added to the loss of
-    each sample.
+    """Yield one finding for each line that sums a loss or a term over a whole batch, where the sum is then added to the
+    loss of each sample and a backward starts from the result.
 
-    Looked at are additions of one number to a larger tensor, the first ``ROUNDS`` of each line, and only if a backward
-    ran.
+    Only additions of one number to a larger tensor are looked at, the first ``ROUNDS`` of each line.
     """
     roots = {
         label: b

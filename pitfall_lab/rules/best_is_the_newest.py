@@ -25,8 +25,10 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """One line compared a tensor with what had been kept of it, which is the same memory: ``rounds`` are the
-    comparisons, one in each iteration, and ``written`` is the step of the write between the first two of them.
+    """One line compared a tensor with what had been kept of it, which is the same memory.
+
+    ``rounds`` are the comparisons (``Event``), one in each iteration; ``written`` is the step of the first write to the
+    memory between the first two of them.
     """
 
     rounds: tuple[Event, ...]
@@ -34,8 +36,8 @@ class Newest:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares two tensors on one piece of memory, in several
-    rounds with a write between them.
+    """Yield one finding for each line that compares two tensors which are the same elements of one memory, in at least
+    ``ROUNDS`` rounds, with a write to the memory between the first two.
     """
     places: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls(*ORDERS, *BETTER):

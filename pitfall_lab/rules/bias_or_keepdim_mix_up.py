@@ -31,11 +31,11 @@ PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__", "addmm", "linear", "mv"}
 
 @dataclass(frozen=True, slots=True)
 class MixUp:
-    """``event`` broadcast, or tried to, the smaller tensor ``small`` against ``full`` along other axes of ``full`` than
-    those that the numbers of ``small`` belong to.
+    """``event`` is the call (``Event``) that broadcast, or tried to, the tensor labelled ``small`` against the one
+    labelled ``full`` along other axes than those that the numbers of ``small`` belong to.
 
-    ``made`` computed ``small``, and ``axis`` is the axis that is missing in it: a reduction dropped it, or (axis 1) a
-    table was looked up with one index for each row. Both are None for a bias.
+    ``made`` is the call that computed ``small``, and ``axis`` (from 0) the axis that is missing in it: a reduction
+    dropped it, or (axis 1) a table was looked up with one index for each row. Both are None for a bias.
     """
 
     event: Event
@@ -46,8 +46,8 @@ class MixUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that combines a tensor with one value for each row as if there were one for each
-    column.
+    """Yield one finding for each place that combines a tensor with one value for each row as if there were one for each
+    column, or with a bias along the wrong axis.
 
     Each call that made such values is reported once. Calls with an error of another kind than of shapes are left out.
     """

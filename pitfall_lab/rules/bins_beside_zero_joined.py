@@ -33,8 +33,8 @@ FURTHER = 60
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that cuts fractions off on both sides of 0, where the integers are used as positions in
-    a table or as groups.
+    """Yield one finding for each line that converts fractions of both signs to integers by cutting them off towards 0,
+    where the integers are used as positions in a table or as groups.
     """
     reported = set()
     for lost in story.trace.beside.losses:

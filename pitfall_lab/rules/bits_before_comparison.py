@@ -26,8 +26,10 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """``event`` combined the bits of ``numbers`` (a tensor, or a plain number's text) with ``truth``;
-    ``compared`` uses the result.
+    """``event`` is the call (``Event``) of ``&``, ``|`` or ``^`` that combined the bits of ``numbers`` with those of
+    the tensor labelled ``truth``, which has truth values; ``compared`` is the comparison that uses the result.
+
+    ``numbers`` is the label of a tensor of whole numbers or, where ``plain`` is True, the text of a plain number.
     """
 
     event: Event

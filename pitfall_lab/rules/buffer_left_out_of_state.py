@@ -18,9 +18,11 @@ PERSISTENT = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that loads a state which leaves out buffers that had got other numbers since.
+    """Yield one finding for each line that loads a state which leaves out buffers (``persistent=False``) that had got
+    other numbers since.
 
-    Only those that the saved module worked with often, and that work on after the loading as a new module has them.
+    Only those that the saved module worked with several times, and that work on after the loading as a new module has
+    them.
     """
     for lost in unsaved(story, buffers=True):
         yield _finding(story, lost)

@@ -19,7 +19,9 @@ ATTENTION = "scaled_dot_product_attention"
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that calls attention with ``is_causal=True`` and fewer queries than keys."""
+    """Yield one finding for each line that calls ``scaled_dot_product_attention`` with ``is_causal=True`` and fewer
+    queries than keys.
+    """
     reported = set()
     for event in story.calls(ATTENTION):
         labels = [o.label for o in event.operands if o.label is not None]

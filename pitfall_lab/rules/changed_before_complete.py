@@ -27,8 +27,12 @@ SCALINGS = spellings("div", "mul", in_place=True)
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """One line changed the gradient of the leaf ``label`` (``changed``) after each of several backwards of another line
-    (``added``), before ``used`` took their sum. ``clips``: it limits the gradient, and does not scale it.
+    """One line changed the gradient of the leaf ``label`` after each of several backwards, before an optimizer used
+    their sum.
+
+    ``added`` are the moments (:class:`Moment`) at which the backwards added to the gradient, ``changed`` those at which
+    the line changed it, ``used`` the moment of the update. ``clips`` is True where the line limits the gradient, False
+    where it scales it.
     """
 
     label: str
@@ -39,8 +43,11 @@ class Early:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that clips or scales ``.grad`` after each of several backwards (runs of one line) whose
-    gradients add up there, instead of once after the last of them.
+    """Yield one finding for each line that clips or scales ``.grad`` after each of several backwards (runs of one line)
+    whose gradients add up there, instead of once after the last of them.
+
+    Clippings count if they made the gradient shorter, other changes if they all multiply or divide by one number other
+    than 1.
     """
     reported = set()
     for label, moments in lives(story).items():

@@ -19,7 +19,11 @@ from pitfall_lab.trace import Event, T
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """``write``, written as ``node``, changed the result called ``name`` in place; ``read`` used it afterwards."""
+    """``write`` is the call (``Event``) that changed a result in place inside a larger expression; ``node`` is this
+    call in the program's text (``h.relu_()``) and ``name`` the text of its receiver (``h``).
+
+    ``read`` is the first call of another statement that used the tensor afterwards.
+    """
 
     write: Event
     node: ast.Call
@@ -28,8 +32,10 @@ class Changed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each in-place call inside a larger expression that changes a result which
-    another statement uses later.
+    """Yield one finding for each in-place method call inside a larger expression that changes the numbers of a result
+    which requires grad, is no leaf, and is used by another statement later.
+
+    Nothing if no backward ran, or for operations that overwrite all numbers.
     """
     reported = set()
     for event in story.calls() if story.program.tree is not None and story.backwards() else ():

@@ -14,8 +14,8 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of ``general`` (one of PL301) if torch did count the write but did not compare
-    versions because of hooks on saved tensors; else None.
+    """Return this rule's finding in place of ``general``, a finding of PL301, if torch counted the write but did not
+    compare versions because of hooks on saved tensors; else None.
     """
     saved, changed, backward = (general.line(role) for role in ("saved", "changed", "backward"))
     steps = [related.step for related in (saved, changed, backward) if related is not None and related.step is not None]

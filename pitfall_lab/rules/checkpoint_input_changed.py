@@ -61,11 +61,11 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that ran a checkpointed function again with other numbers, or
-    after its argument was written.
+    """Yield one finding for each backward that ran a checkpointed function again with other numbers, or after its
+    argument was written.
 
-    Written arguments only at backwards that torch refused; backwards with a harm, which
-    other rules report, are left out.
+    Written arguments only at backwards that torch refused; backwards with a harm, which other rules report, are left
+    out.
     """
     if not checkpoints(story):
         return

@@ -36,11 +36,12 @@ MAP = 2
 
 @dataclass(frozen=True, slots=True)
 class ClassesAveraged:
-    """``event`` resized a map of class numbers, ``source``, by averaging; ``used`` takes the result, made whole numbers
-    again, for class numbers.
+    """``event`` is the call (``Event``) that resized a map of class numbers by averaging, in the mode ``mode``
+    (``"bilinear"``); ``source`` is the label of the integer tensor with the class numbers. ``used`` is the call that
+    takes the result, made whole numbers again, for class numbers.
 
-    ``stacked``: the call that stacked the map with other tensors before, and its place among them; None if it was
-    alone.
+    ``stacked``: the call that stacked the map with other tensors before, and its place among them (from 0); None if it
+    was alone.
     """
 
     event: Event
@@ -51,9 +52,8 @@ class ClassesAveraged:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that averages whole numbers which are used as classes afterwards.
-
-    Averages are resizing and sampling in a mode of ``AVERAGING``.
+    """Yield one finding for each line that resizes or samples a map of whole numbers by averaging (a mode of
+    ``AVERAGING``), where a later call takes the result, as integers, for class numbers.
     """
     reported = set()
     for event in story.calls("interpolate", "grid_sampler"):

@@ -25,9 +25,11 @@ UPWARD, SHOWN, PAIR = 300, 3, 2
 
 @dataclass(frozen=True, slots=True)
 class Renumbered:
-    """``compare`` counts how often the classes predicted by ``search`` are the labels, which number the classes in
-    another way than those of ``loss``, with which the network was trained. ``counted`` is what the recording has
-    counted at that comparison.
+    """``compare`` is the call (``Event``) that counts how often predicted classes equal labels which number the classes
+    in another way than the labels of the training.
+
+    ``search`` is the call that found the predicted classes (``argmax``), ``loss`` a call of the loss that the network
+    was trained with. ``counted`` is the record of what both compared tensors held (:class:`Counted`).
     """
 
     compare: Event
@@ -37,16 +39,19 @@ class Renumbered:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The classes that the two compared tensors number differently: pairs of numbers, one of each tensor, that
-        nearly always stand at the same place.
+        """The classes that the two compared tensors number differently: pairs of a number of the first tensor and the
+        number of the second that nearly always stands at the same place.
         """
         numbers = [int(each) for each in self.counted.numbers]
         return [(a, b) for a, b in zip(numbers[::2], numbers[1::2], strict=True) if a != b]
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares predictions of a trained classifier with labels, where they are rarely
-    equal, but each label goes with one class of its own.
+    """Yield one finding for each line that compares predictions of a trained classifier with labels, where they are
+    rarely equal, but each label goes with one class of its own.
+
+    Nothing if the program computes the gradient of a tensor that no optimizer holds (as an attack does), or compares
+    the predictions more than once.
     """
     for counted in story.trace.beside.counted:
         compare = story.event(counted.step)

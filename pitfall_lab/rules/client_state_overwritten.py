@@ -20,9 +20,10 @@ ADDS = ("add_", "__iadd__", "lerp_", "sub_")
 
 @dataclass(frozen=True, slots=True)
 class ClientStateOverwritten:
-    """``write`` added another model's weights to the parameter ``mine``; ``load`` copied the sum to another model.
+    """``write`` is the call (``Event``) that added another model's weights in place to the parameter labelled ``mine``;
+    ``load`` is the call that copied the sum to another model.
 
-    ``used`` computes with ``mine`` afterwards.
+    ``used`` is the first call after that which computes with ``mine``.
     """
 
     write: Event
@@ -32,8 +33,10 @@ class ClientStateOverwritten:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds weights of one trained model to those of another, which
-    is then still used for itself.
+    """Yield one finding for each line that adds in place the weights of one model to those of another, where a third
+    model then gets the sum and the other still computes with it.
+
+    Only for parameters that an optimizer holds.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     told = set()

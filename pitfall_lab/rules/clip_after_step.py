@@ -19,10 +19,10 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that clipped gradients too late or too early.
+    """Yield one finding for each line that clipped gradients too late or too early.
 
-    Too late: after the update that used them, before they were cleared. Too early: before a scaler
-    unscaled them, or before backward.
+    Too late: after the update that used them, before they were cleared. Too early: before a scaler unscaled them, or
+    before the backward that fills them.
     """
     reported: set[object] = set()
     for label, moments in lives(story).items():

@@ -18,8 +18,8 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``clip_grad_norm_`` that saw no gradient in any of several iterations, though backwards had
-    filled some before.
+    """Yield one finding for each ``clip_grad_norm_`` in the program that was given no gradient in any of at least
+    ``ROUNDS`` calls, though backwards had filled some before and an optimizer made a step after.
     """
     places: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls():

@@ -21,8 +21,11 @@ from pitfall_lab.trace import Span, T
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """The line ``span`` clipped the gradients of several ``leaves`` by a call for each, so each norm was limited by
-    itself. One backward had filled these gradients (``added`` for the first leaf); ``first`` is the first clipping.
+    """One line clipped the gradients of several leaves by a call for each, so that each norm was limited by itself.
+
+    ``span`` is the place of the line, ``leaves`` are the labels of the leaves. ``first`` is the moment
+    (:class:`Moment`) of the first clipping, and ``added`` the one at which a backward had filled the gradient clipped
+    there.
     """
 
     span: Span
@@ -32,9 +35,10 @@ class Single:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``clip_grad_norm_`` in a loop over the parameters whose gradients one backward has filled.
+    """Yield one finding for each ``clip_grad_norm_`` in a ``for`` loop over single parameters whose gradients one
+    backward had filled.
 
-    Only if the clipping really made some gradient shorter.
+    Only if the clipping made some gradient shorter.
     """
     places: dict[Span, dict[str, tuple[Moment, Moment]]] = defaultdict(dict)
     clips: dict[Span, list[Moment]] = defaultdict(list)

@@ -21,8 +21,9 @@ IN_TORCH = {"mean", "median", "sum", "quantile"}
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding, if statistics that are NaN made all numbers of some columns NaN, which were then filled with
-    one number: for the line that computes the statistics or, if it is not known, for the one that fills the columns.
+    """Yield at most one finding, if statistics that are NaN made all numbers of some columns NaN, which were then
+    filled with one number: for the line that computes the statistics or, if it is not known, for the one that fills the
+    columns.
     """
     for counted in story.trace.beside.counted:
         event = story.event(counted.step)

@@ -27,8 +27,11 @@ COMBINING = (
 
 @dataclass(frozen=True, slots=True)
 class ColumnsSummedByGrad:
-    """``grad`` differentiated all columns of ``outputs`` at once; ``event`` combined ``slope``,
-    computed from its result, with them.
+    """``grad`` is the call (``Event``) of ``autograd.grad`` that differentiated all columns of the tensor ``outputs``
+    at once.
+
+    ``event`` is the call that combined the tensor ``slope``, which is the result of ``grad`` or computed from it, with
+    the tensor ``columns``, which is ``outputs`` or computed from it. All three names are labels (``"t7"``).
     """
 
     grad: Event
@@ -39,8 +42,8 @@ class ColumnsSummedByGrad:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``autograd.grad`` of several columns at once, with a gradient of ones, whose result (one
-    number for each row) is later broadcast over these columns.
+    """Yield one finding for each ``autograd.grad`` of a matrix with at least two columns, by an input with one column,
+    with a gradient of ones, whose result is later broadcast over these columns.
     """
     told = set()
     for grad in story.calls("grad"):
@@ -69,8 +72,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def is_ones(story: Story, label: str, step: int) -> bool:
-    """Whether all known values of a tensor are one; where no value is known, whether
-    ``ones`` or ``ones_like`` made it.
+    """Whether all known values of the tensor ``label`` at ``step`` are one; where no value is known, whether ``ones``
+    or ``ones_like`` made it.
     """
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")

@@ -45,7 +45,11 @@ DEEP = 2000
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """In each of the ``events`` of one line both operands are results of the same calls with the same inputs."""
+    """One line compares a result with the same result computed again.
+
+    ``events`` are its calls (``Event``), one in each iteration; in each of them both operands are results of the same
+    calls with the same inputs. ``one`` and ``other`` are the labels of the operands of the first.
+    """
 
     events: tuple[Event, ...]
     one: str
@@ -53,10 +57,11 @@ class Same:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares two equal results, in each of several iterations of a training, on the
-    way to a loss.
+    """Yield one finding for each line that compares two equal results that require grad, in each of at least ``ROUNDS``
+    iterations, on the way to a backward.
 
-    An update must lie between the iterations; for a ratio both results must also belong to the same data.
+    An optimizer step must lie between the iterations; a ratio (``exp(new - old)``) must also be computed from the same
+    data on both sides of a step.
     """
     if not story.trace.optimizer_steps:
         return
@@ -138,7 +143,9 @@ def _data(story: Story, label: str, step: int) -> set[str]:
 
 
 class Sameness:
-    """Numbers for computations: two results with one number were computed by the same calls from the same values."""
+    """Numbers for the computations of a trace: two tensors with equal numbers were computed by the same calls from the
+    same values.
+    """
 
     def __init__(self, story: Story) -> None:
         self.story = story
@@ -150,8 +157,9 @@ class Sameness:
                 self._writes[storage].append(event.step)
 
     def key(self, label: str, step: int) -> int:
-        """The number of the computation of ``label`` as it was before ``step``; two tensors with
-        equal numbers hold equal results.
+        """Return the number of the computation that made the tensor ``label``, as it was before ``step``.
+
+        Two tensors with equal numbers hold equal results. A label's number is computed once, at its first look-up.
         """
         pending = [label]
         while pending:

@@ -22,7 +22,9 @@ EQUAL, UNEQUAL = spellings("eq", in_place=True), spellings("ne", in_place=True)
 
 @dataclass(frozen=True, slots=True)
 class ComparedWithNan:
-    """``event`` compared ``label`` with NaN; ``missing`` is the number of its known elements that are NaN."""
+    """``event`` is the call (``Event``) that compared the tensor ``label`` (a label such as ``"t3"``) with NaN;
+    ``missing`` is how many of its known elements are NaN.
+    """
 
     event: Event
     label: str
@@ -30,7 +32,9 @@ class ComparedWithNan:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares a tensor, not NaN itself, with NaN."""
+    """Yield one finding for each line that compares, by ``==`` or ``!=``, a tensor whose known values are not all NaN
+    with NaN.
+    """
     told = set()
     for event in story.calls(*EQUAL, *UNEQUAL):
         place = story.span(event.step)

@@ -19,8 +19,11 @@ DEEPEST = 40
 
 @dataclass(frozen=True, slots=True)
 class ComputedWeightWritten:
-    """``write`` changed the weight that ``made`` had computed from the parameter with the label ``parameter``;
-    ``again`` computed the weight anew, and ``used`` uses the new one, without the write.
+    """A write into a weight that a module computes anew at each use, so that the write is lost.
+
+    ``made`` is the call (``Event``) that had computed the weight from the parameter labelled ``parameter``, ``write``
+    the call that changed it in place, ``again`` the call that computed it anew, and ``used`` a call that uses the new
+    one.
     """
 
     made: Event
@@ -31,8 +34,10 @@ class ComputedWeightWritten:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that writes into a weight which is computed anew each time it is used (``weight_norm``,
-    parametrizations), if nothing reads it before that.
+    """Yield one finding for each line of the program that writes into a weight which is computed anew each time it is
+    used (``weight_norm``, parametrizations), if nothing reads it before that.
+
+    Only in programs that finished.
     """
     if story.trace.outcome.kind != "finished":
         return

@@ -33,8 +33,9 @@ class ProbabilityRows:
     """The rows that a ``mean`` was taken over: those of the tensor ``label`` that ``mask`` selects; all of them if
     ``mask`` is None.
 
-    ``chosen`` is the call that selected the rows, or took the mean; ``given`` is the label of what it was given, which
-    may be that tensor in another type.
+    ``mask`` is the key of the selecting tensor; equal keys select equal rows. ``chosen`` is the call (``Event``) that
+    selected the rows or, without a mask, the mean itself; ``given`` is the label of the tensor that it was given, which
+    may be ``label`` in another dtype. ``mean`` is the number that was computed.
     """
 
     label: str
@@ -46,9 +47,10 @@ class ProbabilityRows:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceOfTheOtherClass:
-    """``event`` compares the share of right decisions, the mean of ``right``, with the mean probability of one of two
-    classes, ``sure`` (both are :class:`ProbabilityRows`). ``decided`` is the call that decides for this class where its
-    probability is above ``limit``.
+    """``event`` is the call (``Event``) that compares the share of right decisions, the mean of ``right``, with the
+    mean probability of one of two classes, ``sure`` (both are :class:`ProbabilityRows`).
+
+    ``decided`` is the call that decides for this class where its probability is above the number ``limit``.
     """
 
     event: Event
@@ -59,8 +61,8 @@ class ConfidenceOfTheOtherClass:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares how often decisions were right with the mean probability of one class,
-    over rows whose mean probability is below the limit from which on the decision is for this class.
+    """Yield one finding for each line that compares the share of right decisions with the mean probability of one class
+    over the same rows, where this mean is below the limit from which on the decision is for this class.
     """
     told = set()
     for event in story.calls(*DIFFERENCES):

@@ -29,9 +29,11 @@ DEEP = 60
 
 @dataclass(frozen=True, slots=True)
 class ConstantInSecondDerivative:
-    """``backward`` of ``custom`` read at ``use`` what forward had ``made`` of an input, the tensor ``kept``.
+    """The backward of the custom Function ``custom`` read an intermediate result of its forward, which counts as a
+    constant.
 
-    The backward ``second`` differentiates what it computed.
+    ``kept`` is the label of this tensor, ``made`` the call (``Event``) in forward that computed it, ``use`` the call in
+    backward that read it, and ``second`` the backward that differentiates what that backward computed.
     """
 
     custom: Custom
@@ -42,8 +44,8 @@ class ConstantInSecondDerivative:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each custom Function of which a second derivative was taken, and whose backward
-    reads an intermediate of forward.
+    """Yield one finding for each custom Function whose backward reads an intermediate result of forward that depends
+    smoothly on an input which requires grad, if a second derivative was taken through that backward.
     """
     for custom in customs(story.program) if story.program.tree else ():
         forward = [event for event in story.calls() if inside(custom, event, custom.forward.name)]

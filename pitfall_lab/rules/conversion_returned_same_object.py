@@ -26,8 +26,11 @@ CONVERTING = (
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each conversion that returned its own argument, when it was written through one
-    name and both are read later.
+    """Yield one finding for each conversion (``float()``, ``to``, ``contiguous``, …) assigned to a name that returned
+    its own argument, if the tensor is then written through one of its two names in the same function and both names are
+    read later.
+
+    Only in programs that finished.
     """
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return

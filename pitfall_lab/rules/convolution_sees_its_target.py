@@ -33,8 +33,12 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionSeesItsTarget:
-    """``loss`` compares with ``target``, which are the numbers of the model's input ``ahead`` positions further on,
-    although the prediction was computed from these positions: ``field`` says from which.
+    """``loss`` is the call (``Event``) that compares a prediction with the tensor labelled ``target``, whose numbers
+    are those of an input ``ahead`` positions further on.
+
+    ``field`` says from which positions of that input the prediction was computed; the target's are among them.
+    ``placed`` is None where the convolution is part of the model; else it is the position, relative to its own row, at
+    which the feature computed before the model is placed in the input.
     """
 
     loss: Event
@@ -46,9 +50,10 @@ class ConvolutionSeesItsTarget:
 
     @property
     def blamed(self) -> Event:
-        """The call that looks ahead: a slice or a padding that moved the positions, or else the convolution itself.
+        """The call (``Event``) that looks ahead: the slice or padding that moved the positions furthest, or else the
+        convolution itself.
 
-        Of a feature, the padding in front of its window, or else the window itself.
+        Of a feature (``placed`` is not None): the padding in front of its window, or else the window itself.
         """
         if self.placed is not None:
             windows = [each for each in self.field.shifts if each[0].name in ("pad", *WINDOWS)]
@@ -58,7 +63,11 @@ class ConvolutionSeesItsTarget:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line by which a convolution reads the number that it has to predict."""
+    """Yield one finding for each line by which a convolution, or a window over the data, reads the number that the
+    model is trained to predict from it.
+
+    Nothing if no backward ran.
+    """
     reported = set()
     for loss in story.calls(*LOSSES) if story.backwards() and any(story.calls(*WINDOWS)) else ():
         found = _seen(story, loss) if loss.error is None and len(loss.operands) >= PAIR else None

@@ -27,10 +27,12 @@ DEEPEST = 6
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionWrapsRound:
-    """The ``inverse`` of a product of the spectra by ``first`` and ``second``, of signals of these ``lengths``, is not
-    their convolution.
+    """``inverse`` is the call (``Event``) that transforms a product of two spectra back, which is not the convolution
+    of the two signals.
 
-    At ``place`` it has the number ``got``, and the convolution ``meant``; all transforms have the length ``size``.
+    ``first`` and ``second`` are the calls that made the spectra, ``lengths`` the lengths of their signals, ``size`` the
+    length of all three transforms. ``place`` is a position (from 0) at which the result is the number ``got``, where
+    the convolution is ``meant``.
     """
 
     inverse: Event
@@ -44,10 +46,11 @@ class ConvolutionWrapsRound:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that convolves by a product of spectra, if a part of the result was added to the
-    beginning, by the numbers of the trace.
+    """Yield one finding for each line that transforms a product of two spectra back, if the end of the convolution was
+    added to its beginning, as known values show.
 
-    At least one of the signals must have been lengthened by its transform: two of one length may be periodic.
+    At least one of the signals must have been lengthened by its transform: two of one length may be periodic. Nothing
+    if a slice then drops the beginning.
     """
     reported = set()
     for inverse in story.calls(*FORWARD.values()):

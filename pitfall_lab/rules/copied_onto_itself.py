@@ -22,10 +22,11 @@ APART = 4
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that copied trained parameters onto themselves, or averaged them with themselves.
+    """Yield one finding for each line that copied trained parameters onto themselves (``copy_``), or averaged them with
+    themselves (``lerp_``, ``add_``).
 
-    Only after an update by an optimizer. Not where saved weights are restored, nor within a load that
-    really changed other tensors.
+    Only after a step of an optimizer. Not where saved weights are restored, nor within a load that changed other
+    tensors.
     """
     reported = set()
     kept = {story.span(found.load.step) for found in restored(story)}  # another rule says where they were kept

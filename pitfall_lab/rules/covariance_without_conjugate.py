@@ -33,8 +33,11 @@ BOTH, FURTHER = 2, 40
 
 @dataclass(frozen=True, slots=True)
 class Gram:
-    """``product`` multiplied ``data`` with ``turned``, its transpose, and summed ``count`` products for each number;
-    ``used`` shows that a covariance was meant.
+    """``product`` is the call (``Event``) that multiplied the complex tensor ``data`` with its transpose ``turned``,
+    without conjugating it.
+
+    Both names are labels; they are equal where one ``einsum`` does both. ``count`` is how many products each number of
+    the result adds up. ``used`` is the call that shows that a covariance was meant.
     """
 
     product: Event
@@ -45,7 +48,8 @@ class Gram:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that averages products of complex numbers of which none is conjugated.
+    """Yield one finding for each line that multiplies complex numbers with their transpose, none of them conjugated,
+    where a later call uses the result as a covariance (divides it by the number of products, for example).
 
     Not where the same numbers are also multiplied with their conjugates: then both are wanted.
     """

@@ -24,11 +24,12 @@ LIMIT = 500
 
 @dataclass(frozen=True, slots=True)
 class Leaked:
-    """``update`` used the gradient that ``first`` left in ``parameter``, although ``first`` is the
-    backward for the step ``player``.
+    """An optimizer step (``update``) used a gradient that the backward ``first``, of another network's loss, had left
+    in its parameter, labelled ``parameter``.
 
-    ``judged`` is the call that combined ``made``, computed from the parameters of ``update`` only,
-    with a parameter of ``player``.
+    ``last`` is the backward of its own loss, ``player`` the step of the optimizer for which ``first`` ran. ``judged``
+    is the call (``Event``) that combined the tensor ``made`` (a label), computed from the parameters of ``update``
+    only, with a parameter of ``player``.
     """
 
     update: OptimizerStep
@@ -45,11 +46,11 @@ class Leaked:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward of a loss of one network that leaves gradients in another network, whose update
-    uses them.
+    """Yield one finding for each backward of a loss of one network that leaves gradients in another network, whose
+    update uses them together with its own.
 
-    It must have happened in several iterations. The networks are distinguished by the optimizers that hold their
-    parameters.
+    It must have happened in at least ``ROUNDS`` iterations. The networks are distinguished by the optimizers that hold
+    their parameters.
     """
     if len({frozenset(update.holds) for update in story.trace.optimizer_steps}) < ROUNDS:
         return

@@ -18,8 +18,8 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose cross entropies all have a single class, if a
-    backward goes through one of them.
+    """Yield one finding for each line all of whose cross entropies have a single class, if a backward goes through one
+    of them.
     """
     lines: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls("cross_entropy") if story.backwards() else ():

@@ -28,9 +28,12 @@ SCALED = spellings("add", "clamp", "div", "mul") | spellings("sub", exchanged=Tr
 
 @dataclass(frozen=True, slots=True)
 class DataChangedInEveryRound:
-    """The line of ``first`` changed the elements of a storage in place, and the same elements again at ``second``, in a
-    later iteration; between the two, at ``read``, a network or a loss used them. ``target``: they were the target of a
-    loss.
+    """One line changed the same elements of a storage in place twice, in different iterations, and a network used them
+    in between.
+
+    ``first`` and ``second`` are the two writes (``Event``), ``storage`` the label of the storage (``"S3"``), ``read``
+    the call between them that used the elements. ``target`` is True where they were the target of a loss, False where a
+    result that requires grad was computed from them.
     """
 
     first: Event
@@ -41,9 +44,11 @@ class DataChangedInEveryRound:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that prepares data which it had prepared already, an update earlier.
+    """Yield one finding for each line that changes data in place which it had changed already, with an optimizer step
+    in between, so that the changes pile up.
 
-    Also for a line that changes the stored examples of a data set; not where it only counts up by a whole number.
+    Also one for each line that changes the stored examples of a data set; not where it only counts up by a whole
+    number.
     """
     updates = [update.step for update in story.trace.optimizer_steps]
     reported: set[str] = set()

@@ -18,8 +18,8 @@ NEAR = 12
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that makes an optimizer's step whose average of gradients is
-    slower than that of their squares.
+    """Yield one finding for each line that makes an optimizer's step (of Adam's family) whose average of gradients is
+    slower than that of their squares: ``beta1 > sqrt(beta2)``.
     """
     told = set()
     for squares in story.calls("addcmul_"):

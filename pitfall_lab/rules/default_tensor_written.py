@@ -19,8 +19,11 @@ from pitfall_lab.trace import Event, T
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """``made`` is the call that computed the default value ``value`` of the parameter ``name`` of ``function``, a
-    tensor; ``first`` wrote it in place, and so did ``again`` in a later call of the function.
+    """A tensor that is the default value of a function's parameter was written in place in two calls of the function.
+
+    ``function`` is the function in the program's text, ``name`` the parameter, ``value`` the expression of its default.
+    ``made`` is the call (``Event``) that computed this tensor, ``first`` the first write to it, ``again`` a write in a
+    later call of the function.
     """
 
     function: Function
@@ -32,7 +35,9 @@ class Default:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each default tensor that several calls of its function added to."""
+    """Yield one finding for each default value that is a tensor and that at least two calls of its function changed in
+    place, each starting from the old numbers.
+    """
     for function in (n for n in story.program.nodes if isinstance(n, Function)):
         for name, value in _defaults(function):
             found = _written(story, function, name, value)

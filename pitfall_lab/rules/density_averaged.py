@@ -29,11 +29,12 @@ PAIR, UPWARD, NEAR = 2, 400, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """``mean`` averages one term of a log-likelihood over ``of`` numbers of each example (axis ``axis``), while
-    ``other`` summed another term over all of them.
+    """``mean`` is the call (``Event``) that averages one term of a log-likelihood over ``of`` numbers of each example,
+    the first of whose axes is ``axis`` (from 0); ``other`` is the call that summed another term over all of them.
 
-    ``is_square``: the averaged term are the squares of the density, and not the logarithms of the scales. ``product``
-    multiplied a number by its scale, ``backward`` is that of the loss.
+    ``is_square`` is True where the averaged term is made of the squares of the density, False where it is the
+    logarithms of the scales. ``product`` is the call that multiplied a number by its scale, ``backward`` the backward
+    of the loss.
     """
 
     mean: Event
@@ -46,8 +47,10 @@ class Averaged:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that averages a term of a log-likelihood over dimensions over which another term of it
-    is summed. Of each line of a loss, only the first backward is looked at.
+    """Yield one finding for each line that averages a term of a normal log-likelihood over dimensions over which
+    another term of it is summed.
+
+    Of each line of a loss, only the first backward is looked at.
     """
     reported: set[Span | None] = set()
     for backward in losses(story, rounds=1):

@@ -12,10 +12,11 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``detach()`` or ``.data`` whose result was used as a copy, although the run
-    shows that it shares memory.
+    """Yield one finding for each ``detach()`` or ``.data`` whose result was used as a copy, although the run shows that
+    it shares memory with its source.
 
-    None if the program did not finish, or if some gradient was computed with changed numbers (the trace's ``harms``).
+    Nothing if the program did not finish, or if some gradient was computed with changed numbers (the trace's
+    ``harms``).
     """
     if story.trace.outcome.kind != "finished" or story.trace.harms:
         return

@@ -28,8 +28,8 @@ SUMS = spellings("add", "sub")
 
 @dataclass(frozen=True, slots=True)
 class DeviationGivenAsVariance:
-    """``loss`` was given the tensor ``label`` as a variance; the call ``other`` took that tensor, or one computed in
-    the same way, for the standard deviation.
+    """``loss`` is the call (``Event``) that was given the tensor ``label`` (a label such as ``"t3"``) as a variance;
+    ``other`` is the call that took that tensor, or one computed in the same way, for the standard deviation.
     """
 
     loss: Event
@@ -38,7 +38,8 @@ class DeviationGivenAsVariance:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives a Gaussian loss a standard deviation for the variance.
+    """Yield one finding for each line whose ``gaussian_nll_loss`` is given as its variance what another call takes for
+    the standard deviation.
 
     Judged by the first call of each line.
     """

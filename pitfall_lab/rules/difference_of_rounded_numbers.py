@@ -30,8 +30,8 @@ FURTHER = 300
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """``event`` converted numbers to a type in which neighbours became equal (``lost`` says which), and ``used``
-    computes differences of neighbours afterwards.
+    """``event`` is the conversion (``Event``) to a dtype in which neighbouring numbers became equal; ``lost`` is the
+    record of how many (:class:`Lost`). ``used`` is a later call that computes differences of neighbours.
     """
 
     event: Event
@@ -40,8 +40,8 @@ class Rounded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each conversion that made a quarter of the neighbours equal or more, if their
-    differences are computed later.
+    """Yield one finding for each line with a conversion that made at least the share ``MANY`` of the neighbouring
+    numbers equal, if a later call computes their differences.
     """
     reported = set()
     for lost in story.trace.beside.losses:

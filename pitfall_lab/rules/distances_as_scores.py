@@ -34,8 +34,11 @@ FURTHER, FEWEST = 30, 2
 
 @dataclass(frozen=True, slots=True)
 class ScoredDistances:
-    """``taken`` takes the distances ``scores``, which ``table`` computed, for scores of ``count`` classes along
-    ``axis``; ``loss`` is a loss of them.
+    """``taken`` is the call (``Event``), a softmax or a cross entropy, that takes distances for the scores of ``count``
+    classes along the axis ``axis`` (from 0).
+
+    ``scores`` is the label of the tensor of distances, ``table`` says which call computed them and how
+    (:class:`Comparisons`). ``loss`` is the call that makes a loss of the scores; it may be ``taken``.
     """
 
     taken: Event
@@ -47,7 +50,9 @@ class ScoredDistances:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that trains distances as the scores of classes."""
+    """Yield one finding for each line that gives distances, which require grad, as the scores of classes to a loss, or
+    to a softmax of which a loss is made.
+    """
     reported = set()
     for event in story.calls(*LOSSES, "log_softmax", "softmax"):
         place = story.span(event.step)

@@ -38,9 +38,11 @@ NAMES: dict[Kind, T] = {
 
 @dataclass(frozen=True, slots=True)
 class DistributionMade:
-    """``event`` draws from a distribution, or takes its density, with the parameters ``first`` and ``second``.
+    """``event`` is the call (``Event``) that draws from a distribution, or takes its density; ``kind`` is ``"normal"``,
+    ``"gamma"`` or ``"exponential"``.
 
-    An exponential one has only a ``second``, its rate.
+    ``first`` and ``second`` are the labels of its parameters: mean and deviation, or shape and rate. An exponential one
+    has only a ``second``, its rate, and ``first`` is None.
     """
 
     event: Event
@@ -51,8 +53,10 @@ class DistributionMade:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """The ``moment`` ("mean" or "std") of the distribution that ``made`` describes is ``came``; that of the numbers
-    ``data``, from which its parameters were computed, is ``meant``.
+    """A distribution does not have the mean or deviation of the numbers from which its parameters were computed.
+
+    ``made`` is the distribution, ``data`` the label of the numbers. ``moment`` says which moment differs ("mean" or
+    "std"): that of the distribution is ``came``, that of the numbers ``meant``.
     """
 
     made: DistributionMade
@@ -63,9 +67,11 @@ class Other:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that uses a distribution whose parameters come from the moments of one set of numbers.
+    """Yield one finding for each line that uses a distribution whose parameters were computed from the mean and the
+    variance or deviation of one set of numbers, but which has other moments than these numbers.
 
-    Only where the same parameters, taken as a scale for a rate or as a variance for a deviation, have these moments.
+    Only where the same parameters would have these moments if they were read otherwise (a scale for a rate, a variance
+    for a deviation).
     """
     told = set[object]()
     for made in _distributions(story):
@@ -118,7 +124,12 @@ def _sampled(story: Story, event: Event, labels: tuple[str, str]) -> Iterator[Di
 
 @dataclass(slots=True)
 class Moments:
-    """The tensors that a parameter was computed from: means, and variances (with their power, 1 or 2), of ``data``."""
+    """Which tensors with moments of the numbers ``data`` (a label) a parameter was computed from.
+
+    ``mean`` is the label of their mean and the step that computed it; ``spread`` the label of their variance or
+    deviation, the step, and its power: 1 for a variance, 2 for a deviation. Each is None where the parameter was
+    computed without it.
+    """
 
     data: str
     mean: tuple[str, int] | None = None

@@ -24,10 +24,10 @@ concave, so it has no minimum.
 
 @dataclass(frozen=True, slots=True)
 class Concave:
-    """A loss, from which ``backward`` starts, that grows with a tensor and falls with its
-    ``exp`` or ``log``, or the reverse.
+    """A loss that grows with a tensor and falls with its ``exp`` or ``log``, or the reverse.
 
-    ``plain`` is the path to the tensor itself, ``curved`` that to its ``exp`` or ``log``.
+    ``backward`` is the backward (``Event``) that starts from the loss. ``plain`` is the path from the loss back to the
+    tensor itself (a :class:`Slope`), ``curved`` that to its ``exp`` or ``log``.
     """
 
     backward: Event

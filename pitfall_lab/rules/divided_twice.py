@@ -26,8 +26,11 @@ its own.
 
 @dataclass(frozen=True, slots=True)
 class DividedTwice:
-    """The losses of several backwards (``added``) were divided by the number of batches (``event``), and the sum of
-    their gradients once more (``scaled``), before ``used`` took it.
+    """The losses of several backwards were divided by the number of batches, and the sum of their gradients once more.
+
+    ``added`` are the moments (:class:`Moment`) of these backwards, ``event`` the call (``Event``) that divided the
+    first loss, ``scaled`` the call that divided the sum. ``changed`` is the moment at which the gradient was divided,
+    ``used`` that of the update that took it.
     """
 
     added: tuple[Moment, ...]
@@ -38,8 +41,8 @@ class DividedTwice:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that divides the sum of gradients by the number by which
-    each loss was divided already.
+    """Yield one finding for each line that divides the sum of the gradients of at least ``FEWEST`` backwards by their
+    number, where each loss had been divided by it already.
     """
     reported = set()
     for moments in lives(story).values():
@@ -96,7 +99,10 @@ def _loss(story: Story, backward: Event) -> Event | None:
 
 
 def divisor(event: Event | None) -> float | None:
-    """The number by which a call divides its tensor, 4 for ``mul(x, 0.25)`` too; None if it does something else."""
+    """Return the number by which the call ``event`` divides its tensor, 4 for ``mul(x, 0.25)`` too.
+
+    None if it does something else, its number is 0 or not a plain number, or ``event`` is None.
+    """
     name = event.name.strip("_") if event is not None else ""
     numbers = (
         [operand.text for operand in event.operands if operand.label is None and not operand.name]

@@ -27,8 +27,10 @@ METHODS = {"float64": "double", "float32": "float", "float16": "half", "bfloat16
 
 @dataclass(frozen=True, slots=True)
 class DtypeOrDeviceMismatch:
-    """The call ``event`` was given ``wrong``, of the dtype or on the device ``has``, where ``needs`` is wanted: that of
-    the operand ``other``, or, without one, of the operation itself.
+    """``event`` is the call (``Event``) that refused the operand labelled ``wrong`` because of its dtype ``has``
+    (``"float64"``); ``needs`` is the dtype that is wanted.
+
+    ``other`` is the label of the operand whose dtype that is; None where the operation itself wants it.
     """
 
     event: Event
@@ -39,7 +41,9 @@ class DtypeOrDeviceMismatch:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each call that torch refused because of the types, or the devices, of its operands."""
+    """Yield one finding for each call that torch refused because its operands have different dtypes, are on different
+    devices, or have a dtype that the operation cannot take.
+    """
     for step, failure in story.failures("dtype"):
         event = story.event(step)
         found = _mismatch(story, event) if event is not None else None

@@ -45,10 +45,11 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class EdgesWithoutOffsets:
-    """``edges`` joined parts of an index, and ``use`` addressed with it a table that has
-    the rows that ``nodes`` joined.
+    """``edges`` is the call (``Event``) that joined several parts of an index to one; ``nodes`` is the call that joined
+    as many tables; ``use`` is the call that addressed rows of the joined table with the joined index.
 
-    ``part``: the number of a part, whose rows begin at ``start``; its largest known entry is ``largest``.
+    ``part`` is the number of a part (from 0) whose entries are too small: its own rows begin at ``start`` in the joined
+    table, and its largest known entry is ``largest``.
     """
 
     edges: Event

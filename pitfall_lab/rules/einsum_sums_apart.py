@@ -17,9 +17,11 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class EinsumSumsApart:
-    """``event`` (an ``einsum``) sums two operands over two letters, each by itself, where one letter for both was
-    meant: ``pairs`` are such letters, the first of operand ``one``, the second of ``other``. The axes of the first pair
-    have the size ``length``.
+    """``event`` is an ``einsum`` (``Event``) that sums its two operands over two letters, each by itself, where one
+    letter for both was meant.
+
+    ``one`` and ``other`` are the labels of the operands. ``pairs`` are such letters, the first of operand ``one``, the
+    second of ``other``; the axes of the first pair have the size ``length``.
     """
 
     event: Event
@@ -30,7 +32,11 @@ class EinsumSumsApart:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``einsum`` in which two axes of equal length are summed without meeting each other."""
+    """Yield one finding for each line whose ``einsum`` of two operands sums an axis of the one and an axis of the
+    other, of equal length above 1, under two different letters.
+
+    Only with ``->`` and without ``...``.
+    """
     reported = set()
     for event in story.calls("einsum"):
         place = story.span(event.step)

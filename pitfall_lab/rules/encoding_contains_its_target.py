@@ -41,10 +41,11 @@ EMPTY = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """``added`` summed up or averaged ``targets`` by ``categories``; ``looked_up`` gave each row the
-    number of its category, and ``loss`` teaches a network with that feature the same targets.
+    """``added`` is the call (``Event``) that summed up or averaged the tensor ``targets`` by the tensor ``categories``
+    (both are labels); ``looked_up`` is the call that gave each row the number of its category.
 
-    ``rows`` is the mean number of rows of a category, as far as is known.
+    ``loss`` is the call that compares these targets with what a network made of the rows. ``rows`` is the mean number
+    of rows of a category, as far as is known.
     """
 
     added: Event
@@ -56,10 +57,10 @@ class Encoded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives rows the mean target of their category, own target included, to learn
-    that target from.
+    """Yield one finding for each line that gives rows the mean target of their category, own target included, where a
+    network then learns that target from them.
 
-    Only where categories have fewer than ``MOST`` rows on average.
+    Only where categories have fewer than ``MOST`` rows on average, and a backward ran.
     """
     told = set()
     losses = None

@@ -41,9 +41,11 @@ FEWEST, FURTHER, WINDOW = 4, 60, 400
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``event`` added rewards and the discounted values of the next states, ``next_values``; ``used`` compares the sum
-    with a prediction. ``flags`` are the flags that say where an episode ends: ``made`` made a tensor of them, and no
-    call used it.
+    """``event`` is the call (``Event``) that added rewards and ``next_values``, the label of the discounted values of
+    the next states; ``used`` is the call that compares the sum with a prediction.
+
+    ``flags`` is the label of a tensor that says where episodes end, ``made`` the call that made this tensor; no call
+    used it.
     """
 
     event: Event
@@ -54,7 +56,9 @@ class Target:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that makes a target of rewards and predicted values, with flags of its rows unused."""
+    """Yield one finding for each line that adds rewards and predicted values to a target for a loss, where a tensor of
+    flags came with the same batch, one for each row, and no call uses it.
+    """
     told = set()
     last: dict[object, int] = {}
     for event in story.calls(*SUMS):

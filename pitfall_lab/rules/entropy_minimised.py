@@ -18,9 +18,12 @@ from pitfall_lab.trace import Event, Span, T
 
 @dataclass(frozen=True, slots=True)
 class Rewarded:
-    """The loss of ``backward`` grows with ``entropy``, and falls with the weighted log-probability of a drawn action.
+    """The loss of ``backward`` (an ``Event``) grows with an entropy, and falls with the log-probability of an action
+    that was drawn from the same distribution.
 
-    ``last`` is the value of that entropy in the last backward of the same line, if it is known.
+    ``entropy`` is the entropy (:class:`Entropy`), ``score`` the log-probability with its weight
+    (:class:`WeightedScore`). ``last`` is the value of the entropy in the last backward of the same line; None where it
+    is unknown or there was one backward only.
     """
 
     backward: Event

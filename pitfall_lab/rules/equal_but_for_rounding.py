@@ -26,7 +26,9 @@ MOST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """``event`` compared ``one`` with ``other``, which differ by rounding; ``types`` are those of the operands."""
+    """``event`` is the comparison (``Event``) of two numbers, ``one`` and ``other``, which differ by rounding only;
+    ``types`` are the dtypes of the two operands (a plain number has that of the other one).
+    """
 
     event: Event
     one: float
@@ -35,8 +37,8 @@ class Near:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares fractions for equality without one that is equal,
-    though some are but for rounding.
+    """Yield one finding for each line that compares fractions by a call of ``COMPARED`` and never finds two equal,
+    though some differ by at most ``STEPS`` roundings.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*COMPARED):

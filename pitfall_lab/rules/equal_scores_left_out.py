@@ -36,11 +36,12 @@ SIGNS = {ast.Gt: ">", ast.Lt: "<"}
 
 @dataclass(frozen=True, slots=True)
 class Tied:
-    """``event`` compares all scores of each of ``rows`` rows with that of the right answer, and ``count`` adds up how
-    many are better: the rank.
+    """``event`` is the call (``Event``) that compares all scores of each of ``rows`` rows with the score of the right
+    answer; ``count`` is the call that adds up how many are better, which is the rank.
 
-    The mean of these ranks is ``first``; with half of the other equal scores before it, ``middle``. ``apart``: the one
-    score is not among those that it is compared with.
+    In ``equal`` rows other scores equal that of the answer. The mean of the ranks is ``first``; it is ``middle`` if
+    half of the equal scores are counted as better. ``apart`` is True where the answer's score is not among those that
+    it is compared with.
     """
 
     event: Event
@@ -53,7 +54,11 @@ class Tied:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares scores for a rank, where many other scores equal that of the answer."""
+    """Yield one finding for each line that counts the better scores for a rank, where in at least the share ``SHARE``
+    of the rows other scores equal that of the answer, so that the mean rank would be clearly larger.
+
+    Nothing if the program counts the equal scores too.
+    """
     reported = set()
     for counted in (each for each in story.trace.beside.counted if each.kind == "tied"):
         found = _tied(story, counted)

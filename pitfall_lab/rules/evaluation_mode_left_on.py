@@ -19,10 +19,11 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line where a layer ran in evaluation mode although an optimizer trained its weights there.
+    """Yield one finding for each line where a layer (dropout or batch norm) ran in evaluation mode although an
+    optimizer trained the weights before it there.
 
-    Only if it ran in training mode before, or in ``ROUNDS`` or more rounds and never, from its
-    making on, in training mode.
+    Only if the layer ran in training mode before, or ran in evaluation mode in ``ROUNDS`` or more rounds and, since it
+    was made, never in training mode.
     """
     modes = Modes(story)
     rounds: dict[object, list[tuple[Event, LayerCall]]] = {}

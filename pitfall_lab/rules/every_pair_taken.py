@@ -21,7 +21,9 @@ DIAGONALS = {"diagonal", "diag", "trace"}
 
 @dataclass(frozen=True, slots=True)
 class EveryPairTaken:
-    """``event`` indexed the columns of ``table`` (rows × columns) with ``index``, which has one entry for each row."""
+    """``event`` is the call (``Event``) that indexed the columns of the tensor ``table``, of ``rows`` × ``columns``,
+    with the tensor ``index``, which has one entry for each row; both are labels. It returned rows × rows elements.
+    """
 
     event: Event
     table: str
@@ -31,8 +33,10 @@ class EveryPairTaken:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes rows × rows elements out of a network's result where one for each row fits
-    the index.
+    """Yield one finding for each line that takes rows × rows elements out of a matrix that requires grad, by an index
+    with one entry for each row and some entry twice.
+
+    Only if a backward ran, and not where only the diagonal is used.
     """
     reported = set()
     for event in story.calls("__getitem__", "index_select") if story.backwards() else ():
@@ -43,8 +47,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of the one about a mask of integers, if these 0s and 1s choose a
-    column for each row; else None.
+    """Return this rule's finding in place of ``general``, a finding about integers used as a mask, if these 0s and 1s
+    choose a column for each row; else None.
     """
     event = story.event(general.step)
     found = _pairs(story, event) if event is not None else None

@@ -37,9 +37,11 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class MovedAxis:
-    """``shift`` moved ``axis``, of ``count`` entries, which none of the transforms on its way went along.
+    """``shift`` is the call (``Event``) of ``fftshift`` or ``ifftshift`` that moved the axis ``axis``, of ``count``
+    entries, along which none of the Fourier transforms of that tensor went.
 
-    ``transform`` is the nearest of these, and ``axes`` are those that they went along, counted from the front.
+    ``transform`` is the nearest of these transforms; ``axes`` are the axes that all of them went along, counted from
+    the front.
     """
 
     shift: Event
@@ -50,8 +52,10 @@ class MovedAxis:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``fftshift`` or ``ifftshift`` that also moves an axis along which no Fourier transform went,
-    if the places along this axis matter afterwards.
+    """Yield one finding for each line of ``fftshift`` or ``ifftshift`` that also moves an axis along which no Fourier
+    transform of that tensor went, if the places along this axis matter afterwards.
+
+    Nothing where no transform is found, or some of its axes are not known.
     """
     told = set()
     for shift in story.calls(*SHIFTS):

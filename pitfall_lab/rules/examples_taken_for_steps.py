@@ -32,9 +32,11 @@ ATTENTION = ("MultiheadAttention", "TransformerEncoderLayer", "Transformer", "Tr
 
 @dataclass(frozen=True, slots=True)
 class ExamplesTakenForSteps:
-    """``layer``, a recurrent layer, took the first axis of its input, of length ``steps``, for the time steps of
-    ``examples`` examples. Then ``pick`` removed the other axis, so that ``loss`` had ``steps`` targets: the first axis
-    was that of the examples.
+    """``layer`` is the call (``Event``) of a recurrent layer, or of attention, that took the first axis of its input,
+    of length ``steps``, for the time steps of ``examples`` examples.
+
+    ``pick`` is the call that removed the other axis, and ``loss`` the one that compared the rest with ``steps``
+    targets: the first axis was that of the examples.
     """
 
     layer: Event
@@ -45,9 +47,10 @@ class ExamplesTakenForSteps:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each layer without ``batch_first=True`` whose loss has one target per index of the first axis.
+    """Yield one finding for each line with a layer made without ``batch_first=True`` whose loss has one target for each
+    place along the first axis, although the layer takes that axis for the time.
 
-    Recurrent layers, and layers with attention that runs along the first axis.
+    Recurrent layers, and layers with attention that runs along the first axis. Not where both axes have equal lengths.
     """
     reported = set()
     for event in story.calls(*RECURRENT):

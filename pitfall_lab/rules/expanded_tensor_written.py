@@ -18,8 +18,8 @@ from pitfall_lab.trace import Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into repeated elements: refused by torch, or reaching
-    more elements than it was given.
+    """Yield one finding for each write into repeated elements (``expand``): refused by torch, or changing more elements
+    than it was given.
     """
     for step, failure in story.failures("overlap"):
         if is_repeated(story.tensor(failure.tensor, step) or {}):
@@ -85,11 +85,11 @@ def _renewed(story: Story, step: int) -> tuple[Fix, ...]:
 
 
 def copies(story: Story, born: int | None, label: str | None, *, later: bool) -> tuple[Fix, ...]:
-    """At most one fix: it copies the expanded tensor where it is made, or, if that call has several
-    results, by its name on the next line.
+    """Return at most one fix that copies the tensor ``label`` where the event at step ``born`` made it; if that event
+    has several results, on the next line, by the tensor's name.
 
-    Empty if neither is possible. ``later`` says that the copy changes the results after it,
-    as the writes then keep apart.
+    Empty if neither is possible. ``later`` is True where the copy changes the results after it, as the writes then keep
+    apart.
     """
     program = story.program
     node = program.at(story.span(born)) if program.tree else None

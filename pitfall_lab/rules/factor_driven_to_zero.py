@@ -32,9 +32,11 @@ MOST, FEWEST, MOVED = 64, 2, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """``product`` multiplied ``factor``, computed from ``parameter`` alone, by ``term``, before ``backward``.
+    """``product`` is the call (``Event``) that multiplied ``factor``, computed from ``parameter`` alone, by ``term``,
+    before ``backward``, the backward of the loss; all three names are labels.
 
-    ``first`` and ``last`` are the factor's values in the first and the last iteration that was recorded.
+    ``first`` and ``last`` are the values of one number of the factor in the first and the last iteration that was
+    recorded.
     """
 
     parameter: str
@@ -47,8 +49,10 @@ class Driven:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each small parameter that an optimizer holds and that the loss depends on only as a factor of
-    one of its parts, if it was driven to where the loss is smaller.
+    """Yield one finding for each parameter of at most ``MOST`` elements that an optimizer holds and that the loss
+    depends on only as a factor of one of its parts, if that factor moved to where the loss is smaller.
+
+    Of each line with a backward, the last run is looked at. Nothing where the program writes the parameter itself.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     small = [label for label in held if _size(story, label) <= MOST]

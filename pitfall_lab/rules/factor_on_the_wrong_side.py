@@ -41,8 +41,10 @@ DEEPEST, MATRIX = 12, 2
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """``product`` multiplied ``noise`` with the Cholesky factor that ``factor`` computed, the wrong way round;
-    ``label`` is the tensor of the factor in that product.
+    """``product`` is the call (``Event``) that multiplied standard noise with a Cholesky factor the wrong way round;
+    ``factor`` is the call that computed the factor.
+
+    ``label`` is the label of the factor in that product (it may be a transpose), ``noise`` that of the noise.
     """
 
     product: Event
@@ -52,8 +54,10 @@ class Wrong:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that multiplies standard noise with a Cholesky factor, a lower one summed over its rows
-    or an upper one over its columns.
+    """Yield one finding for each line that multiplies standard normal noise with a Cholesky factor, a lower one summed
+    over its rows or an upper one over its columns.
+
+    Not for a factor that is diagonal, nor where only the length of the result is taken.
     """
     if not any(True for _ in story.calls(*FACTORS)):
         return

@@ -27,8 +27,10 @@ HOPS = 12
 
 @dataclass(frozen=True, slots=True)
 class FactorWithoutEffect:
-    """``factor`` multiplied all results of ``softmax`` with one number before ``draw`` drew from them: it uses only the
-    ratios between them. ``text`` is that number as the program writes it.
+    """``factor`` is the call (``Event``) that multiplied or divided all results of the call ``softmax`` by one number;
+    ``draw`` is the call that drew from the product, which uses only the ratios.
+
+    ``text`` is that number as the program writes it.
     """
 
     softmax: Event
@@ -38,7 +40,9 @@ class FactorWithoutEffect:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that scales probabilities from which only draws are made."""
+    """Yield one finding for each line that multiplies or divides the results of a softmax by one number before
+    ``multinomial`` draws from them.
+    """
     told = set()
     for draw in story.calls("multinomial"):
         found = _idle(story, draw) if draw.error is None and draw.operands else None

@@ -40,8 +40,11 @@ PAIR, FURTHER, FEWEST = 2, 30, 3
 
 @dataclass(frozen=True, slots=True)
 class Farthest:
-    """``ranked`` takes the ``places`` of the largest of the distances that ``table`` computed, or of the smallest
-    similarities, of ``count`` each; ``used`` takes them for the nearest ones.
+    """``ranked`` is the call (``Event``) that takes the places of the largest of ``count`` distances, or of the
+    smallest similarities, along the axis ``axis`` (from 0).
+
+    ``table`` says which call computed the distances or similarities (:class:`Comparisons`); ``used`` is the call that
+    takes the places for those of the nearest.
     """
 
     ranked: Event
@@ -52,7 +55,11 @@ class Farthest:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes the farthest of its neighbours, or classes, for the nearest."""
+    """Yield one finding for each line that ranks distances or similarities and takes the farthest of the neighbours, or
+    classes, for the nearest.
+
+    Not where the nearest are taken too, or the distances are scores that a loss trains.
+    """
     reported = set()
     for event in story.calls(*RANKINGS):
         place = story.span(event.step)

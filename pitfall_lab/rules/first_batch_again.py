@@ -19,9 +19,10 @@ ROUNDS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that starts a pass over a loader in each step, and trains with the same rows each time.
+    """Yield one finding for each line that starts a new pass over a loader in each step, and trains with the same rows
+    each time.
 
-    Only if the loader has more examples than these rows, with at least ``ROUNDS`` updates.
+    Only if the loader has more examples than these rows, after at least ``ROUNDS`` passes and optimizer steps.
     """
     updates = [update.step for update in story.trace.optimizer_steps]
     places: dict[Span | None, list[Batch]] = defaultdict(list)

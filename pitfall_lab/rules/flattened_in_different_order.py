@@ -34,8 +34,10 @@ HOPS = 10
 
 @dataclass(frozen=True, slots=True)
 class FlattenedInDifferentOrder:
-    """``event`` joined the first two axes of the tensor ``source``, of lengths ``sizes``, into one: the predictions or
-    the targets of a loss of which the other side had these axes swapped.
+    """``event`` is the call (``Event``) that joined the first two axes of the tensor ``source`` (a label), of lengths
+    ``sizes``, into one.
+
+    The result became one side of a loss, the predictions or the targets, whose other side had these axes swapped.
     """
 
     event: Event
@@ -44,7 +46,8 @@ class FlattenedInDifferentOrder:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss whose two sides had their first two axes swapped when these were joined.
+    """Yield one finding for each line of a loss whose two sides had their first two axes in opposite orders when these
+    were joined into one.
 
     Only for axes of different lengths; with equal ones the shapes do not tell.
     """

@@ -33,9 +33,11 @@ Piece = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class FoldsShareAModel:
-    """One fold of a cross-validation for a network that several folds share: it was trained with the rows ``learned``
-    (``trained`` is the last such call), and then measured with the rows ``held_out`` (``measured`` is the first such
-    call).
+    """One fold of a cross-validation for a network that several folds share.
+
+    ``learned`` are the rows that it was trained with, as pieces that can be compared, and ``trained`` the last such
+    call (``Event``) of a layer; ``held_out`` are the rows that it was measured with after that, and ``measured`` the
+    first such call.
     """
 
     trained: Event
@@ -45,7 +47,11 @@ class FoldsShareAModel:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each network that two folds train in turn, each with the rows that the other one holds out."""
+    """Yield one finding for each network that two folds train one after the other, each with the rows that the other
+    one holds out, without setting the weights anew in between.
+
+    Nothing if no backward ran.
+    """
     reported = set()
     found = (_folds(story, from_first=each) for each in (False, True)) if story.backwards() else ()
     for weight, folds in (each for one in found for each in one.items()):

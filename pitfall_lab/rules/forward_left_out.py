@@ -24,7 +24,9 @@ RUN = 200
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each call that left out functions of the program which change what the layer computes."""
+    """Yield one finding for each call of a transformer layer that left out functions of the program which change what
+    the layer computes; for the same parts and functions once.
+    """
     by_step: dict[int, list[Skipped]] = {}
     for skipped in story.trace.beside.skipped:
         if _changes(story, skipped):

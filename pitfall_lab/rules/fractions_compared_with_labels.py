@@ -37,8 +37,10 @@ FEWEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Unequal:
-    """``events`` of one line compare ``numbers`` with ``labels``; ``maker`` computed the
-    numbers, ``shown`` are some of them.
+    """``events`` are the calls (``Event``) of one line that compare computed numbers with whole ones; ``numbers`` and
+    ``labels`` are the labels of the two tensors in the first of them.
+
+    ``maker`` is the call that computed the numbers, ``shown`` are some of the numbers.
     """
 
     events: list[Event]
@@ -49,8 +51,8 @@ class Unequal:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares computed numbers with labels, if none of these
-    numbers is ever a whole one.
+    """Yield one finding for each line that compares computed numbers with labels for equality, if none of the known
+    numbers is ever a whole one (at least ``FEWEST`` must be known in each call).
     """
     places: dict[object, list[tuple[Event, str, str]]] = defaultdict(list)
     for event in story.calls(*EQUAL):

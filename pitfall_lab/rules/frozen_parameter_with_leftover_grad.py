@@ -14,7 +14,9 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that froze parameters which an optimizer then still moved."""
+    """Yield one finding for each line that froze parameters whose ``.grad`` was left, if an optimizer's step then still
+    changed their values.
+    """
     reported: set[object] = set()
     for label, moments in lives(story).items():
         frozen: Moment | None = None

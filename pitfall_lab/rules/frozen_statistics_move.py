@@ -23,8 +23,10 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class FrozenStatisticsMove:
-    """``passes`` are the calls of one batch norm with the frozen weight ``weight`` that changed its running statistics,
-    while other parameters were trained (``update`` is such an update, if one was seen).
+    """``passes`` are the calls of one batch norm (:class:`LayerCall`) that changed its running statistics although its
+    weight, labelled ``weight``, was frozen.
+
+    ``update`` is the event of the program's first optimizer step; None if it is not known.
     """
 
     passes: tuple[LayerCall, ...]
@@ -33,8 +35,8 @@ class FrozenStatisticsMove:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding: the first normalisation whose weights are frozen and whose running
-    statistics still move between updates.
+    """Yield at most one finding: for the first batch norm whose weight is frozen and never written, and whose running
+    statistics still move in at least ``ROUNDS`` passes with optimizer steps between them.
     """
     updates = story.trace.optimizer_steps
     if not updates:

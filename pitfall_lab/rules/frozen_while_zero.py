@@ -24,8 +24,8 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """The weight ``weight``, all zeros, was frozen by the call ``freezing`` (no gradient from then on), and the calls
-    ``uses`` still multiply with it.
+    """``weight`` is the label of a weight that was all zeros when the call ``freezing`` (an ``Event``) switched its
+    ``requires_grad`` off; ``uses`` are the later calls that multiply with it.
     """
 
     weight: str
@@ -34,8 +34,8 @@ class Frozen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that froze weights of zeros which an optimizer holds, and with
-    which layers still multiply.
+    """Yield one finding for each line that froze weights which are all zeros and which an optimizer holds, if at least
+    ``ROUNDS`` calls multiply with them afterwards and an optimizer steps between these.
     """
     reported = set()
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)

@@ -29,8 +29,11 @@ AGAIN = {"checkpoint"}
 
 @dataclass(frozen=True, slots=True)
 class FunctionsShareALoopVariable:
-    """``function``, made in each round of ``loop``, reads ``variables`` of the loop; ``calls``
-    are calls in it after the loop.
+    """``function`` is a ``def`` or ``lambda`` that each round of ``loop`` makes anew; both are nodes of the program's
+    syntax tree.
+
+    ``variables`` are the loop's variables that it reads; ``calls`` are events (``Event``) in it after the loop, one for
+    each of its runs.
     """
 
     function: Made
@@ -40,8 +43,8 @@ class FunctionsShareALoopVariable:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each function that a loop defines again in each iteration, if several of them run
-    after the loop.
+    """Yield one finding for each function that a loop makes again in each iteration and that reads the loop's variable,
+    if at least ``ROUNDS`` runs come after the loop and are of several of these functions.
     """
     made = dict(_made_in_loops(story.program)) if story.program.tree is not None else {}
     runs = _runs(story, made) if made else {}
@@ -55,8 +58,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of ``general``, one about a checkpoint that ran a function again with other values,
-    if that function was made in a loop and reads its variable; else None.
+    """Return this rule's finding in place of ``general``, one about a checkpoint that ran a function again with other
+    values, if that function was made in a loop and reads its variable; else None.
     """
     again = general.line("made")
     place = again.span if again is not None else None

@@ -28,8 +28,11 @@ TENSORS = 2
 
 @dataclass(frozen=True, slots=True)
 class FirstOnly:
-    """``event`` reads ``source`` along ``dim`` by ``index``, whose axis ``axis`` has length 1: of
-    ``count`` entries there it reads one.
+    """``event`` is the call (``Event``) of ``gather`` or ``scatter`` that reads the tensor ``source`` along the axis
+    ``dim`` by the tensor ``index`` (both are labels).
+
+    ``axis`` is another axis, along which the index has length 1: of ``count`` entries of the source there it reads one.
+    Axes are counted from 0.
     """
 
     event: Event
@@ -41,8 +44,8 @@ class FirstOnly:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place where an index reads only the first entries of an axis
-    that it was to have as a whole.
+    """Yield one finding for each line whose ``gather`` or ``scatter`` has an index of length 1 along another axis than
+    ``dim``, where both tensors are longer, so that only the first entries are read there.
     """
     reported = set()
     for event in story.calls(*GATHERS, *SCATTERS):

@@ -42,9 +42,11 @@ FURTHER = 3000
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What minimising a loss does to the discriminator's result ``label``: with ``kind`` "target" it moves it towards
-    the number ``value``, with "slope" it makes it smaller (``value`` 1) or larger (-1). ``event`` is the call that the
-    loss was given it by, ``way`` the path from the loss back to it.
+    """What minimising a loss does to the discriminator's result, labelled ``label``.
+
+    With ``kind`` "target" it moves the result towards the number ``value``; with "slope" it makes it smaller (``value``
+    1) or larger (-1). ``event`` is the loss that was given the result and the target or, with "slope", the layer that
+    computed the result. ``way`` is the path from the loss back to it (:class:`Slope`).
     """
 
     kind: Literal["target", "slope"]
@@ -58,7 +60,9 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorTaughtToFail:
-    """One backward, the optimizer step after it, and what minimising its loss does to which results."""
+    """One training step: ``backward`` is the backward (``Event``), ``update`` the first optimizer step after it, and
+    ``pushes`` say what minimising the loss does to each of the results that it contains.
+    """
 
     backward: Event
     update: OptimizerStep
@@ -66,8 +70,10 @@ class GeneratorTaughtToFail:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of a generator's loss that moves the discriminator's output for generated examples in
-    the same direction as the discriminator's own loss does.
+    """Yield one finding for each line of a generator's loss that moves the discriminator's output for generated
+    examples in the same direction as the discriminator's own loss does.
+
+    Only in programs with two optimizers that hold different parameters.
     """
     if len({update.made for update in story.trace.optimizer_steps}) < 2:
         return

@@ -18,8 +18,8 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``w.grad`` that was kept, overwritten by a later backward or by clearing,
-    and then read as the old one.
+    """Yield one finding for each line that keeps a ``.grad`` without a copy, where a later backward, or clearing it,
+    overwrites the memory, and it is then used as the old one.
 
     Only in programs that finished.
     """

@@ -26,10 +26,10 @@ SUMS = ("AddBackward", "SubBackward", "SumBackward", "MeanBackward", "StackBackw
 
 @dataclass(frozen=True, slots=True)
 class GradientCountedTwice:
-    """``first`` and ``second`` added the same part of a gradient of the leaf ``label``, and the
-    call at step ``used`` took the sum.
+    """``first`` and ``second`` are the moments (:class:`Moment`) of two backwards that added the same part of a
+    gradient of the leaf ``label``; ``used`` is the step of the call that took the sum.
 
-    ``update``: an optimizer's step or an update by hand took it; else it was only read.
+    ``update`` is True where an update took it, by an optimizer or by hand; False where it was only read.
     """
 
     label: str
@@ -40,7 +40,9 @@ class GradientCountedTwice:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each pair of lines whose backwards added the same part of a gradient before the sum was used."""
+    """Yield one finding for each pair of lines whose backwards added the same part of a leaf's gradient before the sum
+    was used; both may be one line.
+    """
     graphs, reported = _Graphs(story), set()
     for label, moments in lives(story).items():
         for found in _twice(graphs, label, moments):

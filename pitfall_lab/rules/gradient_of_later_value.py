@@ -22,8 +22,8 @@ SHIFTS = ("Add", "Sub")
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """``asked`` called ``retain_grad()`` on the tensor ``label``, the call ``write`` then wrote it in place, and its
-    ``.grad`` was ``read`` after ``backward``.
+    """``asked`` is the call (``Event``) of ``retain_grad()`` on the tensor ``label`` (a label), ``write`` the call that
+    then wrote the tensor in place, ``backward`` the backward after that, and ``read`` the call that read ``.grad``.
 
     ``got`` are the numbers of ``.grad``, which is the gradient after the write, ``meant`` those of the gradient before
     it; None where they are unknown.
@@ -39,8 +39,11 @@ class Later:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that writes a result after ``retain_grad()``, if the gradient
-    that is read differs by that.
+    """Yield one finding for each line that writes a tensor in place after ``retain_grad()`` was called on it, if the
+    ``.grad`` that is read differs from the gradient before the write.
+
+    Where the trace does not have these numbers: if the write is no addition or subtraction. Only if the result of the
+    write is used, or gets another name, as if the old tensor were unchanged.
     """
     reported = set()
     for asked in story.calls("retain_grad"):

@@ -23,8 +23,8 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop whose second iteration found the graph freed, or that goes through a graph of old
-    values again and again.
+    """Yield one finding for each loop whose second iteration found the graph freed because it was built before the
+    loop, or whose backwards go through a graph of old parameter values at least ``ROUNDS`` times.
     """
     for reuse in reuses(story):
         loop = reuse.loop()

@@ -28,11 +28,11 @@ OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place where the graph ended by mistake.
+    """Yield one finding for each place where the graph ended by mistake.
 
-    That is a backward that torch refused because its root had no graph, a term of a loss that silently lost its
-    graph, a parameter that an optimizer skips because of that, and a ``torch.tensor(result,
-    requires_grad=True)`` that backward ends at.
+    That is a backward that torch refused because its root had no graph, a term of a loss that silently lost its graph,
+    a parameter that an optimizer skips because of that, and a ``torch.tensor(result, requires_grad=True)`` that
+    backward ends at.
     """
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}
@@ -52,8 +52,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def copies(story: Story) -> Iterator[tuple[Event, list[Cut]]]:
-    """Yield the calls that made a new leaf from the values of a tensor with a graph: ``torch.tensor(result,
-    requires_grad=True)``; with the cuts.
+    """Yield the calls that made a new leaf from the values of a tensor with a graph,
+    ``torch.tensor(result, requires_grad=True)``, to which a backward gave a gradient; each in a pair with the places
+    where the graph was cut (:class:`Cut`).
     """
     flow, filled = Flow(story), lives(story)
     for event in story.calls(*FACTORIES):
@@ -373,7 +374,7 @@ def _same_kind(story: Story, cuts: list[Cut]) -> list[int]:
 
 
 def manner(story: Story, cut: Cut) -> T:
-    """What a cut does, as the rest of a sentence that begins with its line."""
+    """Return what ``cut`` does to the graph, in words: the rest of a sentence that begins with its line."""
     code = snippet(story, story.span(cut.event.step))
     shown = T(en=f" (`{code}`)", zh=f"（`{code}`）") if code else T(en="", zh="")
     texts = {
@@ -484,7 +485,9 @@ def _explanation(story: Story, cut: Cut, lost: T, *, trained: bool = False) -> T
 
 
 def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
-    """Candidates that leave the graph whole at one of the first three cuts; empty if there are none."""
+    """Return candidate fixes that leave the graph whole at one of the first three of ``cuts``; empty if there are none
+    or the program's text does not parse.
+    """
     program = story.program
     if program.tree is None:
         return ()

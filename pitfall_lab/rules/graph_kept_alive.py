@@ -25,8 +25,10 @@ until a name gets its next value.
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds to a sum, or to a list, what still has its graph, when no
-    backward ever goes through it.
+    """Yield one finding for each line that adds a result with its graph to a sum, or to a list, in several iterations,
+    when no backward ever goes through what is kept.
+
+    Only in programs that finished and ran a backward.
     """
     if story.trace.outcome.kind != "finished" or story.program.tree is None or not story.backwards():
         return

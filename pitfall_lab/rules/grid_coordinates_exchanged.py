@@ -35,11 +35,11 @@ NEAR = 0.25
 
 @dataclass(frozen=True, slots=True)
 class GridCoordinatesExchanged:
-    """``event``, a ``stack``, a ``cat`` or the last ``grid[..., i] = …``, put the coordinates ``parts`` together to a
-    grid along its axis ``along``.
+    """``event`` is the call (``Event``), a ``stack``, a ``cat`` or the last ``grid[..., i] = …``, that put the
+    coordinates ``parts`` (labels) together to a grid along its axis ``along``.
 
-    ``axes`` are those of the rows and columns in each part, counted from the end; before them that of the depth of a
-    volume.
+    ``axes`` are those of the rows and columns in each part, counted from the end (-1 is the last); for a volume that of
+    the depth comes first.
     """
 
     event: Event

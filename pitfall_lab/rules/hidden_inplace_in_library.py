@@ -15,8 +15,8 @@ LOOKUPS = ("embedding", "embedding_bag")
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """A finding in place of the general one, if an embedding look-up wrote (``max_norm`` shortens rows of ``weight``);
-    else None.
+    """Return this rule's finding in place of ``general``, a finding of PL101, if the call that wrote was an embedding
+    look-up (``max_norm`` shortens rows of ``weight`` in place); else None.
     """
     event = story.event(general.step)
     if event is None or event.name not in LOOKUPS:

@@ -21,7 +21,9 @@ ENTRY = re.compile(r"^([^\[\]]+)\[\d+\]$")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop in which a backward went through the graph of an earlier iteration."""
+    """Yield one finding for each loop in which a backward went through the graph of an earlier iteration, because a
+    value is passed on from one iteration to the next with its graph.
+    """
     for reuse in reuses(story):
         loop = reuse.loop()
         if loop is not None and reuse.built_in(loop):

@@ -43,10 +43,10 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class HistogramsOfOtherRanges:
-    """``first`` and ``second`` counted, each into bins from the smallest to the largest number of its own data, and
-    ``meeting`` compares the counts bin by bin.
+    """``first`` and ``second`` are the calls (``Event``) that counted, each into bins from the smallest to the largest
+    number of its own data; ``meeting`` is the call that compares the counts bin by bin.
 
-    ``ends``: the first and last edge of each; None if those of one are not known.
+    ``ends`` are the first and last edge of each; None if those of one are not known.
     """
 
     first: Event
@@ -56,7 +56,9 @@ class HistogramsOfOtherRanges:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares the bins of histograms whose ranges come each from its own data."""
+    """Yield one finding for each line that makes a histogram from the smallest to the largest number of its data, where
+    its bins are compared with as many bins of another such histogram over a different range.
+    """
     told = set()
     counted: dict[str, Event] = {}
     for event in story.calls(*COUNTS | KEEPING | MEETING):

@@ -37,9 +37,10 @@ FURTHER, FEWEST = 12, 2
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """``event`` averaged the hits of the comparison ``hits``, of ``k`` places for each row along ``axis``.
+    """``event`` is the call (``Event``) that averaged the hits: the results of the comparison ``hits`` of ``k`` ranked
+    places of each row, along the axis ``axis``, with one label for the row.
 
-    ``alone``: over these places and nothing else.
+    ``alone`` is True where the mean goes over these places and nothing else.
     """
 
     hits: Event
@@ -50,7 +51,11 @@ class Share:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that averages hits over the k best places, of which at most one can be a hit."""
+    """Yield one finding for each line that averages the hits of each row over the places of its k best classes too, of
+    which at most one can be a hit.
+
+    Not where the mean is multiplied by k afterwards, or the hits are also counted otherwise.
+    """
     told = set()
     for event in story.calls(*COMPARES):
         found = _share(story, event) if event.error is None and event.results else None

@@ -23,11 +23,11 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Piling:
-    """``registration`` is the call that registers a hook again and again; ``runs`` are the torch calls that the hook
-    made on one of its lines.
+    """``registration`` is the call in the program's text that registers a hook again and again; ``runs`` are the torch
+    calls (``Event``) that the hook made on one of its lines.
 
-    ``counts`` are how many of them there were in each round of the loop, or, if not ``in_rounds``, how many times in
-    succession the hook ran on one tensor: the different numbers, in order.
+    ``counts`` are how many of these calls there were in each round of the loop. Where ``in_rounds`` is False: how many
+    times in succession the hook ran on one tensor, the different numbers, in order.
     """
 
     registration: ast.Call
@@ -37,10 +37,11 @@ class Piling:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each registration after which the hook runs once in the first round,
-    twice in the second, and so on; or first once, later twice in succession on one tensor, then three times.
+    """Yield one finding for each registration after which the hook runs once in the first round, twice in the second,
+    and so on; or first once, later twice in succession on one tensor, then three times.
 
-    It is recognized by the torch calls on each line of the hook, so a hook without such calls is not seen.
+    It is recognized by the torch calls on each line of the hook, so a hook without such calls is not seen. At least
+    ``ROUNDS`` rounds must be recorded without a gap.
     """
     registrations = _registrations(story)
     backwards = [backward.step for backward in story.backwards() if backward.error is None]

@@ -38,8 +38,9 @@ ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class HookedResultChangedInPlace:
-    """``write`` changed in place what a forward hook keeps in the line ``hook``; ``read`` takes
-    it, as ``name``, out of there.
+    """``write`` is the call (``Event``) that changed in place what a forward hook keeps by the statement ``hook``;
+    ``read`` is the first later call on another line that takes it out of there, and ``name`` the expression by which it
+    does.
     """
 
     write: Event
@@ -49,8 +50,8 @@ class HookedResultChangedInPlace:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of a hook that keeps what the next layer changes in
-    place, if that is used afterwards.
+    """Yield one finding for each line of a forward hook that keeps a layer's result in a container, if the next layer
+    changes it in place and a call takes it out of the container afterwards.
     """
     hooks = list(_hooks(story)) if story.program.tree is not None else []
     looked = Counter[object]()

@@ -18,11 +18,11 @@ TEMPORARY = {"data", "storage", "untyped_storage", "detach", "view", "reshape", 
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``id(a) == id(b)`` or ``a.data is b.data`` that does not tell whether two tensors share
-    memory.
+    """Yield one finding for each ``id(a) == id(b)`` or ``a.data is b.data`` that does not tell whether two tensors
+    share memory.
 
     That is: a side is no name, so that it may be an object made for the comparison alone, or both are names of
-    different tensors with one memory. Comparisons whose sides' memory is not known are left out.
+    different tensors with one memory. Comparisons of sides whose memory is not known are left out.
     """
     if story.program.tree is None:
         return

@@ -34,10 +34,11 @@ UPWARD, PAIR = 30, 2
 
 @dataclass(frozen=True, slots=True)
 class Ideal:
-    """``ratio``, an NDCG say, divides by a value computed from ``best``, which sorts only the entries ``part`` that
-    ``pick`` took out of ``whole``.
+    """``ratio`` is the call (``Event``) of a division, as for an NDCG, by a value computed from the result of ``best``,
+    a call that sorts the tensor ``part``.
 
-    ``counts`` are the lengths of ``part`` and ``whole``.
+    ``part`` are only those entries of the tensor ``whole`` that the call ``pick`` took; both are labels, and ``counts``
+    are their lengths along the last axis.
     """
 
     ratio: Event
@@ -49,8 +50,9 @@ class Ideal:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes as the ideal order (of an NDCG, for example) the sorted gains of the
-    retrieved entries only, although these are fewer than all: a ratio then divides the retrieved order by this one.
+    """Yield one finding for each line that takes as the ideal order (of an NDCG, for example) the sorted gains of the
+    retrieved entries only, although these are fewer than all, where the value of the retrieved order is then divided by
+    that of this one.
     """
     told = set()
     for ratio in story.calls(*DIVIDES) if any(story.calls(*PICKS)) else ():

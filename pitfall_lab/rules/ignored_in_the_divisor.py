@@ -32,9 +32,10 @@ LEAST = 4
 
 @dataclass(frozen=True, slots=True)
 class IgnoredInTheDivisor:
-    """``event`` divides the sum of ``loss`` by ``number``, though ``left_out`` of these targets are ``ignored``.
+    """``loss`` is the call (``Event``) of a loss that leaves out the targets equal to ``ignored``; ``event`` is the
+    call that divides its sum by ``number``, the count of all targets.
 
-    ``left_out`` is None if not all targets are known.
+    ``left_out`` is how many targets are ignored; None if not all targets are known.
     """
 
     loss: Event
@@ -45,8 +46,10 @@ class IgnoredInTheDivisor:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that divides a loss, of which some targets are ignored, by the number of all of them:
-    in a mean over the losses of all targets, or by a number.
+    """Yield one finding for each line that divides a loss, of which some targets are ignored, by the number of all of
+    them: in a mean over the losses of all targets, or by a number.
+
+    Only losses with ``reduction`` "sum" or "none" and without class weights; not where the program makes up for it.
     """
     reported = set()
     for loss in story.calls(*CLASSIFIERS):

@@ -28,9 +28,11 @@ SHAPES = {"ones_like", "zeros_like", "empty_like", "new_ones", "new_zeros", "new
 
 @dataclass(frozen=True, slots=True)
 class IncomingGradientIgnored:
-    """``function``'s backward made ``calls`` while ``backward`` ran, none with the gradient that ``node`` had received.
+    """The backward of the custom Function named ``function`` computed without the gradient that it was given.
 
-    ``through`` is the node that had computed this gradient, where the trace does not have its values.
+    ``node`` is the record of its graph node, ``backward`` the backward (``Event``) during which it ran, ``calls`` the
+    torch calls that it made. ``through`` is the name of the node that had computed the incoming gradient, where the
+    trace does not have its values; else None.
     """
 
     function: str
@@ -41,8 +43,8 @@ class IncomingGradientIgnored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each custom Function whose backward computes with other tensors and never with the gradient that
-    it receives.
+    """Yield one finding for each custom Function whose backward computes with other tensors and never with the gradient
+    that it receives.
 
     Only where that gradient is known not to be 1, by its values or by a call that forward's result went through.
     """

@@ -32,10 +32,12 @@ Graph = tuple[dict[str, Record], dict[str, list[tuple[str, Record]]]]
 
 @dataclass(frozen=True, slots=True)
 class IncomingGradientWritten:
-    """``write``, in the function ``inside``, changed the gradient that node ``mine`` received during ``backward``.
+    """``write`` is the call (``Event``), in the function named ``inside``, that changed in place the gradient which the
+    node ``mine`` (a label) received during ``backward``.
 
-    ``add`` is the node that gave the same tensor to ``other``, which had not run yet. ``before`` and
-    ``after`` are the gradient's cells.
+    ``add`` is the record of the node that gave the same tensor to another node, ``other`` the record of that one, which
+    had not run yet. ``before`` and ``after`` are the gradient's values before and after the write; None where they are
+    unknown.
     """
 
     write: Event
@@ -49,7 +51,11 @@ class IncomingGradientWritten:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that changed, in a backward, a gradient which another branch received after it."""
+    """Yield one finding for each line, in a custom backward or a hook, that changed a gradient in place which another
+    node received after it.
+
+    Only backwards without an error; not where the values are known to have stayed the same.
+    """
     reported = set()
     backwards = {backward.step: backward for backward in story.backwards() if backward.error is None}
     for event in story.calls() if backwards else ():

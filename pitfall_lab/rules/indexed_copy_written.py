@@ -18,7 +18,9 @@ SELECTING = ("__getitem__", "index_select", "masked_select", "gather", "take", "
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into a copy of selected elements, where nothing reads the copy afterwards."""
+    """Yield one finding for each write into the copy that a mask or a list of positions selects (``x[mask]``), where
+    nothing reads the copy afterwards.
+    """
     for lost in lost_writes(story, *SELECTING):
         yield _finding(story, lost)
 

@@ -16,7 +16,9 @@ SWITCH = "inference_mode"
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each call that torch refused because an operand was made under ``inference_mode()``."""
+    """Yield one finding for each call that torch refused because an operand was made under ``inference_mode()``, if it
+    is known which.
+    """
     for step, failure in story.failures("inference-tensor"):
         label = _made_inside(story, step, failure)
         if label is not None:

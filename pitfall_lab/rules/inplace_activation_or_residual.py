@@ -27,8 +27,8 @@ LIMIT = 500  # calls to look through for where a residual branched off
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of ``general`` (one of PL101) if the call that wrote was an in-place activation or
-    the sum of a residual block; else None.
+    """Return this rule's finding in place of ``general``, a finding of PL101, if the call that wrote was an in-place
+    activation or the sum of a residual block; else None.
     """
     event = story.event(general.step)
     if event is None or len(event.operands) == 0:

@@ -17,8 +17,8 @@ Shape = tuple[int, ...]
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each in-place operation that torch refused because its result has
-    another shape than its target.
+    """Yield one finding for each in-place operation that torch refused because both operands broadcast to another shape
+    than that of the tensor to be written.
     """
     for step, failure in story.failures("shape"):
         event = story.event(step)

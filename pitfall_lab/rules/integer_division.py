@@ -28,9 +28,10 @@ FURTHER = 200
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """``events`` are the calls of one line that divided whole numbers by larger ones with ``//``, which gave only
-    zeros. ``shown`` are the numbers that were divided, and ``used`` is a call that computes with the zeros as
-    quantities.
+    """``events`` are the calls (``Event``) of one line that divided whole numbers with ``//`` by a number which gave
+    only zeros.
+
+    ``shown`` are the numbers that were divided, ``used`` is a call that computes floating-point numbers from the zeros.
     """
 
     events: list[Event]
@@ -39,7 +40,8 @@ class Emptied:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose whole-number quotients are all zero, though the numbers that were divided differ.
+    """Yield one finding for each line whose whole-number quotients are all zero, though at least ``FEWEST`` different
+    numbers were divided.
 
     Only if all quotients are known and floating-point numbers are computed from one of them.
     """

@@ -28,7 +28,9 @@ FEW = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that treats whole numbers 0 and 1 as if they were false and true."""
+    """Yield one finding for each line that treats a tensor of whole numbers 0 and 1 as a mask: ``~`` turns its bits, or
+    an index by it takes rows 0 and 1.
+    """
     reported = set()
     for event in story.calls(*TURNED, "__getitem__"):
         place = story.span(event.step)

@@ -31,7 +31,9 @@ FACTORIES = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each request for gradients that torch refused because of the tensor's dtype."""
+    """Yield one finding for each call that sets ``requires_grad`` and that torch refused because of the tensor's
+    dtype.
+    """
     for step, failure in story.failures("dtype"):
         event = story.event(step)
         if event is not None and _switches_on(event):

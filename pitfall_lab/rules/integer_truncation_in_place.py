@@ -36,8 +36,10 @@ FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "o
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """``event`` wrote the number ``value``, which has a fraction, into memory of whole numbers (``dtype``), so that the
-    fraction was lost; ``target`` is the tensor that was written.
+    """``event`` is the call (``Event``) that wrote the number ``value``, which has a fraction, into a tensor of whole
+    numbers, so that the fraction was lost.
+
+    ``target`` is the label of the tensor that was written or made, ``dtype`` its dtype (``"int64"``).
     """
 
     event: Event
@@ -47,7 +49,11 @@ class Loss:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that writes a fraction into whole numbers."""
+    """Yield one finding for each place that writes a number with a fraction into a tensor of whole numbers, or makes
+    one of it.
+
+    Only of values that are known.
+    """
     reported = set()
     for event in story.calls(*CONVERTING, *MAKING):
         span = story.span(event.step)

@@ -39,8 +39,11 @@ FURTHER = 200
 
 @dataclass(frozen=True, slots=True)
 class IntegerWraparound:
-    """In the result of ``event``, in a small integer type, numbers left the range of the type and came out at its other
-    end; ``lost`` says which, and ``used`` computes a measure from the result.
+    """``event`` is the call (``Event``) whose result, in a small integer dtype, has numbers that left the range of the
+    dtype and came out at its other end.
+
+    ``lost`` is the record of these numbers (:class:`Lost`); ``used`` is the call that computes a measure from the
+    result or, where ``event`` is itself a conversion, its first use.
     """
 
     event: Event
@@ -49,8 +52,8 @@ class IntegerWraparound:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose result left the range of its type, where the result is
-    measured or converted afterwards.
+    """Yield one finding for each line whose result left the range of its integer dtype, where the result is then
+    compared, limited or converted to floating point; after a conversion any use counts.
     """
     reported = set()
     for lost in story.trace.beside.losses:

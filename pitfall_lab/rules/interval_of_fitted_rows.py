@@ -36,9 +36,11 @@ Piece = tuple[str, int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """A prediction interval that is too narrow: ``quantile`` took the quantile at ``level`` of the errors on the
-    ``rows`` with which the network was trained (by ``backward``). Of the errors on ``new`` other rows, ``inside``
-    counts the share ``covered`` below it.
+    """A prediction interval that is too narrow, as its width comes from rows that the network was trained with.
+
+    ``quantile`` is the call (``Event``) that took the quantile at ``level`` of the errors on the data labelled
+    ``rows``, and ``backward`` the backward that trained with them. ``inside`` is the call that averages how many errors
+    of ``new`` other rows are below it: the share ``covered``.
     """
 
     quantile: Event

@@ -29,9 +29,9 @@ PLACES = {True: 4, False: 3}
 
 @dataclass(frozen=True, slots=True)
 class MissedWindow:
-    """``inverse`` was given the window ``found``, and ``forward``, which made its spectrum, the window ``wanted``:
-    labels, None for no window.
+    """``inverse`` is the call (``Event``) of ``istft``, ``forward`` the call of ``stft`` that made its spectrum.
 
+    ``found`` is the label of the window that ``inverse`` was given, ``wanted`` that of ``forward``; None for no window.
     ``scale``: by about what factor the wave changes without the window; None if ``inverse`` was given one, or if the
     numbers of ``wanted`` are not known.
     """
@@ -44,8 +44,11 @@ class MissedWindow:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``istft`` whose spectrum was computed by ``stft`` with another window, or without one; not
-    if it was computed from several and one of them had the window of the ``istft``.
+    """Yield one finding for each line of ``istft`` whose spectrum was computed by ``stft`` with another window, or
+    without one.
+
+    Not if it was computed from several spectra and one of them had the window of the ``istft``, nor if the two are
+    multiples of each other.
     """
     told = set()
     for inverse in story.calls("istft") if any(story.calls("stft")) else ():

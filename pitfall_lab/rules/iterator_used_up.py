@@ -42,11 +42,12 @@ Loop = ast.For | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 
 @dataclass(frozen=True, slots=True)
 class UsedUp:
-    """``loop`` over ``name``, an iterator that ``maker`` made, made no call in ``rounds``: the
-    iterator was read at ``place``.
+    """The statement ``loop`` goes through an iterator that was read to its end before, and its body made no call in
+    ``rounds`` of its executions.
 
-    ``held`` is the number of its items where an optimizer read it; ``None`` where the first
-    round of the loop itself did, or another loop (``elsewhere``).
+    ``name`` is the iterator in the loop's text, ``maker`` the expression that made it. It was read to its end at
+    ``place`` in the text, at the step ``step``. ``held`` is the number of its items where an optimizer read it; None
+    where a loop did: the first execution of ``loop`` itself or, if ``elsewhere`` is True, another loop.
     """
 
     loop: Loop
@@ -60,8 +61,10 @@ class UsedUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop without iterations, because its iterator is exhausted, that the
-    program reached several times.
+    """Yield one finding for each loop whose iterator is exhausted, so that it does nothing, and that the program
+    reached at least ``ROUNDS`` times.
+
+    Only in programs that finished and were recorded to their end.
     """
     program, trace = story.program, story.trace
     if program.tree is None or trace.stopped is not None or trace.outcome.kind != "finished":

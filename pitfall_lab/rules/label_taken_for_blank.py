@@ -22,9 +22,10 @@ OFTEN, GIVEN, ROWS = 3, 4, 2
 
 @dataclass(frozen=True, slots=True)
 class LabelForBlank:
-    """``loss`` has the blank ``blank`` of ``classes`` classes; of the ``known`` targets looked at, ``count`` are it.
+    """``loss`` is the call (``Event``) of a CTC loss over ``classes`` classes whose blank is the class number
+    ``blank``; ``count`` of the ``known`` targets that were looked at are this number.
 
-    ``free``: none of them is the last class.
+    ``free`` is True where none of them is the last class.
     """
 
     loss: Event
@@ -36,7 +37,9 @@ class LabelForBlank:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a CTC loss that has its blank among the targets."""
+    """Yield one finding for each line with a CTC loss that has its blank among the known targets, in one of the first
+    ``OFTEN`` calls.
+    """
     looked, reported = Counter[Span | None](), set[Span | None]()
     for loss in story.calls("ctc_loss"):
         place = story.span(loss.step)

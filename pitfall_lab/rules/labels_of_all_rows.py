@@ -56,10 +56,13 @@ FEWEST, UPWARD, LOOKS = 4, 600, 2
 
 @dataclass(frozen=True, slots=True)
 class LabelsOfAllRows:
-    """``entered`` computed something from the labels ``labels`` of all rows, training and test; by the call ``chosen``
-    the input of ``layer`` depends on it.
+    """The input of a layer depends on the labels of all rows, those included that the network is measured with.
 
-    ``learned`` took the labels that the network was trained with, ``measured`` those that it is measured with.
+    ``labels`` is the label of the tensor with the labels, ``rows`` their number. ``entered`` is the call (``Event``)
+    that was given all of them, ``chosen`` the call that made a summary of all rows of it (a mean, indices of columns),
+    on which the input of the call ``layer`` depends. ``learned`` took the labels that the network was trained with,
+    ``measured`` those that it is measured with. ``sources`` are the calls on that way that were given named data of all
+    rows, each with the label of these data.
     """
 
     labels: str
@@ -73,8 +76,10 @@ class LabelsOfAllRows:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each table of labels, part of which trains and part of which measures, that
-    reaches the inputs as a whole.
+    """Yield one finding for each tensor of labels of which one part is used to train and another to measure, if an
+    input of a network was chosen or computed with all of them.
+
+    Only if a backward ran.
     """
     reported = set()
     for labels, rows, learned, measured in _split(story) if story.backwards() else ():

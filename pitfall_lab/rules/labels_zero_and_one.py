@@ -38,8 +38,8 @@ EFFECTS = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss for targets of 1 and -1 whose known targets are all 0 or 1, in every
-    iteration.
+    """Yield one finding for each line with a loss for targets of 1 and -1 whose known targets, over all its calls, are
+    0 and 1 or all 0.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*TARGETS):

@@ -25,10 +25,11 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """``loss`` compares with ``target`` what was computed from ``given``, whose columns ``rolls`` took from later on.
+    """``loss`` is the call (``Event``) that compares the tensor ``target`` with what was computed from the tensor
+    ``given`` (both are labels), whose columns the calls ``rolls`` took from later in the series than the target.
 
-    ``used``: the step at which ``given`` is used. ``by``: how many steps after the target each of its numbers lies in
-    the series. ``first``: the place of the first target in the series.
+    ``used`` is the step at which ``given`` is used, ``by`` how many steps after the target each number of a row lies in
+    the series, ``first`` the place of the first target in the series.
     """
 
     loss: Event
@@ -41,7 +42,11 @@ class Ahead:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss of a training whose inputs are all from after the target, by a ``roll``."""
+    """Yield one finding for each line of a ``roll`` by which the inputs of a training are all from after the target, in
+    one of the first ``TRIES`` losses of a line.
+
+    Only if a row has at least two such numbers.
+    """
     tries, told = dict[object, int](), set[object]()
     for loss in story.calls(*LOSSES) if any(story.calls("roll")) and story.backwards() else ():
         place = story.span(loss.step)

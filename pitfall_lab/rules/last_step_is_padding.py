@@ -28,11 +28,12 @@ FURTHER = {"index_select", "dropout", "detach", "clone", "contiguous", "layer_no
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """``take`` took the last step of sequences that ``padded`` had filled up to equal length; their steps
-    are along the axis ``time``.
+    """``take`` is the call (``Event``) that took the last step, along the axis ``time``, of sequences which the call
+    ``padded`` had filled up to equal length.
 
-    The batch has ``cells`` steps in all, of which ``rows`` are not padding. ``layer`` is the recurrent layer that was
-    given the padded sequences, if they were not packed; ``lookup`` the embedding of their tokens.
+    The batch has ``cells`` steps in all, of which ``rows`` are not padding. ``layer`` is the call of the recurrent
+    layer that was given the padded sequences without packing; None if they were packed. ``lookup`` is the embedding of
+    their tokens; None where they were padded in another way.
     """
 
     padded: Event
@@ -45,7 +46,10 @@ class Last:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes the last step of sequences that are not all of one length."""
+    """Yield one finding for each line that takes the last step of padded sequences that are not all of one length:
+    unpacked results of a recurrent layer, or those of one that was given padded sequences without packing and is
+    trained.
+    """
     reported = set()
     for unpacked in story.calls("_pad_packed_sequence"):
         found = _last(story, unpacked) if unpacked.error is None and unpacked.results else None

@@ -25,10 +25,10 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class LastTokenIgnored:
-    """``loss`` ignores the class ``number`` (``ignore_index``). ``pad`` is the call that filled up sequences with it,
-    although each of them ends in that number as its last token already.
+    """``loss`` is the call (``Event``) of a loss that ignores the class ``number`` (``ignore_index``). ``pad`` is the
+    call that filled up sequences with this number, although each of them ends in it as its last token already.
 
-    ``axis`` is that of the sequences, ``count`` their number.
+    ``axis`` is the axis of the sequences in the padded table, ``count`` their number.
     """
 
     loss: Event
@@ -39,7 +39,8 @@ class LastTokenIgnored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss whose target is tokens that were padded with what they end in.
+    """Yield one finding for each line with a loss whose ignored class pads target sequences that all end in that class
+    themselves.
 
     Not for losses without a graph.
     """

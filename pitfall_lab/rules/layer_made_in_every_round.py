@@ -22,10 +22,10 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that makes new parameters again and again, each used by one
-    backward and held by no optimizer.
+    """Yield one finding for each line that makes new parameters again and again, each used by one backward and held by
+    no optimizer.
 
-    A step of an optimizer must lie between two of these backwards.
+    Only after at least ``ROUNDS`` backwards with an optimizer step between the first and the last.
     """
     updates = story.trace.optimizer_steps
     held = {label for made in story.trace.optimizers for label in made.holds} | {

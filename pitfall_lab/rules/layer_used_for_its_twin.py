@@ -29,10 +29,11 @@ LIMIT = 300
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The layer ``layer`` was used at ``calls``, one behind the other; ``other``, made at
-    ``made`` with the same shape, never.
+    """One layer was called twice in succession, and another one of the same shape, made next to it, never.
 
-    ``second`` is the second use, ``unused`` a weight of the other layer.
+    ``layer`` and ``other`` are what the program calls the two (``"self.fc1"``); None where the text does not say.
+    ``calls`` are the two uses and ``made`` the making of the other layer, as syntax nodes. ``second`` is the call
+    (``Event``) of the second use, ``unused`` the label of a weight of the other layer.
     """
 
     layer: str | None
@@ -44,7 +45,9 @@ class Twin:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that passes a layer again whose neighbour of the same shape is never used."""
+    """Yield one finding for each line that calls a layer, or a block of layers, with what it returned itself, where
+    another one of the same shape, made next to it, is never used.
+    """
     told, groups = set(), _groups(story)
     for found in itertools.chain(_layers(story, groups), _blocks(story, groups)):
         place = story.program.place(found.calls[1])

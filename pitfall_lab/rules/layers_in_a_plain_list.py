@@ -25,8 +25,8 @@ FILLS = {"append", "extend", "insert"}
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each plain container of a module whose layers get gradients that no update
-    uses, while others are updated.
+    """Yield one finding for each plain container (list, tuple, dictionary) of a module whose layers get gradients that
+    no update uses, while others are updated.
 
     Also one if all layers are in such containers, so that torch refuses to make an optimizer without parameters.
     """

@@ -17,7 +17,9 @@ KINDS = ("leaf-modified", "view-of-leaf-modified")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into a leaf that torch refused."""
+    """Yield one finding for each write that torch refused because its target is a leaf that requires grad, or a view of
+    one.
+    """
     for step, failure in story.failures(*KINDS):
         view = story.tensor(failure.tensor, step)
         yield (

@@ -22,9 +22,10 @@ usually begin with one step of 0.
 
 @dataclass(frozen=True, slots=True)
 class LearningRateOfZero:
-    """``optimizer`` made ``lost`` steps with a learning rate of 0, the first ones or (``late``) later ones.
+    """``optimizer`` is an optimizer (:class:`OptimizerMade`) that made ``lost`` steps with a learning rate of 0.
 
-    ``scheduler`` is the one that sets the rate, or None.
+    ``late`` is False where they are its first steps, True where they come later. ``scheduler`` is the scheduler of this
+    optimizer; None if it has none.
     """
 
     optimizer: OptimizerMade
@@ -34,8 +35,10 @@ class LearningRateOfZero:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer that made steps with a rate of 0, unless that rate is written
-    where the optimizer is made.
+    """Yield one finding for each optimizer that made at least ``FEWEST`` steps with a rate of 0 at its beginning, or
+    later ones that are at least the share ``PART`` of all and come from a scheduler.
+
+    Not where the rate 0 is written where the optimizer is made.
     """
     for place, optimizer in enumerate(story.trace.optimizers):
         scheduler = next((each for each in story.trace.beside.schedulers if each.optimizer == place), None)

@@ -34,10 +34,12 @@ product and its clipped form.
 
 @dataclass(frozen=True, slots=True)
 class Minimised:
-    """The loss of ``backward`` grows with ``made``: log-probabilities, their product with a
-    weight, or a clipped objective.
+    """The loss of ``backward`` (an ``Event``) grows with what the call ``made`` computed, so that minimising it makes
+    probabilities smaller.
 
-    So minimising it makes the probabilities smaller.
+    ``place`` is the place of ``made`` in the text. ``kind`` says what it computed: "plain" log-probabilities, their
+    product with a weight ("weights", or "hits" where the weight comes from a comparison for equality), or the minimum
+    of a "clipped" objective.
     """
 
     backward: Event
@@ -47,10 +49,10 @@ class Minimised:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward whose loss is the mean or the sum of logarithms of probabilities, without a minus.
+    """Yield one finding for each line that computes log-probabilities of which a loss is the mean or the sum without a
+    minus, or their product with weights, or a clipped objective, with which a loss grows.
 
-    Also for log-probabilities times weights. Only if an optimizer steps afterwards, and not in
-    programs with the word ``maximize``.
+    Only if an optimizer steps afterwards, and not in programs with the word ``maximize``.
     """
     reported = set()
     steps = [update.step for update in story.trace.optimizer_steps]

@@ -26,8 +26,8 @@ FILLS = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedWeightsOverwritten:
-    """``copies`` are the writes by which one call loaded parameters; ``fills`` are the writes that initialised these
-    parameters again, before anything had used them.
+    """``copies`` are the writes (``Event``) by which one call loaded parameters; ``fills`` are the writes that
+    initialised the matrices among these parameters again, before anything had used them.
     """
 
     copies: tuple[Event, ...]
@@ -35,7 +35,9 @@ class LoadedWeightsOverwritten:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each call that loaded weights of which all matrices were filled again before they were read."""
+    """Yield one finding for each line that loaded parameters (``load_state_dict``) of which all matrices were filled
+    again before they were read.
+    """
     loads: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls("copy_"):
         if (

@@ -27,8 +27,11 @@ ROUNDS, UPWARD, NEAR, PAIR = 3, 400, 1e-3, 2
 
 @dataclass(frozen=True, slots=True)
 class LogScaleCountedAgain:
-    """``added`` adds ``narrow``, which has the logarithms of scales, to the larger tensor ``wide``, before a sum: each
-    logarithm counts ``times`` times as often in the loss as its scale multiplies a number in ``product``.
+    """``added`` is the call (``Event``) that adds the tensor ``narrow``, which has the logarithms of scales, to the
+    larger tensor ``wide`` (both are labels), before a sum.
+
+    Each logarithm counts ``times`` times as often in the loss as its scale multiplies a number in the call ``product``.
+    ``root`` is the backward of that loss.
     """
 
     added: Event
@@ -40,7 +43,8 @@ class LogScaleCountedAgain:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that repeats the logarithm of a scale, in a sum on the way to a backward.
+    """Yield one finding for each line that adds logarithms of scales to a larger tensor which is then summed for a
+    backward, so that each counts at least twice as often as its scale multiplies a number.
 
     Searched at the additions of a smaller tensor to a larger one, the first ``ROUNDS`` of each line.
     """

@@ -24,7 +24,9 @@ DISTRIBUTIONS = {"Categorical", "OneHotCategorical", "OneHotCategoricalStraightT
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that divides logarithms, none of them positive, by their own sum."""
+    """Yield one finding for each line that divides logarithms by their own sum, where no known entry of them is
+    positive.
+    """
     told = set()
     for event in story.calls(*QUOTIENTS):
         given = [o.label for o in event.operands if o.label is not None]

@@ -43,8 +43,10 @@ OUT = {"numpy", "tolist"}
 
 @dataclass(frozen=True, slots=True)
 class Thresholded:
-    """``events`` are the calls of one line that compared outputs of a layer with the number ``limit``, or rounded them
-    (``limit`` 0.5); ``loss`` was given outputs of the same layer as logits.
+    """``events`` are the calls (``Event``) of one line that compared outputs of a layer with the number ``limit``, or
+    rounded them (``limit`` 0.5).
+
+    ``loss`` is a call of ``binary_cross_entropy_with_logits`` that was given outputs of the same layer as logits.
     """
 
     events: list[Event]
@@ -53,8 +55,8 @@ class Thresholded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares logits with numbers between 0 and 1, and uses the
-    answers as predicted classes.
+    """Yield one finding for each line that compares logits with a number strictly between 0 and 1, or rounds them, and
+    uses the answers as predicted classes.
 
     Logits are results of one layer whose results also go into ``binary_cross_entropy_with_logits``.
     """

@@ -54,7 +54,9 @@ SHAPED = {"view", "reshape", "arange", "linspace"}
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each comparison of ``(N,)`` with ``(N, 1)`` that became a loss."""
+    """Yield one finding for each comparison or product of a tensor of shape ``(N,)`` with one of shape ``(N, 1)``, or
+    ``s`` with ``s + (1,)``, whose N × N table was reduced to a loss, a count or another measure.
+    """
     for event, pair in _comparisons(story):
         yield _finding(story, event, *pair)
 

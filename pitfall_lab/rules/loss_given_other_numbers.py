@@ -60,8 +60,10 @@ TINY = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class LossGivenOtherNumbers:
-    """``event`` works on values of kind ``wanted``; its first operand holds ``got``, made by ``maker`` (unknown for
-    plain scores).
+    """``event`` is the call (``Event``) of a loss, or of a softmax, that works on numbers of the kind ``wanted``
+    ("logits", for example); its first operand holds numbers of the kind ``got``.
+
+    ``maker`` is the call that made these; None for plain scores of a layer.
     """
 
     event: Event
@@ -71,7 +73,11 @@ class LossGivenOtherNumbers:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line on which a loss, or a softmax, was given numbers of another kind than it works on."""
+    """Yield one finding for each line on which a loss, or a softmax, was given numbers of another kind than it works on
+    (probabilities or a ReLU's results for logits, logits for logarithms).
+
+    Only where these numbers require grad.
+    """
     reported = set()
     for event in story.calls(*EXPECTED):
         line = (span.source, span.line) if (span := story.span(event.step)) else None

@@ -19,8 +19,8 @@ SETTING = ("requires_grad_", "requires_grad")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that makes the loss a new leaf, although it was computed
-    from tensors that require grad.
+    """Yield one finding for each place that makes the loss a new leaf that requires grad, although it was computed from
+    tensors that require grad and had lost its graph.
 
     Found at backwards that start from such a leaf; not where only a gradient was cut off.
     """

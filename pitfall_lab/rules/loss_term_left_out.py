@@ -20,8 +20,10 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """``events`` of one line computed a number from trained parameters and gave it the name ``name`` (in
-    ``statement``); no later call used it.
+    """``events`` are the calls (``Event``) of one line, one in each iteration, that computed a number from trained
+    parameters; no later call used it.
+
+    ``statement`` is the assignment that gave it the name ``name``.
     """
 
     events: tuple[Event, ...]
@@ -30,11 +32,11 @@ class Unused:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computed a term of a loss, with its graph, in several
-    rounds, although nothing uses it.
+    """Yield one finding for each line that computed a term of a loss, with its graph, in several rounds, although
+    nothing uses it.
 
-    Only plain assignments of single numbers in a program that finished, with updates between the rounds; the
-    name must not be read either.
+    Only assignments of single numbers to a name that the program does not read, or gives to another term before it
+    reads it. Only in programs that finished, with an optimizer step between at least ``ROUNDS`` rounds.
     """
     updates = [update.step for update in story.trace.optimizer_steps]
     if (

@@ -30,11 +30,11 @@ ERROR = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LowPrecisionAccumulation:
-    """A sum in ``dtype`` over many iterations (``rounds``): ``got`` is what came out, ``exact`` the exact sum of what
-    was added.
+    """A sum in the dtype ``dtype`` that ``statement`` added to over many iterations, in the calls ``rounds``
+    (``Event``).
 
-    Where iterations were not recorded, or a sum is one of several in a tensor, ``exact`` is unknown, and ``stays`` is
-    the last recorded addend, which changed nothing.
+    ``got`` is what came out, ``exact`` the exact sum of what was added. Where iterations were not recorded, or a sum is
+    one of several in a tensor, ``exact`` is None, and ``stays`` is the last recorded addend, which changed nothing.
     """
 
     statement: ast.stmt
@@ -46,7 +46,9 @@ class LowPrecisionAccumulation:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that added to a sum which comes out far from what was added."""
+    """Yield one finding for each statement that added to a sum in float16, bfloat16 or float32 which comes out far from
+    what was added, or which the last addends no longer changed.
+    """
     for node in story.program.nodes:
         if isinstance(node, ast.AugAssign | ast.Assign | ast.Expr) and _sum(story.program, node) is not None:
             found = _lost(story, node)

@@ -34,10 +34,11 @@ MOST, SHOWN, CLOSE, FURTHER = 12, 6, 1e-3, 20
 
 @dataclass(frozen=True, slots=True)
 class Middle:
-    """``event`` took the median of an even number ``count`` of values in each of ``rows`` rows: one median was
-    ``lower``, the lower of the two values in the middle, where their mean is ``mean``.
+    """``event`` is the call (``Event``) that took the median of an even number ``count`` of values in each of ``rows``
+    rows; ``used`` is the call that calculates with the medians.
 
-    All these medians are lower than these means, by ``below`` on average. ``used`` is the call that uses the medians.
+    One median was ``lower``, the lower of the two values in the middle; ``mean`` is the mean of these two. Over all
+    rows the medians are below these means by ``below`` on average; 0 where only one row was looked at.
     """
 
     event: Event
@@ -50,7 +51,9 @@ class Middle:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that calculates with the lower of two middle numbers."""
+    """Yield one finding for each line that takes a median of an even number of floating-point values, at most ``MOST``,
+    whose two middle values differ, if a call calculates with it.
+    """
     told = set()
     for event in story.calls(*MEDIANS):
         place = story.span(event.step)

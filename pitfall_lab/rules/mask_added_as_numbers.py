@@ -32,10 +32,10 @@ MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask", "memory_mask")
 
 @dataclass(frozen=True, slots=True)
 class MaskAddedAsNumbers:
-    """``event`` adds ``mask``, of zeros and ones, to scores that ``softmax`` makes shares of (the
-    same call, if it does both).
+    """``event`` is the call (``Event``) that adds ``mask``, the label of a float tensor of zeros and ones, to scores,
+    or multiplies them with it.
 
-    Or it multiplies the scores with the mask.
+    ``softmax`` is the call that makes shares of these scores; it is ``event`` itself where an attention does both.
     """
 
     event: Event
@@ -44,7 +44,9 @@ class MaskAddedAsNumbers:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds a mask of zeros and ones to scores, or multiplies them with it."""
+    """Yield one finding for each line that adds a float mask of zeros and ones to scores of a softmax, or multiplies
+    them with it; an ``attn_mask`` of such numbers counts too.
+    """
     told = set()
     for event in story.calls("scaled_dot_product_attention", "baddbmm", *SUMS, *PRODUCTS):
         place = story.span(event.step)

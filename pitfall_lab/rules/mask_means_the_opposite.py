@@ -15,7 +15,9 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each attention whose bool mask lets each position see nothing but the future."""
+    """Yield one finding for each line with an attention whose bool mask is square and lets each position see exactly
+    the later ones, as far as the mask is known.
+    """
     reported = set()
     for masked in masked_scores(story):
         place = story.span(masked.event.step)

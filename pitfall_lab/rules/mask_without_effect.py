@@ -35,9 +35,10 @@ HOPS = 4
 
 @dataclass(frozen=True, slots=True)
 class MaskWithoutEffect:
-    """``mask`` set masked scores to ``value``; ``softmax`` was then applied to the scores.
+    """``mask`` is the call (``Event``) that set masked scores to the number ``value``; ``softmax`` is the call of the
+    softmax that was then applied to the scores.
 
-    ``share`` is what goes to masked scores in each row on average, if it is known.
+    ``share`` is the sum of the shares that masked scores get in a row, on average; None if it is not known.
     """
 
     mask: Event
@@ -47,7 +48,7 @@ class MaskWithoutEffect:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives masked scores a value so close to the other scores that
+    """Yield one finding for each line that gives masked scores a value (0, -10, …) so close to the other scores that
     the softmax does not make it 0.
     """
     reported = set()

@@ -37,8 +37,9 @@ NEAR = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class MaskedAfterSoftmax:
-    """``mask`` (a call on ``label``) set results of ``softmax`` to zero; ``use`` then used the
-    rest as if they summed to 1.
+    """``mask`` is the call (``Event``) that set results of the call ``softmax`` to zero by the mask labelled ``label``.
+
+    ``use`` is the later use of the rest (:class:`Use`) as if it summed to 1.
     """
 
     softmax: Event
@@ -48,8 +49,10 @@ class MaskedAfterSoftmax:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that masks the result of a softmax along its axis, where
-    nothing makes the rest add up to 1.
+    """Yield one finding for each line that sets results of a softmax to zero by a mask along the softmax's axis, where
+    nothing makes the rest add up to 1 before a call uses it as weights.
+
+    Not for masks that were drawn, learned or computed from the scores themselves.
     """
     told = set()
     for event in story.calls("softmax"):

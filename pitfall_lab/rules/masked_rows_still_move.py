@@ -42,8 +42,8 @@ Values = dict[Index, float]
 
 @dataclass(frozen=True, slots=True)
 class GradientMask:
-    """``event``, a write into ``.grad`` or a call in a hook, made the gradient 0 at ``hidden``: it was not 0 there, or
-    the factor there is 0.
+    """``event`` is the call (``Event``), a write into ``.grad`` or a call in a hook, that made a gradient 0 at the
+    indices ``hidden``: it was not 0 there before, or the factor there is 0.
 
     ``given`` are the storages of its other operands, the mask among them; or the name of the call that makes the mask
     anew each time, such as ``zeros``.
@@ -56,9 +56,11 @@ class GradientMask:
 
 @dataclass(frozen=True, slots=True)
 class MaskedRowsStillMove:
-    """``updates`` moved elements ``moved`` of the parameter ``label``, whose gradient ``mask`` made 0 in each.
+    """An optimizer's ``updates`` (its steps) moved elements of the parameter labelled ``label`` whose gradient ``mask``
+    had made 0 before each.
 
-    ``old`` and ``new`` are values of these elements before and after the first update.
+    ``moved`` are the indices of these elements, ``old`` and ``new`` their values before and after the first update, in
+    the same order.
     """
 
     label: str
@@ -70,7 +72,11 @@ class MaskedRowsStillMove:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer that moves elements whose gradient the program sets to 0 in every update."""
+    """Yield one finding for each optimizer that moves elements of a parameter whose gradient the program sets to 0
+    before every one of its steps, if at least ``FEWEST`` are recorded.
+
+    Only for the first such parameter of an optimizer, and not where the elements are put back.
+    """
     by_optimizer: dict[object, list[OptimizerStep]] = defaultdict(list)
     for update in story.trace.optimizer_steps:
         by_optimizer[update.span if update.made is None else update.made].append(update)

@@ -68,8 +68,11 @@ MOST, SHOWN = 4096, 6
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """``event`` made entries of ``label`` zero by a mask or an index: those where the mask is false (``keeps``), or
-    those where it is true. ``result`` is the tensor with the zeros.
+    """``event`` is the call (``Event``) that made entries of the tensor ``label`` zero by the tensor ``mask``, which is
+    a mask or an index; ``result`` is the tensor with the zeros. All three are labels.
+
+    ``keeps`` is True where the entries at which the mask is false became zero, False where those at which it is true,
+    or those that the index names.
     """
 
     event: Event
@@ -80,7 +83,9 @@ class Mask:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose smallest or largest number is a zero that a mask put there."""
+    """Yield one finding for each line that takes the smallest or largest of numbers (``min``, ``max``, ``topk``,
+    ``sort``, …) and gets a zero that a mask or an index had put there to leave the number out.
+    """
     told = set()
     for event in story.calls(*PRODUCTS, *FILLS, "where", "__setitem__"):
         mask = _mask(story, event) if event.error is None else None
@@ -538,7 +543,9 @@ def _fixes(story: Story, mask: Mask, taken: Event, limit: str) -> tuple[Fix, ...
 
 
 def zero_in(story: Story, event: Event) -> ast.expr | None:
-    """The expression for the zero in a call that writes it, or in an assignment to an index; None if there is none."""
+    """Return the expression for the zero in the call that ``event`` recorded, or in its assignment to an index; None if
+    the program's text shows none there.
+    """
     node = story.program.at(story.span(event.step))
     if isinstance(node, ast.Call) and event.name in {*FILLS, *WRITES, "where"}:
         said = [k.value for k in node.keywords if k.arg not in ("dim", "index", "mask")]

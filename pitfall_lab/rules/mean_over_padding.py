@@ -29,8 +29,10 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class Diluted:
-    """``product`` multiplied errors by ``mask``, ``mean`` divided by the number of all positions; ``kept`` of the
-    ``shown`` elements of the mask are 1.
+    """``product`` is the call (``Event``) that multiplied errors by the mask labelled ``mask``; ``mean`` is the call
+    that averaged the products over all positions.
+
+    Of the ``shown`` elements of the mask that are known, ``kept`` are 1.
     """
 
     product: Event
@@ -42,8 +44,10 @@ class Diluted:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """``mean`` averaged over the positions of tokens whose vectors ``lookup`` looked up; the tokens at ``places`` are
-    padding, whose number is ``number``.
+    """``mean`` is the call (``Event``) that averaged vectors over the positions of tokens; ``lookup`` is the embedding
+    that looked them up.
+
+    The tokens at the indices ``places`` are padding, whose number is ``number``.
     """
 
     mean: Event
@@ -53,9 +57,10 @@ class Pooled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each mean over errors of which those of padding were made 0, on the way to a loss.
+    """Yield one finding for each line with a mean over errors of which those of padding were made 0 by a mask, on the
+    way to a backward; also one for each with a trained mean over the vectors of tokens of which some are padding.
 
-    Also one for each mean over the vectors of tokens of which some are padding.
+    Not where the program counts the ones of the mask.
     """
     reported = set()
     for product in story.calls(*PRODUCTS) if story.backwards() else ():

@@ -38,9 +38,11 @@ FURTHER = 20
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """``event`` is a loss that is a mean over ``count`` targets; a backward starts from ``weight`` times that mean.
+    """``event`` is the call (``Event``) that computes a mean over ``count`` targets; a backward starts from ``weight``
+    times that mean.
 
-    The loss has an ignored target number, so the count differs from batch to batch.
+    It is a loss that leaves out an ignored target number, or a mean over what a mask selected, so that the count
+    differs from batch to batch.
     """
 
     event: Event
@@ -50,7 +52,11 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class UnequalBatches:
-    """``update`` used the gradients of backwards of one line, the first of which is ``backward``, from these means."""
+    """``update`` is an optimizer step that used the sum of the gradients of several backwards of one line, the first of
+    which is ``backward``.
+
+    ``means`` are the means that these backwards started from, in order, one for each.
+    """
 
     update: OptimizerStep
     backward: Event
@@ -64,8 +70,8 @@ class UnequalBatches:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of backward where at least half of the updates use the sum of gradients of means over
-    very different numbers of targets.
+    """Yield one finding for each line of backward where at least half of the updates with several backwards use the sum
+    of gradients of means of which one is over at least ``TIMES`` as many targets as another, all with the same weight.
     """
     told: set[Span | None] = set()
     for label in lives(story):

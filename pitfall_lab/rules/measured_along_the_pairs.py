@@ -24,9 +24,11 @@ BOTH, VECTORS = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """``event`` measures pairs of the vectors of two tables, ``one`` and ``other``, broadcast against each other: it
-    works along ``axis``, one of the two axes of the pairs (where one of the tables has size 1), and not along the last
-    axis, that of the vectors.
+    """``event`` is the call (``Event``) that measures pairs of the vectors of two tables, the tensors ``one`` and
+    ``other`` (labels), broadcast against each other to ``shape``.
+
+    It works along ``axis`` (from 0), one of the axes of the pairs, where one of the tables has size 1, and not along
+    the last axis, that of the vectors.
     """
 
     event: Event
@@ -37,7 +39,9 @@ class Along:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that measures pairs of vectors along an axis that only numbers the pairs."""
+    """Yield one finding for each place that computes the norm of a difference, or the cosine, of vectors in pairs along
+    an axis that only numbers the pairs.
+    """
     reported = set()
     for event in story.calls(COSINE, *NORMS):
         place = story.span(event.step)

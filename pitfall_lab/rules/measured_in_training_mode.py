@@ -24,11 +24,11 @@ DRAWS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line on which the result of an active dropout or batch normalisation was
-    only measured, after training.
+    """Yield one finding for each line on which the result of an active dropout or batch normalisation was only
+    measured, after the first step of an optimizer.
 
-    Only layers that were also trained; not where the mode was chosen for them on purpose, or where
-    the program repeats the pass.
+    Only layers that were also trained; not where the mode was chosen for them on purpose, or where the program repeats
+    the pass.
     """
     modes = Modes(story)
     first = min((update.step for update in story.trace.optimizer_steps), default=None)

@@ -26,10 +26,12 @@ SIDES = 2
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """``layer`` was given rows of ``label``, which ``event`` took out of ``table``: those from
-    ``first`` to before ``last``.
+    """``layer`` is the call (``Event``) of a first layer that was given rows of a table; the tensor ``label`` names
+    them: those from ``first`` to before ``last`` of the tensor ``table``, which the call ``event`` took. All names are
+    labels.
 
-    Of an order (``drawn``), these are places in the order, and not rows of the data.
+    With ``drawn``, ``table`` is a random order of rows (``randperm``), ``label`` a part of it, and ``data`` the table
+    whose rows were taken by that part; else ``data`` is empty.
     """
 
     layer: Event
@@ -45,10 +47,11 @@ class TrainingRows:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRows:
-    """A network was evaluated on rows (``measured``) that it was trained on (``learned``).
+    """A network was evaluated on rows (``measured``) that it was trained on (``learned``); both are
+    :class:`TrainingRows`.
 
-    ``aside`` are rows that were held out and that no call was given, or ``None`` where the two only overlap.
-    ``anew``: the two come from different calls of ``randperm``.
+    ``aside`` is the label of rows that were held out and that no call was given; None where the two only overlap.
+    ``anew`` is True where they are parts of orders of different calls of ``randperm``.
     """
 
     learned: TrainingRows
@@ -59,8 +62,11 @@ class MeasuredRows:
 
 @dataclass(frozen=True, slots=True)
 class RandomSplitAgain:
-    """The line of ``split`` (a ``random_split``, say) drew another order of the rows later, so that its parts overlap
-    with the earlier ones: of the ``rows`` of a batch that ``measured`` was given, ``common`` had trained the network.
+    """The line of ``split`` (the call of a ``random_split``, an ``Event``) ran again and drew another order of the
+    rows, so that its parts overlap with the earlier ones.
+
+    ``measured`` is the call of a layer that was given a batch of ``rows`` rows to measure with; ``common`` of these had
+    trained the network.
     """
 
     split: Event
@@ -70,10 +76,10 @@ class RandomSplitAgain:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each weight whose held-out rows are never used, or that was measured with
-    rows that it was trained with.
+    """Yield one finding for each network whose held-out rows are never used, or that was measured with rows that it was
+    trained with; and at most one for a line that splits a data set at random again and again.
 
-    Only for programs that finished, with an optimizer's update.
+    Only for programs that finished, with an optimizer's step.
     """
     if not story.trace.optimizer_steps or story.trace.stopped is not None or story.trace.outcome.kind != "finished":
         return

@@ -31,11 +31,11 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUnprepared:
-    """``layer`` is the first layer of a network and ``given`` its input; ``steps`` are the calls that computed it,
-    latest first.
+    """``layer`` is the call (``Event``) of the first layer of a network and ``given`` the label of its input; ``steps``
+    are the calls that computed this input, latest first.
 
-    ``tables`` are the tensors on this way, ``given`` first, and the places of calls inside functions: one that two
-    layers have in common is where their data come from.
+    ``tables`` are the labels of the tensors on this way, ``given`` first, and the places of calls inside functions: one
+    that two layers have in common is where their data come from.
     """
 
     layer: Event
@@ -46,8 +46,10 @@ class MeasuredUnprepared:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """``measured`` was given unchanged rows of a table; in training, ``learned`` was given rows that
-    ``steps`` had shifted and scaled.
+    """``measured`` says how a layer was given unchanged rows of a table; ``learned`` how it was given rows of the same
+    table in training (both are :class:`MeasuredUnprepared`).
+
+    ``steps`` are the calls (``Event``) that had shifted and scaled the rows for the training, latest first.
     """
 
     measured: MeasuredUnprepared
@@ -56,8 +58,8 @@ class Raw:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that measures a network with rows of a table that it was trained
-    with only after a preparation.
+    """Yield one finding for each line that measures a network with unchanged rows of a table, where in all training
+    calls the rows had been shifted and scaled.
 
     Only if an optimizer stepped and the first layer is one of ``LAYERS``.
     """

@@ -23,8 +23,8 @@ LOST = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only names a method whose call is needed (such as ``loss.backward``), where
-    the lines around it ran.
+    """Yield one finding for each statement that only names a method of ``LOST`` whose call is needed (such as
+    ``loss.backward``), where a statement of the same block ran.
     """
     program = story.program
     for node in program.nodes if program.tree is not None else ():

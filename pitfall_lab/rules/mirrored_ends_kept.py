@@ -42,12 +42,13 @@ one order once in 256 times.
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """``event`` subtracted two ``columns`` of boxes, those of the low and the high ends, from a constant, and
-    ``written`` put each at its old place in the table ``result``, which ``use`` used.
+    """``event`` is the call (``Event``) that subtracted two columns of boxes, those of the low and the high ends, from
+    a constant; ``written`` is the call that put each at its old place in the table labelled ``result``.
 
-    ``source`` took the two columns out of the table; None where they were apart before. ``pairs`` are the known
-    numbers in them before the subtraction, each minus the constant, the low one first, and ``others`` the known
-    numbers in the two columns that were not mirrored.
+    ``columns`` are the numbers of the two columns. ``source`` took them out of the table; None where they were apart
+    before. ``pairs`` are the known numbers in them before the subtraction, each minus the constant, the low one first,
+    and ``others`` the known numbers in the two columns that were not mirrored. ``use`` is the training's loss that is
+    given the boxes; None if there is none.
     """
 
     event: Event
@@ -61,8 +62,11 @@ class Mirrored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that mirrors both ends of boxes without exchanging them, if
-    the boxes are used afterwards.
+    """Yield one finding for each line that mirrors both ends of boxes without exchanging them, if a loss is given the
+    boxes afterwards.
+
+    Only if in all known boxes the low ends are below the high ones, and enough boxes are known (``FEWEST``,
+    ``ENOUGH``).
     """
     places: dict[Span | None, list[Mirrored]] = defaultdict(list)
     for event in story.calls("__setitem__", "stack", "cat"):

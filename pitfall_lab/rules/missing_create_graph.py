@@ -30,11 +30,11 @@ UNRECORDED = T(
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each gradient without a record through which a backward was meant to go.
+    """Yield one finding for each gradient without a graph of its own through which a backward was meant to go.
 
-    Torch refused that backward, or the gradient was one term of a loss, was combined with one that has a record
-    or with the output of the network in an equation that is trained, or was used for a step that a later
-    backward went through (then a note).
+    Torch refused that backward; or the gradient was one term of a loss, was combined with one that has a graph or with
+    the output of the network in an equation that is trained, or was used for a step that a later backward went through
+    (then a note).
     """
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}  # a parameter that lost its name: another rule

@@ -22,10 +22,11 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each input that a custom forward wrote unannounced and that gradients were
-    computed through afterwards.
+    """Yield one finding for each input that the forward of a custom Function wrote in place without ``mark_dirty``, if
+    a later call used the input and a backward went through that.
 
-    Functions that call ``mark_dirty`` anywhere there are left out.
+    Functions that call ``mark_dirty`` anywhere in their ``setup_context`` or, without one, in their forward are left
+    out.
     """
     for custom in customs(story.program) if story.program.tree else ():
         if any(isinstance(n, ast.Call) and call_name(n) == "mark_dirty" for n in ast.walk(custom.keeper)):

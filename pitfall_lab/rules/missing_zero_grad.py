@@ -15,7 +15,9 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose backward added to gradients that were used before, and used again after it."""
+    """Yield one finding for each line whose backward added to gradients that an update had used before, without
+    clearing, and that an update used again after it.
+    """
     reported: set[object] = set()
     for label, moments in lives(story).items():
         for first, added, second in _leftovers(story, moments):

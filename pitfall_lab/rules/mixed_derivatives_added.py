@@ -31,10 +31,11 @@ ADDING = {"sum", "mean", "trace"}
 
 @dataclass(frozen=True, slots=True)
 class MixedDerivativesAdded:
-    """``grad`` differentiated the sum of all columns of ``slopes``, which are first derivatives with respect to
-    ``given``, by ``given`` once more.
+    """``grad`` is the call (``Event``) of ``autograd.grad`` that differentiated the sum of all columns of the tensor
+    ``slopes``, which are first derivatives by the tensor ``given``, by ``given`` once more; both are labels.
 
-    Of the result, the calls ``used`` take one column, or add up all of them; ``columns`` are the columns taken.
+    Of the result, the calls ``used`` take one column each, or add up all of them; ``columns`` are the numbers of the
+    columns taken.
     """
 
     grad: Event
@@ -45,8 +46,8 @@ class MixedDerivativesAdded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that differentiates the first derivatives by all columns of the input in one backward,
-    if a column of the result is then used as a second derivative.
+    """Yield one finding for each line that differentiates the first derivatives by all columns of the input in one
+    backward, if a column of the result, or the sum of all, is then used as a second derivative.
 
     Only if the function really mixes the columns of its input.
     """

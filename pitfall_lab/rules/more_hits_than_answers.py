@@ -33,8 +33,10 @@ ABOVE = 1.001
 
 @dataclass(frozen=True, slots=True)
 class HitsBeyondAnswers:
-    """``recall`` divides the counted ``hits`` by ``answers``, of which there are fewer; ``precision`` divides the same
-    counts by the ranks.
+    """``counts`` is the call (``Event``) of a ``cumsum`` that counts hits, in the end ``hits`` of them; ``recall`` is
+    the call that divides these counts by the number ``answers``, which is smaller than ``hits``.
+
+    ``precision`` is the call that divides the same counts by the ranks.
     """
 
     counts: Event

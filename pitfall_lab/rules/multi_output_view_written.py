@@ -19,8 +19,8 @@ from pitfall_lab.trace.used_names import operand_names
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write that torch refused because one call had returned the written view together with other
-    views (``unbind``, ``split``).
+    """Yield one finding for each in-place write that torch refused because one call had returned the written view
+    together with other views (``unbind``, ``split``).
     """
     for step, failure in story.failures("multi-output-view-modified"):
         yield _finding(story, step, failure)

@@ -38,8 +38,10 @@ ON_THE_WAY = (
 
 @dataclass(frozen=True, slots=True)
 class NanInTheLoss:
-    """``event`` made the NaN in the loss of ``backward``: on the way to that loss, or in an earlier iteration, whose
-    loss did not contain it but whose gradients did. ``why``: the reason, as a sentence.
+    """``event`` is the call (``Event``) that made the first NaN: on the way to the loss from which ``backward`` starts,
+    or in an earlier iteration, whose loss did not contain it but whose gradients did.
+
+    ``why`` is the reason, as a sentence in both languages (``T``).
     """
 
     event: Event
@@ -48,9 +50,9 @@ class NanInTheLoss:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding: for the call that made the first NaN, after which every number is NaN.
+    """Yield at most one finding: for the call that made the first NaN, after which every number is NaN.
 
-    None if the program tests for NaN itself, or skips the update and finishes.
+    Nothing if the program tests for NaN itself, or skips the update and finishes.
     """
     every = of_results(story)
     seen = next((found for found in every if not is_handled(story, found)), None)

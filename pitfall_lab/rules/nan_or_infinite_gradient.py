@@ -33,8 +33,10 @@ FOLLOWED = 4
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a backward turned finite gradients into NaN or infinite ones: in ``backward``, the node ``node`` received
-    the gradient ``came``, which is finite, and returned ``left``, which is not.
+    """Where a backward turned finite gradients into NaN or infinite ones: in ``backward`` (an ``Event``), the graph
+    node with the record ``node`` received the gradient ``came``, which is finite, and returned ``left``, which is not.
+
+    ``came`` and ``left`` are the gradients' values, nested in lists. ``story`` has the look-ups of the trace.
     """
 
     story: Story
@@ -63,12 +65,10 @@ class Origin:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding: for the first operation that made the gradient of a leaf NaN or infinite.
+    """Yield at most one finding: for the first operation that made the gradient of a leaf NaN or infinite.
 
-    None with a ``GradScaler``.
-
-    None also if the program tests or replaces such gradients, or skips the update, unless it set
-    the NaN to 0 in every round.
+    Nothing with a ``GradScaler``, nor if the program tests or replaces such gradients, or skips the update, unless it
+    set the NaN to 0 in every round.
     """
     wiped = _wiped(story)
     if "GradScaler" in story.program.text or (not wiped and _cared_for(story)):

@@ -14,7 +14,9 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that records its gradients although no later backward goes through any of them."""
+    """Yield one finding for each line with ``create_graph=True`` although no later backward goes through any of the
+    gradients that its runs recorded.
+    """
     for each in needless_arguments(story, "create_graph", lambda backward: _needed(story, backward)):
         yield _finding(story, each)
 

@@ -41,8 +41,10 @@ ANY = (-inf, inf)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of an overlap: ``difference`` subtracted the larger of two beginnings from the smaller of two ends, and
-    ``last`` returned this length, perhaps with a constant added to it.
+    """One side of an overlap: ``difference`` is the call (``Event``) that subtracted the larger of two beginnings from
+    the smaller of two ends, and ``last`` the call that returned this length, perhaps with a constant added to it.
+
+    ``seen`` are the labels of the tensors on the way to the length.
     """
 
     difference: Event
@@ -52,9 +54,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """``event`` multiplied ``sides``; ``known`` are some of the lengths that are both negative.
+    """``event`` is the call (``Event``) that multiplied the lengths ``sides`` of an overlap; ``known`` are some of the
+    lengths that are both negative.
 
-    Not ``exact``: they are the largest numbers that these can be.
+    Where ``exact`` is False, ``known`` are the largest numbers that these lengths can be.
     """
 
     event: Event
@@ -64,7 +67,11 @@ class Area:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that multiplies the lengths of an overlap, an even number of which are negative."""
+    """Yield one finding for each line that multiplies the lengths of an overlap, an even number of which are known to
+    be negative, so that the product is positive.
+
+    Not where the program compares or limits these lengths, or the ends that they lie between.
+    """
     if not any(True for _ in story.calls(*SMALLER)):
         return
     told = set()

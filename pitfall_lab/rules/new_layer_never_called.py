@@ -20,9 +20,11 @@ MOST = 6
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each layer that became an attribute of a network which then learned without ever calling it.
+    """Yield one finding for each statement that put a new layer into a network, under an attribute, that then learned
+    without ever calling it.
 
-    Found by the initialisation of its weights, in a program that finished.
+    Found by the initialisation of the layer's weights, in a program that finished and whose optimizer stepped
+    afterwards.
     """
     updates = [update.step for update in story.trace.optimizer_steps]
     if (

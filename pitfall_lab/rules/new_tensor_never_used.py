@@ -30,10 +30,12 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class NewTensorNeverUsed:
-    """``statement`` computed, in ``event``, a tensor under ``name`` (None: under no name) that nothing
-    reads, from the tensor ``old``.
+    """``statement`` computed, by the call ``event`` (an ``Event``), a tensor that nothing reads from the tensor
+    labelled ``old``, which is used on.
 
-    ``where`` it is: in a hook, in a function that was given ``old``, or in a loop that goes over such tensors.
+    ``where`` says where it is: in a "hook", in a "function" that was given ``old``, or in a "loop" that goes over such
+    tensors. ``name`` is the name that the statement gives it; None for an expression without one. ``function`` is the
+    function around it; None at the top level. ``registered`` is the call that registers the hook; None elsewhere.
     """
 
     where: Literal["hook", "function", "loop"]
@@ -46,7 +48,9 @@ class NewTensorNeverUsed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each statement whose new tensor nothing reads, where the old one is used on."""
+    """Yield one finding for each statement that computes a new tensor from one that it was given, in a hook, a function
+    or a loop, where nothing reads the new one and the old one is used on.
+    """
     program = story.program
     if program.tree is None:
         return

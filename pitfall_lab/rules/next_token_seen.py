@@ -34,8 +34,11 @@ MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask")
 
 @dataclass(frozen=True, slots=True)
 class NextTokenSeen:
-    """``attention`` gives the next position a weight of ``weight``; ``lookup`` looked up the tokens,
-    ``loss`` wants the next ones.
+    """``attention`` is an attention (:class:`Attention`) in which a position gives the next position the weight
+    ``weight``.
+
+    ``lookup`` is the call (``Event``) that looked up the tokens, ``loss`` the one whose targets are the next tokens,
+    ``length`` the number of positions.
     """
 
     attention: Attention
@@ -46,9 +49,9 @@ class NextTokenSeen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose result has seen the next token, if the targets are the next tokens.
-
-    It is an attention in which a position sees the next one, or a recurrent layer that reads in both directions.
+    """Yield one finding for each line of a model whose result has seen the next token, if the targets of the loss are
+    the next tokens: an attention in which a position sees the next one, or a recurrent layer that reads in both
+    directions.
     """
     told = set[object]()
     for loss in story.calls(*CLASSIFIERS):

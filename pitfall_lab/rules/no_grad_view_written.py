@@ -15,7 +15,9 @@ from pitfall_lab.trace import Event, Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write that torch refused because the written view was made under ``no_grad()``."""
+    """Yield one finding for each in-place write that torch refused because the written view was made under
+    ``no_grad()``.
+    """
     for step, failure in story.failures("no-grad-view-modified"):
         if _writes(
             story.events[step]
@@ -110,8 +112,10 @@ def _fixes(story: Story, step: int, made: int | None, *, is_leaf: bool) -> tuple
 
 
 def guarded(program: Program, statement: ast.stmt, torch: str) -> tuple[Edit, ...]:
-    """The edits that put ``with torch.no_grad():`` around all lines of a statement; no
-    other statement may be on them.
+    """Return the edit that puts ``with torch.no_grad():`` around all lines of ``statement``, as a tuple of one;
+    ``torch`` is the program's name for the module.
+
+    No other statement may be on these lines.
     """
     place, indent = program.place(statement), program.indent(statement)
     inner = "".join("    " + line if line.strip() else line for line in program.lines[place.line - 1 : place.end_line])

@@ -48,10 +48,10 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Reused:
-    """``draw`` drew random numbers, from which a factor was made that each of ``uses``
-    multiplied with a trained tensor.
+    """``draw`` is the call (``Event``) that drew random numbers; ``label`` is the label of the factor that was made
+    from them, which each of the calls ``uses`` multiplied with a trained tensor.
 
-    ``keep``: for a dropout mask, the number by which it was divided.
+    ``keep``: for a dropout mask, the number by which it was divided; None for noise.
     """
 
     draw: Event
@@ -61,8 +61,8 @@ class Reused:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each random tensor drawn once and used as noise in several iterations, with updates
-    in between.
+    """Yield one finding for each random tensor that was drawn once and that one line uses as noise, or as a dropout
+    mask, in at least ``ROUNDS`` iterations, with optimizer steps in between.
     """
     updates = sorted({update.step for update in story.trace.optimizer_steps})
     for event in story.calls(*NORMAL, *COINS, *UNIFORM) if len(updates) >= ROUNDS else ():

@@ -29,8 +29,10 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class SharedNoise:
-    """``draw`` was scaled by a learned deviation and added, at ``added``, to the ``mean`` of
-    ``rows`` examples, all at once.
+    """``draw`` is the call (``Event``) that drew noise for one example; ``scaled`` multiplied it by a learned
+    deviation, and ``added`` added the product to the means of all ``rows`` examples.
+
+    ``mean`` is the label of the tensor of the means.
     """
 
     draw: Event
@@ -41,8 +43,10 @@ class SharedNoise:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws noise for one example, which in several iterations all examples of a batch
-    get.
+    """Yield one finding for each line that draws noise for one example, multiplied by a learned deviation, which
+    broadcasting then adds to the means of at least ``FEWEST`` examples.
+
+    Only if it does so at least ``ROUNDS`` times and an optimizer stepped.
     """
     places: dict[object, list[SharedNoise]] = defaultdict(list)
     for draw in story.calls(*DRAWS) if story.trace.optimizer_steps else ():

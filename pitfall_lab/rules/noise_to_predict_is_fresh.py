@@ -28,8 +28,10 @@ ROUNDS, LIMIT = 2, 1500
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """``loss`` compared a prediction with ``target``, which ``drawn`` drew for it; ``mixed`` was drawn and
-    mixed into the data instead.
+    """``loss`` is the call (``Event``) that compared a prediction with the tensor ``target`` (a label), which the call
+    ``drawn`` drew for nothing but this.
+
+    ``mixed`` is the call that drew the other noise, which was mixed into the data of the prediction.
     """
 
     loss: Event
@@ -39,8 +41,10 @@ class Fresh:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws a new target in each iteration, while other noise of that shape was mixed
-    into the data.
+    """Yield one finding for each line that draws normal noise for nothing but the target of a loss, in at least
+    ``ROUNDS`` iterations, while other noise of that shape was mixed into the data of the prediction.
+
+    Only if an optimizer stepped.
     """
     places: dict[Span | None, list[Fresh]] = {}
     for loss in story.calls(*LOSSES) if story.trace.optimizer_steps else ():

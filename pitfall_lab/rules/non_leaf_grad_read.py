@@ -14,7 +14,8 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each computed tensor whose gradient was read, and was not there, after a backward had passed it.
+    """Yield one finding for each computed tensor whose ``.grad`` was read, and was None, after a backward had passed
+    it.
 
     Tensors that were leaves before their name was bound again are left to another rule.
     """

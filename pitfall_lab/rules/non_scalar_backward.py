@@ -15,7 +15,8 @@ from pitfall_lab.trace import Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that torch refused because it started from several numbers.
+    """Yield one finding for each backward that torch refused because it started from several numbers without a
+    ``gradient``.
 
     Not for complex ones.
     """

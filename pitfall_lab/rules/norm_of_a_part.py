@@ -42,8 +42,8 @@ BENDING = spellings("abs", "clamp", "mul", "pow") | {
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """``reduction`` made ``lengths`` lengths of the gradient that ``grad`` returned for ``count``
-    results, one for each example.
+    """``grad`` is the call (``Event``) of ``autograd.grad`` for ``count`` results, one for each example; ``reduction``
+    is the call that made ``lengths`` lengths of the gradient that it returned.
     """
 
     grad: Event
@@ -53,7 +53,9 @@ class Length:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of a penalty that takes lengths of other pieces than the gradient of one example."""
+    """Yield one finding for each line of a gradient penalty (a length minus a number, squared or made positive) that
+    takes lengths of other pieces than the whole gradient of each one example.
+    """
     reported = set()
     for grad in story.backwards():
         count = _examples(story, grad) if grad.name == "grad" and grad.error is None and grad.results else None

@@ -44,8 +44,8 @@ FURTHER = 20
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``normalize`` whose result is only ever multiplied along other axes, and
-    each cosine along a wrong axis.
+    """Yield one finding for each ``normalize`` whose result is only ever multiplied along other axes, and each
+    ``cosine_similarity`` along another axis than that of the vectors' components.
 
     Where the axis is joined with another, or single places of it are taken, no product shows it: then the axis on which
     a layer put the components does (:func:`_of_components`). Not if the axis has length 1 or the tensor is a vector.

@@ -22,9 +22,11 @@ TO_ARRAY, TO_TENSOR = ("numpy", "__array__"), spellings("as_tensor") | {"from_dl
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each bridge between tensors and arrays whose two ends were relied on as separate.
+    """Yield one finding for each conversion between a tensor and an array (``numpy()``, ``from_numpy``, …) after which
+    one was changed and the other was used as a copy.
 
-    Also one for each list of tensors, stacked later, that were all made of one array which the program refills.
+    Also one for each list of tensors, stacked later, that were all made of one array which the program refills. Nothing
+    if the program did not finish, or if some gradient was computed with changed numbers (the trace's ``harms``).
     """
     if story.trace.outcome.kind != "finished" or story.trace.harms:
         return

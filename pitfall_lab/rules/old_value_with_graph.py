@@ -20,10 +20,10 @@ from pitfall_lab.trace import Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computed something from a parameter before an update, if one backward of a
+    """Yield one finding for each line that computed something from a parameter before an update, if one backward of a
     training goes back through that and through what was computed from the parameter after the update.
 
-    None where torch has raised because of the update: that error has its own finding.
+    Nothing where torch has raised because of the update: that error has its own finding.
     """
     if story.failures("saved-tensor-modified"):
         return

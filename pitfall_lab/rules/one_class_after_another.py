@@ -32,8 +32,10 @@ SAMPLERS = {"sampler", "batch_sampler"}
 
 @dataclass(frozen=True, slots=True)
 class OneClassAfterAnother:
-    """``losses`` are the batches in order, ``classes`` the class of each, the first and the
-    last one where a batch has two.
+    """``losses`` are the calls (``Event``) of one line with a loss, one for each batch, in order.
+
+    ``classes`` are, for each batch whose labels are known, the class of its first and that of its last example; mostly
+    they are equal.
     """
 
     losses: list[Event]
@@ -41,8 +43,10 @@ class OneClassAfterAnother:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss whose batches come class by class, with a step
-    of the optimizer after each.
+    """Yield one finding for each line with a loss whose batches come class by class, again in the same order in each
+    pass, with a step of the optimizer after each.
+
+    Only if at least ``FEWEST_BATCHES`` batches have a single class.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*LOSSES) if story.trace.optimizer_steps else ():

@@ -28,8 +28,10 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class OneTensorCollected:
-    """``join`` was given ``label`` ``count`` times; the steps ``written`` had overwritten it in
-    between, once for each entry.
+    """``join`` is the call (``Event``), a ``stack`` or ``cat``, that was given one tensor ``count`` times; ``label`` is
+    one of its labels.
+
+    ``written`` are the steps at which it had been overwritten since the first entry was made.
     """
 
     join: Event
@@ -39,7 +41,8 @@ class OneTensorCollected:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each tensor that is several times in a stacked or joined list, after a loop had overwritten it.
+    """Yield one finding for each tensor that is several times in a stacked or joined list, after a line in a loop had
+    overwritten it in between.
 
     Not for gradients, detached tensors and arrays, which other rules report.
     """

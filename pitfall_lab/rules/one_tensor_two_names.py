@@ -19,8 +19,9 @@ from pitfall_lab.trace import Event, T
 
 @dataclass(frozen=True, slots=True)
 class TwoNames:
-    """``statement`` gave the tensor of ``made`` several ``names``; ``first`` wrote it by one of
-    them, ``second`` by another.
+    """``statement`` is an assignment that gave the tensor made by the call ``made`` (an ``Event``) several ``names``.
+
+    ``first`` is the first call that changed it in place by one of them, ``second`` the first that did so by another.
     """
 
     statement: ast.Assign
@@ -31,7 +32,9 @@ class TwoNames:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each statement ``a = b = tensor`` whose tensor was written under two of its names."""
+    """Yield one finding for each statement ``a = b = tensor`` whose tensor was changed in place under two of its
+    names.
+    """
     for node in story.program.nodes:
         if (
             isinstance(node, ast.Assign)

@@ -41,10 +41,10 @@ SAME_ANSWERS = {"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """``compared`` made a mask from ``tokens`` that is true where they are ``padding``, or, with ``real``, where they
-    are not.
+    """``compared`` is the call (``Event``) that made a mask from the tensor ``tokens`` (a label): true where they are
+    the number ``padding``, or, with ``real``, where they are not.
 
-    Without a number for padding, ``tokens`` are the lengths of the rows: padding is at these positions and after them.
+    ``padding`` is None where ``tokens`` are the lengths of the rows: padding is at these positions and after them.
     """
 
     compared: Event
@@ -55,8 +55,10 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class OnlyPaddingAttended:
-    """An attention looks only at positions where the tensor ``source`` (tokens, mostly) is the number ``value``, as at
-    padding; at all known positions that it leaves out ``source`` has other numbers.
+    """An attention looks only at positions where the tensor ``source`` (a label; tokens, mostly) has the number
+    ``value``, as at padding; at all known positions that it leaves out it has other numbers.
+
+    ``step`` is the step at which ``source`` has these numbers.
     """
 
     source: str
@@ -65,7 +67,8 @@ class OnlyPaddingAttended:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with an attention that keeps the scores of padding only.
+    """Yield one finding for each line with an attention whose mask leaves out the real tokens and keeps the scores of
+    padding only.
 
     Recognized by a mask that compares with the padding number or with lengths, or by keys that are one constant at all
     positions it looks at.

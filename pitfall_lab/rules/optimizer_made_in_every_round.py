@@ -22,8 +22,8 @@ ROUNDS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that made, in several iterations, an optimizer with a state (Adam, RMSprop,
-    ...) of the same parameters.
+    """Yield one finding for each line of the program that made, at least ``ROUNDS`` times, an optimizer with a state
+    (Adam, RMSprop, …) of the same parameters, each for at most one step.
     """
     places: dict[Span, list[OptimizerMade]] = defaultdict(list)
     for made in story.trace.optimizers:

@@ -15,16 +15,16 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer that never steps, although what it holds gets gradients in several iterations."""
+    """Yield one finding for each optimizer that never steps, although what it holds gets gradients in several
+    iterations while another optimizer steps.
+    """
     for found in never_stepped(story):
         yield _finding(story, found)
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding, if gradients are added up because another optimizer was stepped
-    instead of this one; else None.
-
-    ``general`` is the finding that gradients are added up.
+    """Return this rule's finding in place of ``general``, a finding that gradients are added up, if that is so because
+    another optimizer was stepped instead of the one that was meant; else None.
     """
     steps = {related.span for related in general.related if related.role == "step"}
     return next((_finding(story, found) for found in never_stepped(story) if found.instead.span in steps), None)

@@ -26,8 +26,11 @@ ROUNDS, HOPS = 2, 20
 
 @dataclass(frozen=True, slots=True)
 class OptimizerWithoutGradients:
-    """The optimizer of ``updates`` holds ``parameters``, none with a gradient; ``backward`` filled the
-    gradients of ``others`` instead.
+    """``updates`` are the recorded steps of an optimizer; ``parameters`` are the labels of what it holds that requires
+    grad, of which none ever got a gradient.
+
+    ``backward`` is the backward (``Event``) before the first of these steps; ``others`` are the labels of the leaves
+    whose gradients it filled instead.
     """
 
     updates: tuple[OptimizerStep, ...]
@@ -37,8 +40,9 @@ class OptimizerWithoutGradients:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer none of whose parameters had a gradient in several steps, if before each of them
-    ``backward()`` filled the gradients of other tensors, or ``torch.autograd.grad`` returned those of its own.
+    """Yield one finding for each optimizer none of whose parameters had a gradient in at least ``ROUNDS`` steps, if
+    before each of them ``backward()`` filled the gradients of other tensors, or ``torch.autograd.grad`` returned those
+    of its own.
 
     Of the first kind none where the parameters had been replaced or the path to them was cut: other rules report that.
     """

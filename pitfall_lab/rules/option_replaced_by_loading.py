@@ -21,7 +21,8 @@ NOTHING, LONG = 1e-2, 20
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that loads a state into an optimizer made with another option than those before it.
+    """Yield one finding for each line that loads a state into an optimizer whose own option (the learning rate, for
+    example), other than those of the optimizers before it, is replaced by that of the state.
 
     Resuming a training makes the optimizer with the option that the first one was made with, which the loaded one goes
     back to: that is meant, unless the loaded rate is next to nothing and no scheduler changes it.

@@ -27,10 +27,11 @@ FEWEST, UPWARD = 3, 400
 
 @dataclass(frozen=True, slots=True)
 class OrderAppliedTwice:
-    """``first`` took all rows in an order; ``event`` takes (or puts: ``puts``) rows that were
-    computed from them by ``index``.
+    """``first`` is the call that took all rows in an order (:class:`Take`); ``event`` is the call (``Event``) that
+    takes, or where ``puts`` is True writes, the rows labelled ``rows``, computed from them, by the index labelled
+    ``index``.
 
-    That is the same order for rows that are taken, and its inverse for rows that are put.
+    The index is the same order where rows are taken, and its inverse where they are written.
     """
 
     first: Take
@@ -41,7 +42,11 @@ class OrderAppliedTwice:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that applies an order a second time to rows computed from the ordered ones."""
+    """Yield one finding for each place that applies an order of rows a second time to rows computed from the ordered
+    ones, instead of its inverse.
+
+    Not where applying the order twice gives the old rows, as with a plain reversal.
+    """
     firsts = [
         found for event in story.calls(*TAKES) if (found := take(story, event)) is not None and _is_order(story, found)
     ]

@@ -44,8 +44,8 @@ FURTHER = 80
 
 @dataclass(frozen=True, slots=True)
 class OrderTakenForRanks:
-    """``first`` and ``second`` sorted two tensors; ``compare`` combines the positions that they returned as if these
-    were the ranks of the elements.
+    """``first`` and ``second`` are the calls (``Event``) that sorted two tensors; ``compare`` is the call that combines
+    the positions that they returned as if these were the ranks of the elements.
     """
 
     first: Event
@@ -55,8 +55,8 @@ class OrderTakenForRanks:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """``sort`` gave the positions that ``pick`` combined with ``other``, a tensor in the elements' own order, as if
-    they were the elements' ranks; ``total`` added up the result.
+    """``sort`` is the call (``Event``) whose positions the call ``pick`` combined with ``other``, the label of a tensor
+    in the elements' own order, as if they were the elements' ranks; ``total`` is the call that added up the result.
 
     For ``same`` of the ``count`` elements the rank and the position are equal; None if not all positions are known.
     """
@@ -70,8 +70,9 @@ class Total:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each pair of sorts of computed numbers whose positions are then combined as numbers,
-    at the line of the first one; and one for each sort whose positions are added up by the elements' own numbers.
+    """Yield one finding for each pair of sorts of floating-point numbers whose positions are then combined as numbers,
+    at the line of the first one; and one for each line with a sort whose positions are added up by the elements' own
+    numbers.
     """
     if not any(True for _ in story.calls("argsort", "sort")):
         return

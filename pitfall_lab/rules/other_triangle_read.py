@@ -41,9 +41,10 @@ DEEPEST, MATRIX = 12, 2
 
 @dataclass(frozen=True, slots=True)
 class OtherTriangle:
-    """``event`` reads the triangle ``read`` of the matrix ``label``, whose nonzero numbers stand in the other one.
+    """``event`` is the call (``Event``) that reads one triangle of the matrix labelled ``label``, whose nonzero numbers
+    stand in the other one; ``read`` says which it reads: 1 for the lower, -1 for the upper one.
 
-    ``made`` is the call that made the triangle, None if only its numbers show it.
+    ``made`` is the call that made the triangle; None if only its numbers show it.
     """
 
     event: Event
@@ -53,7 +54,8 @@ class OtherTriangle:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that reads the triangle of a matrix in which all numbers are zero.
+    """Yield one finding for each line with a call (``solve_triangular``, for example) that reads the triangle of a
+    matrix in which all numbers are zero.
 
     Where only the numbers show it, they must do so each time the line runs.
     """

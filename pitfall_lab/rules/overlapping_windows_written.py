@@ -16,8 +16,10 @@ from pitfall_lab.trace import Event, Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into windows that share elements, and for each write refused
-    because it reads what it writes.
+    """Yield one finding for each write into windows of one memory that share elements, and for each write that torch
+    refused because it reads what it writes.
+
+    Not for elements repeated by ``expand``: another rule reports these.
     """
     for step, failure in story.failures("overlap"):
         event = story.event(step)

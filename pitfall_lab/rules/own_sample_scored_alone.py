@@ -42,8 +42,8 @@ ROUNDS, FURTHER, MOST = 2, 40, 400
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``event`` is the last call of a computation of the log-probability of ``sample``, which ``draw`` drew; ``steps``
-    is the range of steps that it takes.
+    """``event`` is the last call (``Event``) of a computation of the log-probability of the tensor ``sample`` (a
+    label), which the call ``draw`` drew; ``steps`` is the range of the trace's steps that the computation takes.
     """
 
     event: Event
@@ -54,7 +54,9 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """``backward`` reaches the ``parameters`` from which a draw's distribution was computed only through ``score``."""
+    """``backward`` is a backward (``Event``) that reaches the leaves ``parameters`` (labels), from which a draw's
+    distribution was computed, only through the log-probability ``score``.
+    """
 
     backward: Event
     score: Score
@@ -62,8 +64,10 @@ class Alone:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws samples, in several iterations, whose log-probability alone trains what they
-    were drawn from.
+    """Yield one finding for each line that draws samples, in at least ``ROUNDS`` iterations, where nothing but their
+    own log-probability trains the parameters that they were drawn from.
+
+    Only with an optimizer step in between.
     """
     updates, flow = story.trace.optimizer_steps, Flow(story)
     rounds: dict[Span | None, list[Alone]] = defaultdict(list)

@@ -33,10 +33,10 @@ MASKS = ("key_padding_mask", "src_key_padding_mask", "mask", "tgt_key_padding_ma
 
 @dataclass(frozen=True, slots=True)
 class PaddingAttended:
-    """``attention`` has no mask, although its keys come from tokens, looked up by ``lookup``,
-    that are padding at ``places``.
+    """``attention`` is an attention without a mask (:class:`Attention`) whose keys come from tokens that the call
+    ``lookup`` (an ``Event``) looked up.
 
-    ``number`` is the number of the padding token.
+    The tokens at the indices ``places`` are padding; ``number`` is the number of the padding token.
     """
 
     attention: Attention
@@ -46,7 +46,11 @@ class PaddingAttended:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with an attention, on the way to a backward, that gives weight to padding."""
+    """Yield one finding for each line with an attention without a mask, whose result requires grad, that gives weight
+    to padding tokens.
+
+    Only if a backward ran; not where the targets of a loss are the next tokens.
+    """
     told = set()
     for attention in attentions(story) if story.backwards() else ():
         place = story.span(attention.event.step)

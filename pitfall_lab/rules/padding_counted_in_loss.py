@@ -30,8 +30,10 @@ MODULES = {"cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss"}
 
 @dataclass(frozen=True, slots=True)
 class PaddingCountedInLoss:
-    """``loss`` has targets at ``places``, where the tokens whose vectors ``lookup`` looked up are padding, whose number
-    is ``number``; the target there is ``filled``.
+    """``loss`` is the call (``Event``) of a loss whose targets at the indices ``places`` are of padding: there the
+    tokens whose vectors the call ``lookup`` looked up are the padding's ``number``.
+
+    ``filled`` is the target that all these places have.
     """
 
     loss: Event
@@ -44,9 +46,9 @@ class PaddingCountedInLoss:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss of tokens that counts padding.
+    """Yield one finding for each line with a loss of tokens that counts the targets at padding.
 
-    Not for ``reduction="none"`` and losses without a graph.
+    Not for losses with ``reduction="none"``, with class weights, or without a graph.
     """
     told = set()
     for loss in story.calls(*CLASSIFIERS):

@@ -29,10 +29,11 @@ ROUNDS, FEWEST, OFTEN, MOST_LOOKUPS, FURTHER = 2, 20, 3, 3, 30
 
 @dataclass(frozen=True, slots=True)
 class Untrained:
-    """The row ``padding`` (``padding_idx``) of the table ``weight``, which is never trained, was looked up as often as
-    others in training, in the calls ``lookups``.
+    """The row ``padding`` (``padding_idx``) of the embedding table ``weight`` (a label), which is never trained, was
+    looked up in training as often as others.
 
-    Of the ``known`` numbers that these calls looked up, ``count`` were ``padding``.
+    ``lookups`` are the calls (``Event``) that looked rows up for the training. Of the ``known`` numbers that they
+    looked up, ``count`` were ``padding``.
     """
 
     lookups: list[Event]
@@ -43,10 +44,10 @@ class Untrained:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each table whose row for padding is looked up, by one number for each example, as often as
-    its other rows.
+    """Yield one finding for each embedding table, held by an optimizer, whose row for padding (``padding_idx``) is
+    looked up, by one number for each example, about as often as its other rows.
 
-    Not where the padding is marked or left out by the program, or the table is used for sequences too.
+    Not where the program marks or leaves out the padding, or uses the table for sequences too.
     """
     updates = story.trace.optimizer_steps
     held = {label for update in updates for label in update.holds}

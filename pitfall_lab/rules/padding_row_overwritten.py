@@ -36,7 +36,8 @@ RANDOM = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that filled the padding's row of an embedding which then looked padding up.
+    """Yield one finding for each line that filled a whole embedding table with random numbers, the row of
+    ``padding_idx`` included, if padding was then looked up.
 
     Not if the row is zero again, is written afterwards, or if the positions of padding are left out later.
     """

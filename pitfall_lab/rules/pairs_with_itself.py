@@ -37,8 +37,10 @@ FEWEST, MOST, PAIR = 4, 20, 2
 
 @dataclass(frozen=True, slots=True)
 class PairsWithItself:
-    """``made`` computed a table of all pairs of one tensor's rows; ``used`` takes the best entry of each
-    row, or is a loss of the table.
+    """``made`` is the call (``Event``) that computed a table of all pairs of one tensor's rows; ``used`` is the call
+    that takes the best entries of each row of it, or is a loss of it.
+
+    ``table`` is the label of the table as ``used`` was given it.
     """
 
     made: Event
@@ -47,10 +49,11 @@ class PairsWithItself:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose best pair of a row is the element with itself, or whose loss counts such pairs.
+    """Yield one finding for each line whose best pair of a row is the element with itself, or whose cross entropy
+    counts such pairs.
 
-    Only tables of all pairs with at least ``FEWEST`` rows, all of which are known to be among the columns; a
-    loss only for square tables.
+    Only tables of all pairs with at least ``FEWEST`` rows, all of which are known to be among the columns; a loss only
+    for square tables.
     """
     reported = set()
     for used in story.calls(*NEAREST, *FARTHEST, *RANKED, "cross_entropy"):

@@ -30,11 +30,11 @@ BY_NUMBER = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding: for the parameters used after those of trained layers that got gradients in several
-    iterations and that no optimizer holds.
+    """Yield at most one finding: for the parameters used after those of trained layers that got gradients in at least
+    ``ROUNDS`` backwards and that no optimizer holds.
 
-    None if an optimizer also holds parameters that never got gradients, or if modules lie in a plain list, which other
-    rules report.
+    Nothing if an optimizer also holds parameters that never got gradients, or if modules lie in a plain list, which
+    other rules report.
     """
     updates = story.trace.optimizer_steps
     held = {label for update in updates for label in update.holds}

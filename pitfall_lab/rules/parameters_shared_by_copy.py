@@ -19,8 +19,10 @@ FURTHER = 120
 
 @dataclass(frozen=True, slots=True)
 class ParametersSharedByCopy:
-    """``copy`` is a parameter that was to have weights of its own, and is on the memory of the parameter ``own``
-    (``made`` is the call that made it so); ``use`` reads it after ``update`` had written that memory.
+    """``copy`` is the label of a parameter that was to have weights of its own, and is on the memory of the trained
+    parameter labelled ``own``; ``made`` is the call (``Event``) that made it so.
+
+    ``update`` is the step of a later update of that memory, and ``use`` the call that reads the copy after it.
     """
 
     own: str
@@ -31,7 +33,9 @@ class ParametersSharedByCopy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line by which parameters that nothing trains came to share the memory of trained ones."""
+    """Yield one finding for each line by which a parameter that nothing trains came to share the memory of a trained
+    one, if it is used after an update and compared with something trained.
+    """
     held = {label for made in story.trace.optimizers for label in made.holds}
     reported = set()
     for own in sorted(held & set(lives(story))) if held else ():

@@ -36,9 +36,10 @@ MOST = 60
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """``first`` wrote over ``part``, from it and ``other``; ``second`` wrote over ``other``, from both.
+    """``first`` is the call (``Event``) that wrote over ``part``, from it and ``other``; ``second`` is the call that
+    then wrote over ``other``, from both. ``part`` and ``other`` are labels of views of one memory.
 
-    ``read`` is the call by which ``second`` read ``part``.
+    ``read`` is the call by which the value of ``second`` was computed from ``part`` after it had changed.
     """
 
     part: str
@@ -49,11 +50,11 @@ class Late:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each function and tensor in which a part was read by its name after an assignment had
-    replaced it.
+    """Yield one finding for each function and tensor in which a part was read by its name after an assignment had
+    replaced it, to compute another part.
 
-    Not for parts that the same lines write again, as those of a state that is kept, and not where the second part
-    goes on from its own value (``x[1] = b + a``) or keeps a share of it: such updates may be meant one after the other.
+    Not for parts that the same lines write again, as those of a state that is kept, and not where the second part goes
+    on from its own value (``x[1] = b + a``) or keeps a share of it: such updates may be meant one after the other.
     """
     reported = set[Span | None]()
     for lates in _lates(story).values():

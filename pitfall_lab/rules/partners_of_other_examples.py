@@ -56,8 +56,8 @@ RESHAPED = {"view", "reshape", "flatten"}
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """How the rows of a table of two views of each of ``n`` examples are ordered, and the call ``event`` (``cat``,
-    ``repeat``, a reshape) that ordered them.
+    """How the rows of a table of two views of each of ``n`` examples are ordered; ``event`` is the call (``Event``:
+    ``cat``, ``repeat``, a reshape) that ordered them.
 
     With ``beside`` row ``i`` belongs to example ``i // 2``, else to example ``i % n``. ``views`` are the labels of the
     two tensors that were joined; empty if one tensor was repeated or reshaped.
@@ -69,7 +69,11 @@ class RowLayout:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that joins two views of a batch in another order than the loss pairs them."""
+    """Yield one finding for each line that orders two views of a batch in another way (one behind the other, or by
+    turns) than a contrastive loss pairs its rows.
+
+    Not where the two views are known to be of different rows.
+    """
     reported = set()
     paired = ((event, beside, _layout(story, scores, event.step)) for event, scores, beside in _pairings(story))
     for event, beside, layout in (*paired, *_halves(story)):
@@ -248,8 +252,10 @@ def _joined(story: Story, event: Event, given: list[str], *, again: bool) -> Row
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """Half of the rows of the tensor ``label`` at ``step``: the ``first`` half or the second; with ``by_turns`` the
-    even rows (``first``) or the odd ones. ``folded``: a reshape had made an axis of length 2 of the two parts.
+    """Half of the rows of the tensor ``label`` at the step ``step``: the first half if ``first``, else the second.
+
+    With ``by_turns``: the even rows if ``first``, else the odd ones. ``folded`` is True where a reshape had made an
+    axis of length 2 of the two parts.
     """
 
     label: str

@@ -29,9 +29,10 @@ FURTHER = 12
 
 @dataclass(frozen=True, slots=True)
 class PartsOfAnEntry:
-    """``event`` computes with the stored ``values`` of ``sparse``, whose entry ``at`` has ``count`` parts.
+    """``event`` is the call (``Event``) that computes with the stored values of the sparse tensor labelled ``sparse``;
+    ``read`` is the call that returned these values.
 
-    ``most``: the entries that have several.
+    The entry at the index ``at`` is stored in ``count`` parts; ``most`` is how many entries have several parts.
     """
 
     event: Event
@@ -43,7 +44,7 @@ class PartsOfAnEntry:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that applies a function whose result depends on how an entry is divided (such as
+    """Yield one finding for each line that applies a function whose result depends on how an entry is divided (such as
     ``relu``) to the stored values of a sparse tensor, if an entry is known to be stored in several parts.
     """
     told = set()

@@ -19,8 +19,11 @@ from pitfall_lab.trace import Event, Span, T
 
 @dataclass(frozen=True, slots=True)
 class PartsShareADataset:
-    """``part`` and ``others`` came from the split at ``place``; ``statement`` sets
-    ``attribute`` of the data set of ``part``.
+    """The statement ``statement`` sets the attribute named ``attribute`` of the data set of ``part``, which shares it
+    with ``others``.
+
+    ``part`` and ``others`` are the program's expressions for the parts of one ``random_split``. ``place`` is the place
+    of its call in the text, ``step`` the step of its first event.
     """
 
     place: Span
@@ -32,8 +35,10 @@ class PartsShareADataset:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each attribute that is set through a part of a split which ran, unless
-    all parts are given the same.
+    """Yield one finding for each ``random_split`` that ran and an attribute of whose data set is set through one part
+    (``part.dataset.x = …``), unless all parts are given the same value.
+
+    Not where a loop sets it through several parts, or a part gets a data set of its own.
     """
     for node in story.program.nodes:
         call = node.value if isinstance(node, ast.Assign) else None

@@ -30,10 +30,11 @@ SMALLEST, ROUNDS, ROWS, PAIR, ENOUGH = 4, 12, 8, 2, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """``event`` compares the answer to a picture, which ``image`` is a pixel of, with ``target``,
-    or two answers to one picture.
+    """``event`` is the call (``Event``) that compares the answer to a picture with a target, or two answers to one
+    picture.
 
-    ``apart``: how far apart in their pictures the compared pixels lie, for each probe and axis.
+    ``image`` and ``target`` are two compared pixels, followed back to where they came from (:class:`Pixel`). ``apart``:
+    how far apart in their pictures the compared pixels lie, for each probe and axis.
     """
 
     event: Event
@@ -52,8 +53,8 @@ class Example:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss whose pictures are sometimes moved alone, and for each average of answers
-    that lie differently.
+    """Yield one finding for each line of a loss to which a convolutional network's pictures are sometimes given moved
+    (turned, flipped, rolled) without their targets, and for each average of answers that lie differently.
     """
     if not any(story.calls(*CONVOLUTIONS)) or not any(story.calls("flip", "fliplr", "flipud", "roll", "rot90")):
         return

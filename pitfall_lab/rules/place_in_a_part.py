@@ -45,8 +45,10 @@ UPWARD, FURTHER = 60, 200
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """``found`` returned positions in ``part``, which ``taken`` took out of ``table``; ``used`` takes
-    entries of ``table`` by them.
+    """``found`` is the call (``Event``) that returned positions in the tensor ``part``, which the call ``taken`` took
+    out of the tensor ``table``; both are labels.
+
+    ``used`` is the call that takes entries of ``table``, or of rows that go with it, by these positions.
     """
 
     found: Event
@@ -57,7 +59,9 @@ class Misplaced:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that finds positions in a part of a tensor, by which the whole is read."""
+    """Yield one finding for each place that finds positions (``argmax``, ``nonzero``, …) along axis 0 of a part of a
+    tensor, by which the whole tensor, or rows that go with it, are then read.
+    """
     reported = set()
     for event in story.calls(*FINDS):
         place = story.span(event.step)

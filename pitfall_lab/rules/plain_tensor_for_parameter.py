@@ -26,10 +26,11 @@ FURTHER = 200
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each plain tensor that works as a weight and stays as it is while an optimizer steps others.
+    """Yield one finding for each plain tensor that works as a weight and stays as it is while an optimizer steps
+    others.
 
-    It is a leaf that gets a gradient in several rounds, or what was computed once from a parameter that
-    the program has no name for.
+    It is a leaf that gets a gradient in at least ``ROUNDS`` backwards, or what was computed once from a parameter that
+    the program has no name for. Nothing where no optimizer holds a parameter.
     """
     updates = story.trace.optimizer_steps
     held = {label for update in updates for label in update.holds} | {

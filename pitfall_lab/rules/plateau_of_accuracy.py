@@ -26,7 +26,9 @@ NEAR = 1e-8
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler in mode min whose best metric so far was a share of hits."""
+    """Yield one finding for each ``ReduceLROnPlateau`` with ``mode="min"`` whose best metric so far was a share of
+    hits, such as an accuracy.
+    """
     for scheduler in story.trace.beside.schedulers:
         settings = dict(scheduler.settings)
         if scheduler.scheduler == PLATEAU and settings.get("mode") == 0 and "best" in settings and scheduler.first:

@@ -48,8 +48,8 @@ FURTHER = 30
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """``search`` (such as ``argmax``) returned positions along an axis of ``count`` numbers, and ``used`` calculated
-    with these positions, or compared them, as if they were the numbers themselves.
+    """``search`` is the call (``Event``), such as ``argmax``, that returned positions along an axis of ``count``
+    numbers; ``used`` is the call that calculated with them, or compared them, as if they were the numbers.
 
     ``loss`` is the call that compared what was calculated with a prediction of one of the numbers; None where ``used``
     compared the positions with a fraction.
@@ -62,8 +62,8 @@ class Taken:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose positions become targets of a loss, where values are predicted, or are
-    compared with a fraction.
+    """Yield one finding for each line of a search (``argmax``, ``topk``, …) whose positions become, after a
+    calculation, targets of a loss that predicts values, or are compared with a fraction between 0.5 and 1.
     """
     reported = set()
     for search in story.calls(*ALONE, *PAIRS):

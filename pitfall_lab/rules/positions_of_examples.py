@@ -24,8 +24,11 @@ RANK = 3
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """Rows of a table of positions, cut by ``cut`` to the number of examples, were added (``added``) to ``label`` along
-    its axis 0, that of the examples; ``attention`` compares positions along its axis 1.
+    """``added`` is the call (``Event``) that added rows of a table of positions to the tensor ``label`` along its axis
+    0, that of the examples; ``rows`` is the label of these rows.
+
+    ``cut`` is the call that took as many rows out of the table as there are examples. ``attention`` is an attention
+    that compares positions along axis 1 of that tensor.
     """
 
     added: Event
@@ -36,7 +39,9 @@ class Swapped:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds rows of a table of positions along the axis of the examples."""
+    """Yield one finding for each line that adds rows of a table of positions along the axis of the examples, where a
+    later attention compares positions along another axis.
+    """
     told = set()
     compared: list[Attention] | None = None
     for added in story.calls(*SUMS):

@@ -35,8 +35,8 @@ FURTHER, LONGEST = 120, 40
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """``positions`` counted from 0, or took the first rows of a table, for new tokens whose keys ``joined`` appends to
-    ``past`` cached ones.
+    """``positions`` is the call (``Event``) that counted from 0, or took the first rows of a table, for ``new`` new
+    tokens; ``joined`` is the call that appends their keys to those of ``past`` cached ones.
     """
 
     positions: Event

@@ -42,10 +42,11 @@ MATRIX = 2
 
 @dataclass(frozen=True, slots=True)
 class PredictedOverExamples:
-    """``pick`` took the largest of ``label`` along axis 0, or (``axis`` is None) of everything; ``compared``
-    compares it with ``labels``.
+    """``pick`` is the call (``Event``) that took the largest of the scores labelled ``label`` along ``axis``, which is
+    0 or -2; over everything if ``axis`` is None.
 
-    ``loss`` is the classification loss of the same layer's scores.
+    ``compared`` is the call that compares the result with the tensor ``labels`` (a label). ``loss`` is the
+    classification loss of the same layer's scores.
     """
 
     pick: Event
@@ -57,8 +58,10 @@ class PredictedOverExamples:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes the largest score over the examples, or over everything,
-    although the classes are on axis 1.
+    """Yield one finding for each line that takes the largest score over the examples, or over everything, although the
+    classes are on axis 1, and compares it with labels.
+
+    Only for scores of a layer that a classification loss was given too.
     """
     losses = _losses(story)
     told = set()

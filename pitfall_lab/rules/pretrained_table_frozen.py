@@ -18,10 +18,10 @@ TABLES = ("embedding", "embedding_bag")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding: for a table of given vectors that is frozen by default, without ``freeze``, and is
-    held by a stepping optimizer.
+    """Yield at most one finding: for a table of given vectors (``from_pretrained``) that is frozen by default, without
+    ``freeze``, and is held by an optimizer that steps.
 
-    None if the program makes several such tables.
+    Nothing if the program makes several such tables.
     """
     calls = [node for node in story.program.nodes if isinstance(node, ast.Call) and _is_silent(node)]
     if len(calls) != 1:

@@ -29,8 +29,10 @@ UPWARD, FURTHER, PAIR, NEAR = 300, 40, 2, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """``event`` adds ``term``, which was computed from random weights (``noise``) alone, as a divergence from their
-    prior is, to the loss of a batch of ``rows`` of all ``of`` rows. ``backward`` is that of the loss.
+    """``event`` is the call (``Event``) that adds ``term`` to the loss of a batch of ``rows`` of all ``of`` rows;
+    ``term`` is the label of a number computed from random weights alone, as a divergence from their prior is.
+
+    ``noise`` is the call that multiplied drawn noise to make the weights random. ``backward`` is that of the loss.
     """
 
     event: Event

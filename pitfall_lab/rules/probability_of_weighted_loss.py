@@ -41,10 +41,10 @@ SHOWN = 64
 class Weighted:
     """The tensor ``label`` is a cross entropy (minus the logarithm of a probability), up to its sign, times weights.
 
-    ``event`` weighted it: the loss itself, which was given the weights as its argument ``role`` (``weight``,
-    ``pos_weight``), or a product, one operand of which is ``plain``. ``weight`` is the label of the tensor of weights;
-    None where it is one number, ``factor``. ``user`` is the call nearer to the exponential that
-    used the weighted loss.
+    ``event`` is the call (``Event``) that weighted it: the loss itself, which was given the weights as its argument
+    ``role`` (``weight``, ``pos_weight``), or a product, one operand of which has the label ``plain`` (None for the loss
+    itself). ``weight`` is the label of the tensor of weights; None where it is one number, ``factor``. ``user`` is the
+    call nearer to the exponential that used the weighted loss.
     """
 
     event: Event
@@ -58,7 +58,8 @@ class Weighted:
 
 @dataclass(frozen=True, slots=True)
 class ProbabilityOfWeighted:
-    """``event`` takes ``weighted`` for minus the logarithm of a probability; ``used`` weighs the loss with the rest.
+    """``event`` is the exponential (``Event``) that takes the weighted loss ``weighted`` for minus the logarithm of a
+    probability; ``used`` is the call that multiplies the loss by what is left of it to 1, to the power ``gamma``.
 
     ``came``: the probability of one example, ``meant`` without the weight ``by``; None where no example is known.
     """
@@ -73,8 +74,10 @@ class ProbabilityOfWeighted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes the exponential of a weighted loss for the probability of the class, of
-    which the rest is then a factor of the loss.
+    """Yield one finding for each line that takes the exponential of a weighted loss for the probability of the class,
+    where the rest to 1, or a power of it, is then a factor of the loss (a focal loss).
+
+    Only if the weight is one number, or the numbers of an example are known.
     """
     reported = set()
     for event in story.calls("exp", "exp_", "expm1"):

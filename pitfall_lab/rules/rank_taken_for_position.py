@@ -56,8 +56,8 @@ PAIR, UPWARD, FURTHER = 2, 60, 200
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """``found`` returned ranks in what ``sort`` had put in order; ``used`` uses them as positions in
-    the ``count`` unsorted numbers.
+    """``found`` is the call (``Event``) that returned ranks in numbers that the call ``sort`` had put in order;
+    ``used`` is the call that uses them as positions in the ``count`` unsorted numbers.
     """
 
     sort: Event
@@ -68,7 +68,9 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class MaskInSortedOrder:
-    """``event`` applies ``mask``, which was computed from the values of ``sort``, to the unsorted numbers."""
+    """``event`` is the call (``Event``) that applies the mask labelled ``mask``, computed from the sorted values of the
+    call ``sort``, to the same numbers in their order before the sort.
+    """
 
     sort: Event
     event: Event
@@ -77,10 +79,11 @@ class MaskInSortedOrder:
 
 @dataclass(frozen=True, slots=True)
 class RankTakenForPosition:
-    """``event`` sorted a row of ``count`` values; ``before`` are the tensors of these values before the sort, and what
-    they were computed from element by element.
+    """``event`` is the call (``Event``) that sorted rows of ``count`` values; ``before`` are the labels of the tensors
+    that hold these values in their order before the sort, those included that they were computed from element by
+    element.
 
-    ``learned``: they are the result of a layer.
+    ``learned`` is True where these are the result of a layer or require grad.
     """
 
     event: Event
@@ -95,8 +98,8 @@ class RankTakenForPosition:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that draws or finds a rank in sorted numbers which is then
-    used as a position before the sort.
+    """Yield one finding for each place that draws or finds a rank in sorted numbers which is then used as a position
+    before the sort, and one for each line that applies a mask of sorted numbers to the unsorted ones.
     """
     if not any(True for _ in story.calls(*SORTS)):
         return

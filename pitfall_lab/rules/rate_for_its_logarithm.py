@@ -29,7 +29,8 @@ THIRD = 2
 
 @dataclass(frozen=True, slots=True)
 class RateForItsLogarithm:
-    """``loss`` was given ``label``, made by ``maker``, in another form than it takes.
+    """``loss`` is the call (``Event``) of a loss of a distribution that was given the parameter labelled ``label``,
+    made by the call ``maker``, in another form than it takes.
 
     With ``rate`` that is a rate for its logarithm, else a deviation for a variance.
     """
@@ -41,7 +42,9 @@ class RateForItsLogarithm:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives a loss its distribution's parameter in another form than it takes."""
+    """Yield one finding for each line that gives ``poisson_nll_loss`` a rate where it takes the logarithm, or
+    ``gaussian_nll_loss`` a deviation where it takes a variance, as the call that made the parameter shows.
+    """
     told = set()
     for loss in story.calls("poisson_nll_loss", "gaussian_nll_loss"):
         place = story.span(loss.step)

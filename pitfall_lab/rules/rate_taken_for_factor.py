@@ -22,7 +22,11 @@ FUNCTION = 1
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``LambdaLR`` whose highest factor is the optimizer's own rate."""
+    """Yield one finding for each ``LambdaLR`` whose highest factor is the optimizer's own rate, so that this is
+    multiplied with itself.
+
+    Only with at least ``FEWEST`` recorded rates, the highest of which is not the last.
+    """
     for scheduler, optimizer in scheduled(story):
         base = dict(scheduler.settings).get("base_lr")
         rates = [rate for _, rate in optimizer.rates]

@@ -90,10 +90,11 @@ PAIR, FEWEST, DEEP, APART, MOST = 2, 3, 40, 0.02, 60
 
 @dataclass(frozen=True, slots=True)
 class RatioAveragedOverBatches:
-    """``average`` averaged the ``results`` (label and step), each a ratio or root computed from one batch, to ``mean``;
-    computed once from all the data it would be ``whole``.
+    """``average`` is the call (``Event``) that averaged the ``results``, each a ratio or root computed from one batch,
+    to the number ``mean``; computed once from all the data it would be ``whole``.
 
-    ``text`` is the expression of the average, where the program's text has it.
+    ``results`` are pairs of a label and the step at which it was read. ``text`` is the expression of the average in the
+    program's text; None where it is not found.
     """
 
     average: Event
@@ -108,7 +109,11 @@ class RatioAveragedOverBatches:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that averages ratios, roots or exponentials of what was counted in each batch."""
+    """Yield one finding for each place that averages ratios, roots or exponentials of what was counted in each batch,
+    where the number of all data together is another one.
+
+    Only if at least ``FEWEST`` of the results are known and nothing is trained with them.
+    """
     reported = set()
     for average, results, text, after in (*_collected(story), *_added(story), *_converted(story)):
         place = story.span(average.step)
@@ -369,8 +374,12 @@ def _trains(story: Story, results: list[tuple[str, int]], after: str) -> bool:
 
 
 class BatchFormula:
-    """How one number was computed from others, down to sums and means over the rows of a batch: its
-    ``leaves``, with their values.
+    """How the number in the tensor ``label`` was computed from others, down to sums and means over the rows of a batch.
+
+    ``after`` is the name of a function that Python applies to it afterwards; empty if none. ``leaves`` are the values
+    of those sums and means, each under a key for how it was computed; ``names`` are the names of the operations
+    between. ``is_known`` is whether the way could be followed, ``is_curved`` whether it has an operation that makes the
+    average over batches differ from that of all data.
     """
 
     def __init__(self, story: Story, label: str, step: int, after: str = "") -> None:

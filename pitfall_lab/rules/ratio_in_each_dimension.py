@@ -27,9 +27,12 @@ PAIR, ROUNDS = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class RatiosApart:
-    """``ratio`` is the exponential of ``power``, a difference of the log-densities of each of ``of`` numbers.
+    """``ratio`` is the call (``Event``) of the exponential of the tensor ``power``, a difference of the log-densities
+    of each of the ``of`` numbers of an action.
 
-    ``product`` multiplies it with ``weight``, which has one number for all of them.
+    ``product`` is the call that multiplies the ratios with the tensor ``weight``, which has one number for all of them;
+    ``power`` and ``weight`` are labels. ``density`` is the call that subtracted a mean from each number of an action,
+    for its density.
     """
 
     ratio: Event

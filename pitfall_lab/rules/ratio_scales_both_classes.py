@@ -37,8 +37,10 @@ FURTHER, NEAR, LEAST, OFTEN = 60, 1e-4, 1.2, 3
 
 @dataclass(frozen=True, slots=True)
 class RatioScalesBothClasses:
-    """``event`` multiplied the ``loss`` by ``ratio``: of the labels that ``count`` counted, ``rare`` of
-    ``total`` are the rare class.
+    """``event`` is the call (``Event``) that multiplied the result of the call ``loss`` by the number ``ratio``.
+
+    ``count`` is the call that counted labels: of ``total`` labels ``rare`` are of the rare class, and ``ratio`` is how
+    many of the other there are for each.
     """
 
     event: Event

@@ -33,10 +33,11 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class Inverted:
-    """``loss`` weights the positive class, by ``label``, with positives / negatives, or, as ``share``, positives / all.
+    """``loss`` is the call (``Event``) of a binary cross-entropy whose ``pos_weight``, the tensor ``label`` (a label),
+    is positives / negatives or, with ``share``, positives / all.
 
-    ``positives`` and ``total`` are the numbers of labels that ``count`` counted; of the class ``column`` if there are
-    several.
+    ``weight`` is one of these weights, ``positives`` and ``total`` the numbers of positive and of all labels that the
+    call ``count`` counted; of the class ``column`` (from 0) if there are several, else ``column`` is None.
     """
 
     loss: Event
@@ -50,10 +51,11 @@ class Inverted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a binary cross-entropy whose ``pos_weight`` is the number of positive labels
+    """Yield one finding for each line with a binary cross-entropy whose ``pos_weight`` is the number of positive labels
     divided by that of the negative ones, or of all.
 
-    The first ``OFTEN`` runs of each line are looked at.
+    Only where one class has at least ``LEAST`` times as many labels as the other. The first ``OFTEN`` runs of each line
+    are looked at.
     """
     looked: Counter[Span | None] = Counter()
     for loss in story.calls(LOGITS):

@@ -47,8 +47,10 @@ MOST_TENSORS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """``made`` returned memory of ``size`` numbers, of which ``left`` had not been written when
-    ``read`` computed with them.
+    """``made`` is the call (``Event``), such as ``torch.empty``, that returned memory of ``size`` numbers without
+    values; ``left`` of them had not been written when the call ``read`` computed with some of these.
+
+    ``label`` is the label of the tensor that ``read`` was given.
     """
 
     made: Event
@@ -59,7 +61,12 @@ class Unwritten:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that makes memory from which a later call reads numbers that nothing wrote."""
+    """Yield one finding for each line that makes memory without values (``torch.empty``) from which a later call reads
+    numbers that nothing wrote.
+
+    Of the first ``MOST_TENSORS`` such calls; not where the program then leaves those numbers out, or NumPy may have
+    written them.
+    """
     told = set()
     for event in itertools.islice(story.calls(*MAKERS), MOST_TENSORS):
         place = story.span(event.step)

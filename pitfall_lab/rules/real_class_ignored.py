@@ -36,8 +36,11 @@ OFTEN, FURTHER = 3, 20
 
 @dataclass(frozen=True, slots=True)
 class RealClassIgnored:
-    """``loss`` ignores ``number``, which ``known`` of its known targets include ``ignored`` times; ``compared``
-    counts it as right or wrong ``counted`` times among those known.
+    """``loss`` is the call (``Event``) of a loss that ignores the class ``number`` (``ignore_index``): ``ignored`` of
+    its ``known`` known targets are it.
+
+    ``compared`` is a comparison of predicted and true classes that counts this class as right or wrong, ``counted``
+    times among the elements that are known.
     """
 
     loss: Event

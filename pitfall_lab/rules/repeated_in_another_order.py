@@ -62,10 +62,11 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class RepeatedInAnotherOrder:
-    """``event`` repeated ``rows`` rows ``times`` times: ``tiled`` as a whole, or ``each`` row by itself.
+    """``event`` is the call (``Event``) that repeated ``rows`` rows ``times`` times; ``kind`` is "tiled" where they
+    were repeated as a whole (a b a b), "each" where row by row (a a b b).
 
-    ``chosen`` tells which of the repeated rows were taken since, last ones first; it is the same for tensors whose
-    rows were taken by the same indices.
+    ``chosen`` tells which of the repeated rows were taken since, last ones first; it is the same for tensors whose rows
+    were taken by the same indices.
     """
 
     kind: Kind
@@ -76,8 +77,8 @@ class RepeatedInAnotherOrder:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss whose sides were repeated in different orders, and each
-    folding that mixes different rows.
+    """Yield one finding for each line of a loss whose prediction and target were repeated in different orders, and each
+    line of a reshape that makes groups which mix different rows.
     """
     if not any(True for _ in story.calls("repeat", "tile", "repeat_interleave", "cat", "stack", "expand")):
         return

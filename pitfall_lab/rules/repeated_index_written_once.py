@@ -30,10 +30,11 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class RepeatedIndexWrittenOnce:
-    """``back`` writes computed values to ``count`` positions of a tensor that has only ``places`` of them, or ``twice``
-    is a position that is known to occur more than once.
+    """``back`` says which call writes computed values to ``count`` positions of a tensor (:class:`WrittenBack`); the
+    tensor has only ``places`` of them, or ``twice`` is a position that is known to occur more than once.
 
-    ``lost`` is one of the values that were not kept; None where numbers were only added, or the trace has no values.
+    ``twice`` is None where the numbers show it alone. ``lost`` is one of the values that were not kept; None where
+    numbers were only added, or the trace has no values.
     """
 
     back: WrittenBack
@@ -44,9 +45,10 @@ class RepeatedIndexWrittenOnce:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that reads and writes the same elements by the same positions, some of them repeated.
+    """Yield one finding for each line that reads elements by positions and writes them back, changed, by the same
+    positions, some of which are repeated.
 
-    Also one for each copy by positions (``scatter_``, say) in which several entries go to one place.
+    Also one for each copy by positions (``scatter_``, for example) in which several computed entries go to one place.
     """
     told = set()
     for back in all_written_back(story):

@@ -13,7 +13,9 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each time torch refused to change ``requires_grad`` of a tensor that was computed."""
+    """Yield one finding for each call or assignment by which the program set ``requires_grad`` of a computed tensor and
+    which torch refused.
+    """
     for event in story.calls("requires_grad", "requires_grad_"):
         if event.error is not None and event.error.kind == "other" and event.operands:
             record = story.tensor(event.operands[0].label, event.step) or {}

@@ -38,8 +38,8 @@ EVERYWHERE = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into a copy that ``reshape`` or a relative of it made,
-    where nothing reads the copy.
+    """Yield one finding for each write into a copy that ``reshape`` or a relative of it (``flatten``, for example)
+    made, where nothing reads the copy afterwards.
     """
     for lost in lost_writes(story, *COPYING):
         yield _finding(story, lost)

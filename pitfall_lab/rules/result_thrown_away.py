@@ -52,8 +52,8 @@ IN_PLACE = VALUES | ARITHMETIC - {"normalize", "softmax", "layer_norm", "dropout
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only calls an operation that returns a new tensor, if its
-    input is used again unchanged.
+    """Yield one finding for each statement that only calls an operation which returns a new tensor and changes nothing,
+    if its input is used again unchanged.
 
     Also one for each statement that only calls a layer whose result is never used, in several iterations of a training.
     """

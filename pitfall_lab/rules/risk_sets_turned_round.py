@@ -44,8 +44,8 @@ FURTHER, FEW = 12, 3
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """``event`` is the running sum, from the earliest time on, over ``count`` scores that ``order`` has sorted by time;
-    ``used`` subtracts its logarithm from the scores.
+    """``event`` is the call (``Event``) of a running sum, from the earliest time on, over ``count`` scores that the
+    call ``order`` has sorted by time; ``used`` is the call that subtracts its logarithm from the scores.
 
     ``descending``: the sort began with the latest time, and its result was flipped before the sum.
     """
@@ -58,7 +58,12 @@ class Turned:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that sums over those with an earlier time."""
+    """Yield one finding for each line whose running sum, in a partial likelihood of survival times, adds up the hazards
+    of those with an earlier time.
+
+    Only with at least ``FEW`` scores, whose differences from the sum are multiplied with, or chosen by, a column of
+    events.
+    """
     reported = set()
     for event in story.calls("logcumsumexp", "cumsum"):
         place = story.span(event.step)

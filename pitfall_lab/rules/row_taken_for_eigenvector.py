@@ -34,8 +34,10 @@ FURTHER, MATRIX, CLOSE = 40, 2, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class RowTakenForEigenvector:
-    """``taken`` took one or more rows (``index``, empty where all were taken in turn) out of the ``vectors`` that
-    ``made`` returned; ``used`` shows that they were to be vectors.
+    """``taken`` is the call (``Event``) that took one or more rows out of the matrix labelled ``vectors``, which the
+    call ``made`` returned, or a copy of it; ``used`` is the call that shows that they were to be vectors.
+
+    ``index`` is the text of the index, empty where all rows were taken in turn.
     """
 
     made: Event
@@ -46,7 +48,11 @@ class RowTakenForEigenvector:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes rows of a matrix of eigenvectors and uses them as such."""
+    """Yield one finding for each line that takes rows of a matrix of eigenvectors or singular vectors whose columns are
+    the vectors, and uses them as vectors.
+
+    Not where a row is known to be an eigenvector too.
+    """
     told = set()
     for made in story.calls(*VECTORS):
         if made.error is not None or len(made.results) <= VECTORS[made.name] or not made.operands[0].label:

@@ -62,8 +62,10 @@ UPWARD = 400
 
 @dataclass(frozen=True, slots=True)
 class RowsInDifferentOrder:
-    """``event`` took the rows of ``source`` in the order of ``index``, which ``made`` returned; ``source``
-    is the first of joined rows.
+    """``event`` is the call (``Event``) that took the rows of the tensor ``source`` in the order of the tensor
+    ``index``, which the call ``made`` (a draw or a sort) returned; both are labels.
+
+    Where rows were joined in that order one by one, ``source`` is the first of them.
     """
 
     event: Event
@@ -73,10 +75,10 @@ class RowsInDifferentOrder:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that orders labels otherwise than the examples that a loss compares them with, if a
-    backward ran at all.
+    """Yield one finding for each place that orders labels otherwise than the examples that a loss, or a measure,
+    compares them with; for a loss only if a backward ran.
 
-    The examples must have been ordered exactly once, the labels once or never.
+    For a loss the examples must have been ordered exactly once, the labels once or never.
     """
     reported = set()
     taken = [

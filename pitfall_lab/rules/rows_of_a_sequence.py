@@ -28,8 +28,8 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class RowsOfASequence:
-    """``made`` cut the sequence ``source`` into rows of ``width``; ``loss`` compares what ``given`` looked
-    up with the part a row later.
+    """``made`` is the call (``Event``) that cut the sequence labelled ``source`` into rows of ``width``; ``loss`` is
+    the call that compares what the call ``given`` looked up with the part of the table that begins one row later.
     """
 
     made: Event
@@ -40,8 +40,8 @@ class RowsOfASequence:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that cuts a sequence into rows, if the target of a loss
-    begins one row after the input.
+    """Yield one finding for each line that cuts a sequence into the rows of a table, if the target of a loss begins one
+    row after the input.
     """
     reported = set()
     for event in story.calls(*LOSSES):

@@ -18,8 +18,8 @@ from pitfall_lab.trace import T
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """``steps`` are the first two steps that used one object under two of its places in a list: as a layer
-    (``is_layer``), or by writing the tensor.
+    """``steps`` are the first two steps of the trace that used one object under two of its places in a list;
+    ``is_layer`` is True where it is a layer that was called, False where a tensor was written.
     """
 
     steps: tuple[int, int]
@@ -27,8 +27,8 @@ class Met:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``[Layer()] * n`` whose layer was used again, and each ``[tensor()] * n`` or
-    ``fromkeys`` that was written.
+    """Yield one finding for each ``[Layer()] * n`` whose one layer was used at least twice, and each ``[tensor()] * n``
+    or ``dict.fromkeys`` whose one tensor was written at least twice.
     """
     for node in story.program.nodes:
         parts = _multiplied(node)

@@ -30,7 +30,11 @@ SET = {*INITS, "copy_", "zero_", "fill_", "constant_", "ones_", "zeros_"}
 
 @dataclass(frozen=True, slots=True)
 class SameRandomNumbers:
-    """At ``step`` a weight was moved, or (``sets``) given other numbers; ``memory`` is its storage."""
+    """A write into a trained weight: ``step`` is its step in the trace, ``memory`` the storage of the weight
+    (``"S3"``).
+
+    ``sets`` is True where the call gave the weight other numbers, False where it moved it.
+    """
 
     step: int
     memory: str
@@ -38,8 +42,10 @@ class SameRandomNumbers:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that seeds a generator again and again, so that a line drew the same random numbers
-    ``ROUNDS`` times or more while weights were trained.
+    """Yield one finding for each place that seeds a generator again and again, so that a line drew the same random
+    numbers ``ROUNDS`` times or more while weights were trained with them.
+
+    Only draws of which enough numbers are known (``FEWEST``), not all equal.
     """
     writes = _writes(story)
     draws: dict[tuple[object, object], list[Event]] = defaultdict(list)

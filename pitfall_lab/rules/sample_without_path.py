@@ -32,10 +32,11 @@ FURTHER = 150
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """``event`` drew ``sample`` from numbers computed with ``parameters``; ``backward`` reaches
-    these, and goes through ``layer``.
+    """``event`` is the call (``Event``) that drew the tensor ``sample`` (a label) from numbers computed with the
+    parameters ``parameters`` (labels); ``layer`` is the call of a layer that was given the sample.
 
-    ``weighed``: the sample also met those numbers outside the layer, as in its log-probability.
+    ``backward`` is a backward that goes through ``layer`` and reaches the parameters by other paths; None before it was
+    looked for. ``weighed``: the sample also met those numbers outside the layer, as in its log-probability.
     """
 
     event: Event
@@ -47,8 +48,12 @@ class Sampled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line, in a training, that draws a sample through which no gradient flows and
-    with which a network computes.
+    """Yield one finding for each line that draws a sample through which no gradient flows, from numbers that trained
+    parameters computed, if a layer computes with it and a backward goes through that and reaches the parameters by
+    another path.
+
+    Only if an optimizer stepped; not where the loss also weighs the sample's log-probability, as a policy gradient
+    does.
     """
     if not story.trace.optimizer_steps:
         return

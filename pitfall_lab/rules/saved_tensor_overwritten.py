@@ -20,7 +20,9 @@ from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that torch refused because a saved tensor had been written."""
+    """Yield one finding for each backward that torch refused because a saved tensor had been written, whether the
+    backward or the write is in the recorded part or not.
+    """
     for event, failure in _refusals(story.trace):
         if failure.kind == "saved-tensor-modified":
             yield _finding(story, event, _within(story, event, failure))
@@ -101,9 +103,11 @@ def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast 
 
 @dataclass(frozen=True, slots=True)
 class SavedTensorOverwritten:
-    """One backward that failed (``failure``), because memory that it needs was written: ``saved_at`` is the step that
-    saved it, ``changed_at`` are the steps that wrote it, ``backward`` is the step that needed it, and ``what`` names
-    the tensor.
+    """One backward that failed because memory that it needs was written; ``failure`` is torch's error, ``story`` has
+    the look-ups of the trace, ``what`` names the tensor in words.
+
+    ``saved_at`` is the step that saved the tensor, ``changed_at`` are the steps that wrote it, in order, ``backward``
+    is the step that needed it. The steps are None, or empty, where they are not known.
     """
 
     story: Story
@@ -122,7 +126,7 @@ class SavedTensorOverwritten:
         )
 
     def lines(self) -> tuple[T, T, T]:
-        """The lines that changed, saved and needed the tensor, in words."""
+        """Return the lines that changed, saved and needed the tensor, in this order, in words."""
         here, then, later = (
             at_line(self.story, self.story.span(step)) for step in (self.changed, self.saved_at, self.backward)
         )

@@ -29,8 +29,10 @@ UPWARD, LIMIT = 12, 4000
 
 @dataclass(frozen=True, slots=True)
 class ScaledByOwnStatistics:
-    """``event`` standardised a table: its ``result`` is ``data`` minus a statistic of its own rows, divided by another
-    one; ``by`` are the calls that computed these statistics.
+    """``event`` is the call (``Event``) of a division that standardised a table: its result, labelled ``result``, is
+    the table labelled ``data`` minus a statistic of its own rows, divided by another one.
+
+    ``by`` are the calls that computed these statistics.
     """
 
     event: Event
@@ -41,8 +43,10 @@ class ScaledByOwnStatistics:
 
 @dataclass(frozen=True, slots=True)
 class OwnStatistic:
-    """A network was trained with the data ``learned`` and evaluated at ``used`` with ``measured``, each
-    scaled by its own statistics.
+    """A network was trained with the data ``learned`` and evaluated with ``measured``, each scaled by its own
+    statistics; both are :class:`ScaledByOwnStatistics`.
+
+    ``used`` is the call (``Event``) of the layer that was given ``measured``.
     """
 
     learned: ScaledByOwnStatistics
@@ -51,10 +55,10 @@ class OwnStatistic:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that scales, by its own statistics, data for evaluating a network that
-    was trained with other data.
+    """Yield one finding for each line that scales, by its own statistics, data for evaluating a network that was
+    trained with other data.
 
-    Only if the training data was scaled once, by a statistic too, and an optimizer stepped.
+    Only if all training data came from one such scaling, by statistics of its own, and an optimizer stepped.
     """
     scaled = [found for event in story.calls("div", "div_") if (found := _scaled(story, event)) is not None]
     if len(scaled) > 1 and story.trace.optimizer_steps:

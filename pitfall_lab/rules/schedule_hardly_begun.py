@@ -26,8 +26,8 @@ FEWEST = 6
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each schedule that is as long as the training in updates, and that
-    went at most half of its way.
+    """Yield one finding for each schedule made for exactly as many steps as the optimizer made, whose scheduler was
+    stepped at most half as often and not after each of these steps.
     """
     for scheduler, optimizer in scheduled(story):
         planned = dict(scheduler.settings).get(LENGTHS.get(scheduler.scheduler, ""))

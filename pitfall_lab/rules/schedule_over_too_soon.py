@@ -20,8 +20,10 @@ RISE = 0.05
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each schedule, stepped in a nested loop, whose rate rose again after its end or was
-    near 0 for half of the steps.
+    """Yield one finding for each scheduler stepped in a nested loop whose rate rose again after the schedule's end, or
+    was near 0 for half of the optimizer's steps or more.
+
+    Only for optimizers with at least ``FEWEST`` steps.
     """
     for scheduler, optimizer in scheduled(story):
         if optimizer.steps < FEWEST or not scheduler.first:

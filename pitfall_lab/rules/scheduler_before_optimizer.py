@@ -17,10 +17,10 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler that made its first steps just before the first steps of
-    its optimizer, one before each.
+    """Yield one finding for each scheduler that made its first steps just before the first steps of its optimizer, one
+    before each.
 
-    Not with a ``GradScaler``, which may skip the optimizer's first step.
+    Not in programs with a ``GradScaler``, which may skip the optimizer's first step.
     """
     for scheduler, optimizer in scheduled(story):
         in_turn = [each.after for each in scheduler.first] == list(range(len(scheduler.first)))

@@ -18,10 +18,11 @@ ROUNDS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer that stepped several times with one rate, though a scheduler was
-    made for it and none stepped.
+    """Yield one finding for each optimizer that made at least ``ROUNDS`` steps with one rate, though a scheduler was
+    made for it and none of its schedulers stepped.
 
-    Not if the text has a ``step`` that did not run or that no optimizer made, since it may be the scheduler's.
+    Not if the text has a call of ``step`` that did not run or whose object no optimizer is, since it may be the
+    scheduler's.
     """
     reported = set()
     stepped = {scheduler.optimizer for scheduler in story.trace.beside.schedulers if scheduler.steps}

@@ -16,10 +16,10 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler that stepped, although its optimizer never did and another
-    one, without a scheduler, did.
+    """Yield one finding for each scheduler that stepped, although its optimizer never did and another one, without a
+    scheduler, did.
 
-    Both have a parameter in common, the other one stepped several times, all with one rate.
+    Both optimizers have a parameter in common; the other one made at least ``ROUNDS`` steps, all with one rate.
     """
     optimizers = story.trace.optimizers
     with_one = {scheduler.optimizer for scheduler in story.trace.beside.schedulers}

@@ -17,8 +17,8 @@ Loop = ast.For | ast.While | ast.comprehension
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each lambda in a loop that makes several functions for a scheduler, all of
-    which read a variable that each round sets.
+    """Yield one finding for each lambda in a loop that makes several functions for one scheduler (``LambdaLR``), all of
+    which read a variable that each round of the loop sets.
     """
     told = set()
     for scheduler in story.trace.beside.schedulers:

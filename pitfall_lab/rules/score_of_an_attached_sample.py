@@ -30,9 +30,11 @@ FURTHER = 60
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """``score`` computed the log-probability of ``sample``, which ``made`` computed from noise and trained numbers.
+    """``sample`` is the label of a sample that the call ``made`` (an ``Event``) computed from noise and trained
+    numbers, with a graph.
 
-    ``weighed`` weighs it.
+    ``score`` is a call of the computation of its log-probability, ``weighed`` the call that multiplied this
+    log-probability by a weight.
     """
 
     sample: str
@@ -42,8 +44,10 @@ class Attached:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that scores, with a weight, a sample that has a graph and that
-    the loss uses for nothing else.
+    """Yield one finding for each ``log_prob`` of a sample that has a graph, under the numbers it was drawn from, if the
+    result is multiplied by a weight and the loss uses the sample for nothing else.
+
+    Only if an optimizer stepped.
     """
     if not story.trace.optimizer_steps:
         return

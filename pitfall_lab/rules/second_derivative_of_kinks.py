@@ -30,9 +30,10 @@ FURTHER, FEW = 8, 3
 
 @dataclass(frozen=True, slots=True)
 class ZeroSecondDerivative:
-    """``second`` differentiates the result of ``first`` by the same input once more, and gets zeros.
+    """``second`` is the call (``Event``) of ``autograd.grad`` that differentiates the result of such a call, ``first``,
+    by the same input once more, and gets zeros.
 
-    ``calls`` calls at its place returned only zeros; ``kink`` is what bends the network.
+    ``calls`` calls at its place returned only zeros; ``kink`` is what bends the network ("relu", for example).
     """
 
     second: Event
@@ -42,7 +43,9 @@ class ZeroSecondDerivative:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose second derivative was zero in every call."""
+    """Yield one finding for each line of a second derivative (``autograd.grad``) all of whose known numbers were zero
+    in every call, because the network is made of straight pieces.
+    """
     reported = set()
     grads = [each for each in story.calls("grad") if each.op == "torch.autograd.grad" and each.error is None]
     for second in grads:

@@ -25,8 +25,10 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """``event`` divided exponentials by the sum that ``total`` took along ``axis`` (None: of all), and
-    ``use`` goes along another axis.
+    """``event`` is the call (``Event``) that divided exponentials by the sum that the call ``total`` took along
+    ``axis`` (from 0; None: of all elements).
+
+    ``use`` is a later use of the quotient that goes along another axis (:class:`Use`).
     """
 
     event: Event
@@ -36,7 +38,9 @@ class Shares:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each quotient of exponentials and their sum whose result is used along another axis."""
+    """Yield one finding for each line that divides exponentials by their sum, where a product uses the result along
+    another axis than that of the sum.
+    """
     reported = set()
     for event in story.calls(*QUOTIENTS):
         place = story.span(event.step)

@@ -34,9 +34,11 @@ MATRIX, FURTHER, FEWEST, NOTHING, HALF = 2, 30, 2, 1e-6, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Smallest:
-    """``used`` multiplies data with the first ``count`` of ``size`` eigenvectors, which ``taken`` took out of those
-    that ``made`` computed; ``shares`` are the parts of the variance that the first and the last ``count`` have, None
-    where they are not known.
+    """``used`` is the call (``Event``) that multiplies the data, labelled ``data``, with the first ``count`` of
+    ``size`` eigenvectors, which the call ``taken`` took out of those that ``made`` computed.
+
+    ``shares`` are the parts of the variance that the first ``count`` and the last ``count`` have; None where they are
+    not known.
     """
 
     made: Event
@@ -49,7 +51,11 @@ class Smallest:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes the first eigenvectors of a covariance, to project the data on them."""
+    """Yield one finding for each line that takes the first eigenvectors that ``eigh`` computed of a covariance, which
+    have the least variance, and projects the data on them.
+
+    Not if others are taken too, or the first ones are known not to have clearly less variance than the last.
+    """
     reported = set()
     for made in story.calls("eigh"):
         shape = story.shape(made.operands[0].label, made.step) if made.operands else None

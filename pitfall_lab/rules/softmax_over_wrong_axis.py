@@ -29,10 +29,11 @@ UPWARD = 20
 
 @dataclass(frozen=True, slots=True)
 class WrongAxis:
-    """``event`` computed shares along ``axis`` of a tensor of shape ``shape``, and ``use`` works along another one.
+    """``event`` is the call (``Event``) of a softmax along the axis ``axis`` (from 0) of a tensor of shape ``shape``;
+    ``use`` is the use of its result that works along another one (:class:`Use`).
 
-    Without a use, ``axis`` has one element. ``summed`` is the axis of the result that a weighted sum
-    goes along, if ``axis`` has one.
+    ``use`` may be None where ``axis`` has one element. ``summed`` is the axis of the result that a weighted sum goes
+    along, if ``axis`` has one element; else None.
     """
 
     event: Event
@@ -43,10 +44,10 @@ class WrongAxis:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each softmax whose result is only ever used along another axis, or that goes
-    along an axis of one element.
+    """Yield one finding for each softmax whose result is only ever used along another axis, or that goes along a last
+    axis of one element.
 
-    The softmax inside a cross entropy goes along axis 1, whatever is on it.
+    Also one for each cross entropy, whose softmax goes along axis 1, of scores that have the classes on the last axis.
     """
     by_place: dict[object, list[WrongAxis | None]] = {}
     for event in story.calls(*SOFTMAX):

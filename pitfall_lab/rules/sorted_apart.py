@@ -35,8 +35,8 @@ MATRIX, FEWEST, MOST, FURTHER = 2, 3, 8, 300
 
 @dataclass(frozen=True, slots=True)
 class SortedApart:
-    """``sort`` sorted the columns of a table each by itself, and ``used`` combines several of
-    them, or uses the table as rows.
+    """``sort`` is the call (``Event``) that sorted the columns of a table, or its rows, each by itself, along the axis
+    ``axis``; ``used`` is a later call that combines several of them, or uses the table as rows.
     """
 
     sort: Event
@@ -45,7 +45,12 @@ class SortedApart:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each sort of the columns of a table whose rows are used as if they had been moved as a whole."""
+    """Yield one finding for each line with a sort of the columns of a table (or of its rows), each by itself, where a
+    later call combines numbers of different columns as if they still belonged together.
+
+    Only tables with 2 to ``MOST`` columns, fewer than rows, of which there are at least ``FEWEST``. A comparison of
+    columns alone does not count.
+    """
     reported = set()
     for event in story.calls(*SORTS):
         place, axis = story.span(event.step), _axis(story, event)

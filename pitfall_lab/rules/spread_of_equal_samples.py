@@ -49,8 +49,11 @@ NEAR = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class SpreadOfEqualSamples:
-    """Why samples whose spread is computed are all equal: ``says`` is the part of a sentence, ``why`` the explanation,
-    ``fixes`` are the repairs; it happened at ``span``, in ``step``.
+    """Why samples whose spread is computed are all equal; ``span`` is the place in the text that made them so, ``step``
+    the step of the trace.
+
+    ``says`` is what it does, as a part of a sentence, and ``why`` the explanation (both in two languages); ``fixes``
+    are the repairs.
     """
 
     span: Span | None
@@ -62,8 +65,10 @@ class SpreadOfEqualSamples:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """``count`` samples: the results that one call, ``event``, computed for all of them at once, or the single tensors
-    ``each``.
+    """``count`` samples: the results that the call ``event`` (an ``Event``) computed for all of them at once.
+
+    If ``event`` only joined single tensors, ``each`` are the labels of these, at least the first ones; else it is
+    empty.
     """
 
     count: int
@@ -72,8 +77,8 @@ class Samples:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that makes all samples equal (dropout in evaluation mode, one seed for all, one draw
-    for all) although the program computes their spread, such as ``std(0)``.
+    """Yield one finding for each line that makes all samples equal (dropout in evaluation mode, one seed for all, one
+    draw for all) although the program computes their spread, such as ``std(0)``, which is known to be 0.
     """
     reported = set()
     for event in story.calls(*SPREADS):

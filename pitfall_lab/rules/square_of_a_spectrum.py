@@ -33,8 +33,9 @@ FURTHER = 80
 
 @dataclass(frozen=True, slots=True)
 class Squared:
-    """``square`` multiplied ``spectrum``, the label of a complex tensor that comes from the call ``transform``, by
-    itself, and ``real`` took the real part of the product.
+    """``square`` is the call (``Event``) that multiplied ``spectrum``, the label of a complex tensor that comes from
+    the call ``transform``, by itself, without the conjugate; ``real`` is the call that took the real part of the
+    product.
     """
 
     square: Event
@@ -44,7 +45,9 @@ class Squared:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that squares a spectrum of which only the real part is used."""
+    """Yield one finding for each line that squares a complex spectrum from a Fourier transform, if only the real part
+    of the square is used.
+    """
     if not any(True for _ in story.calls(*TRANSFORMS)):
         return
     reported = set()

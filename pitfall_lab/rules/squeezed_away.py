@@ -30,10 +30,10 @@ UPWARD = 40
 
 @dataclass(frozen=True, slots=True)
 class Squeezed:
-    """``event``, a ``squeeze()`` of a batch of one example, also removed axis 0, the one of the examples; ``usual``, a
-    call on the same line with more examples, kept it.
+    """``event`` is the call (``Event``) of ``squeeze()`` on a batch of one example that also removed axis 0, the one of
+    the examples; ``usual`` is a call on the same line with more examples, which kept it.
 
-    ``used`` works along axis 0 of the result of ``event``.
+    ``used`` is a later call that works along axis 0 of the result of ``event``.
     """
 
     event: Event
@@ -42,7 +42,9 @@ class Squeezed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``squeeze()`` that removes the first axis in some iterations, where it is needed."""
+    """Yield one finding for each line with a ``squeeze()`` that removes the first axis where there is one example and
+    keeps it where there are more, if a later call works along the first axis of what is left.
+    """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls("squeeze"):
         if (

@@ -22,10 +22,10 @@ SETTERS = {"setattr", "__setattr__", "register_parameter", "register_module", "a
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that made parameters that get gradients and are never updated, because the
-    optimizer holds the old ones.
+    """Yield one finding for each line of the program that made parameters which get gradients and are never updated,
+    because the optimizer holds the old ones.
 
-    Lines of the program only; of several parameters of one line the first is reported.
+    Of several parameters of one line the first is reported.
     """
     if story.program.tree is None:
         return
@@ -58,8 +58,8 @@ def _behind(program: Program, statements: list[ast.stmt], optimizer: ast.stmt | 
 
 
 def made_by(story: Story, label: str) -> list[ast.stmt]:
-    """Statements that create the parameter: those assigning it by name, then what made its memory and
-    its callers, innermost first.
+    """Return the statements that created the parameter ``label``: those that assign an ``nn.Parameter(…)`` to its name,
+    then the one that made its memory and its callers, innermost first.
     """
     storage = (story.tensor(label) or {}).get("storage")
     born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)
@@ -211,7 +211,8 @@ def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tupl
 
 
 def written_instead(program: Program, statement: ast.stmt) -> list[Fix]:
-    """Fixes that write ``w.copy_(new)`` for ``w = nn.Parameter(new)``: the parameter stays the same object.
+    """Return fixes that write ``w.copy_(new)`` for ``w = nn.Parameter(new)``, without and with ``no_grad()``: the
+    parameter stays the same object.
 
     Empty for any other statement, or if the name in ``setattr`` is computed.
     """

@@ -30,7 +30,9 @@ MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class StartCountedInGroups:
-    """``event`` reduced numbers by ``how`` into groups that start from the zeros that ``start`` made."""
+    """``event`` is the call (``Event``) of ``scatter_reduce`` or ``index_reduce`` that reduced numbers by ``how``
+    ("mean", "amax", …) into groups that start from the zeros which the call ``start`` made.
+    """
 
     event: Event
     start: Event
@@ -38,8 +40,11 @@ class StartCountedInGroups:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that counts the zeros which a mean or product starts from, or which win
-    over all numbers of a group.
+    """Yield one finding for each line with a ``scatter_reduce`` or ``index_reduce`` into zeros which it counts as
+    numbers: in a mean or product always, in ``amax`` where all known numbers are negative, in ``amin`` where all are
+    positive.
+
+    Not where the call says ``include_self``.
     """
     reported = set()
     for event in story.calls(*SCATTERS):

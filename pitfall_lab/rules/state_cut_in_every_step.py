@@ -23,8 +23,8 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """``cuts`` are the calls of one line that detached the state of a recurrence, which was computed from the state
-    before, in every time step before one ``backward``.
+    """``cuts`` are the calls (``Event``) of one line that detached the state of a recurrence, which was computed from
+    the state before, in every time step before the backward ``backward``.
     """
 
     cuts: tuple[Event, ...]
@@ -32,8 +32,10 @@ class Recurrence:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that detaches a state in every time step, if no backward ever goes
-    through the earlier time steps.
+    """Yield one finding for each line that detaches the state of a recurrence in every time step before a backward, so
+    that none goes through the earlier time steps.
+
+    Only with at least ``STEPS - 1`` such calls.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*CUTS):

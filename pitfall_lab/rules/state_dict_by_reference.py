@@ -18,7 +18,9 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that kept weights which were later copied onto themselves, changed in between."""
+    """Yield one finding for each place that kept weights without a copy, where they were trained and then copied onto
+    themselves.
+    """
     reported = set()
     for found in restored(story):
         place = (found.place, story.span(found.load.step))

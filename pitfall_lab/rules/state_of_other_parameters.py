@@ -19,8 +19,10 @@ ORDERS = {"reversed", "sorted"}
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that loads into an optimizer a state whose averages belong to other parameters: an
-    error if the next step raised, as the shapes differ; a warning if only the order differs, and a step used the state.
+    """Yield one finding for each line that loads into an optimizer a state whose averages belong to other parameters.
+
+    An error if the next step raised, as the shapes differ; a warning if only the order differs and a step used the
+    state.
     """
     reported = set()
     for misplaced in story.trace.beside.misplaced:

@@ -26,8 +26,8 @@ FEWEST = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that loads a state of which (almost) nothing went into the parameters,
-    though they are used afterwards.
+    """Yield one finding for each ``load_state_dict`` of which (almost) nothing went into the parameters, because the
+    names differ, if any call follows it.
 
     Only with a written ``strict`` that is not ``True``; not if another line loads the same module.
     """

@@ -25,8 +25,11 @@ FILLS = {"zero_", "fill_", "zeros_", "ones_", "zeros", "ones", "constant_"}
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """``evaluated`` is a call of a batch norm in evaluation whose running statistics nothing ever moved, although
-    ``written`` copied other values, or an average, into its weight during a training.
+    """``evaluated`` is a call of a batch norm in evaluation mode (:class:`LayerCall`) whose running statistics nothing
+    ever moved.
+
+    ``written`` is the call (``Event``) that copied other values, or an average, into its weight, labelled ``weight``,
+    during a training.
     """
 
     evaluated: LayerCall

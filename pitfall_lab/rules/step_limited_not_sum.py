@@ -37,9 +37,11 @@ SLACK = 1.001
 
 @dataclass(frozen=True, slots=True)
 class StepLimitedNotSum:
-    """``limited`` kept a step within ``limit`` of 0, or a point within ``limit`` of where it just was.
+    """``limited`` is the call (``Event``) that kept a step within ``limit`` of 0, or a point within ``limit`` of where
+    it just was.
 
-    ``event`` added the step, each number of which is as large as ``size``, to ``point``, which gave ``result``.
+    ``event`` is the call that added the step, each number of which is as large as ``size``, to the tensor ``point``,
+    which gave the tensor ``result``; both are labels.
     """
 
     limited: Event
@@ -51,8 +53,10 @@ class StepLimitedNotSum:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that limits the size of single steps, if the steps together went further than that
-    limit.
+    """Yield one finding for each line that limits the size of single steps of a point, if at least ``ROUNDS`` of these
+    steps together moved it further than that limit.
+
+    Not where the sum is limited too.
     """
     moves: dict[Span | None, list[StepLimitedNotSum]] = defaultdict(list)
     for event in story.calls(*BOUNDS | LIMITS):

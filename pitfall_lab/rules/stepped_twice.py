@@ -23,8 +23,10 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class SteppedTwice:
-    """In ``rounds`` rounds ``second`` used the gradient of ``leaf``, which ``added`` had computed
-    and ``first`` had used already.
+    """In ``rounds`` rounds the optimizer step ``second`` used the gradient of the leaf ``leaf`` (a label) which the
+    step ``first`` had used already.
+
+    ``added`` is the moment (:class:`Moment`) of the backward that had computed this gradient.
     """
 
     leaf: str
@@ -35,8 +37,8 @@ class SteppedTwice:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each pair of lines with a step of an optimizer each, if in several iterations of a training the
-    second used a gradient that the first had used, with no backward and no clearing between.
+    """Yield one finding for each pair of lines with a step of an optimizer each, if in at least ``ROUNDS`` iterations
+    the second used a gradient that the first had used, with no backward and no clearing between.
     """
     steps: dict[Span, list[OptimizerStep]] = defaultdict(list)
     for step in story.trace.optimizer_steps:

@@ -21,9 +21,11 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class SteppedWithAnothersGradient:
-    """``update`` used gradients that two backwards, ``own`` and ``other``, added to ``parameter``.
+    """``update`` is an optimizer step that used gradients which two backwards, ``own`` and ``other``, had added to the
+    parameter labelled ``parameter``.
 
-    The loss of ``own`` detached the other player's result; ``other`` is the backward of the loss of ``player``.
+    ``detached`` is the call (``Event``) before the loss of ``own`` that detached the other player's result. ``other``
+    is the backward of the loss of the other player, whose optimizer is ``player``; None where its making is not known.
     """
 
     update: OptimizerStep
@@ -35,8 +37,10 @@ class SteppedWithAnothersGradient:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose backward leaves gradients in another player's parameters,
-    which are stepped with them.
+    """Yield one finding for each line whose backward leaves gradients in parameters of another optimizer, which are
+    then stepped with these and the gradients of its own loss.
+
+    Only in programs with two sets of parameters in optimizers, and in at least ``ROUNDS`` updates.
     """
     updates = story.trace.optimizer_steps
     players = {frozenset(update.holds) for update in updates}

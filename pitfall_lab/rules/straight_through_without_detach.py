@@ -26,8 +26,10 @@ DEEP, FURTHER = 4, 60
 
 @dataclass(frozen=True, slots=True)
 class StraightThroughWithoutDetach:
-    """``event`` adds ``tensor`` and takes it away again; what is left, ``value``, was computed from it
-    in a way that has no gradient.
+    """``event`` is the call (``Event``) of a sum that adds the tensor ``tensor`` and takes it away again; what is left,
+    ``value``, was computed from it in a way that has no gradient. Both are labels.
+
+    ``backward`` is the first backward after it.
     """
 
     event: Event
@@ -37,8 +39,8 @@ class StraightThroughWithoutDetach:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each sum that a backward went through and that contains a tensor once with each
-    sign, beside its rounded value.
+    """Yield one finding for each line of a sum that contains a tensor that requires grad once with each sign, beside
+    its rounded value, if a backward went through the sum.
     """
     reported = set()
     backwards = [backward for backward in story.backwards() if backward.error is None]

@@ -18,7 +18,9 @@ WHOLE = "everything"
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each kind of stream that several workers read without sharing it out."""
+    """Yield one finding for each class of ``IterableDataset`` that several workers of a ``DataLoader`` read without
+    sharing it out.
+    """
     reported = set()
     for each in story.trace.beside.passes:
         if each.undivided and each.kind not in reported:

@@ -35,8 +35,8 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class SumRunsThroughEnds:
-    """``event`` added ``new`` and a constant multiple of ``carried``, the sum of the round before: one step of a
-    discounted sum that runs backwards in time.
+    """One step of a discounted sum that runs backwards in time: ``event`` is the call (``Event``) that added the tensor
+    ``new`` and a constant multiple of the tensor ``carried``, the sum of the round before. Both are labels.
     """
 
     event: Event
@@ -46,11 +46,11 @@ class SumRunsThroughEnds:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """In ``product`` a term of the sum was multiplied by ``flag``, which is 0 at its element ``end`` (an index), where
-    an episode ends.
+    """``product`` is the call (``Event``) that multiplied a term of the sum by the tensor ``flag`` (a label), which is
+    0 at its index ``end``, where an episode ends.
 
-    ``at`` is the element of the sum that belongs to it; ``index`` says which row of a table of flags belongs to the
-    round, if one does.
+    ``at`` is the index of the element of the sum that belongs to it. ``index`` is the text of the index of the round's
+    row in a table of flags; empty if the flags are no table.
     """
 
     product: Event

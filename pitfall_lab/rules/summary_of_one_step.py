@@ -28,8 +28,10 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A call of a recurrent layer, by the shapes of its results: ``time`` is the axis of the steps,
-    ``width`` that of one direction.
+    """``event`` is the call (``Event``) of a recurrent layer with ``layers`` layers and ``directions`` directions (1 or
+    2).
+
+    ``time`` is the axis of the ``steps`` time steps in its output, ``width`` the size of the output of one direction.
     """
 
     event: Event
@@ -42,8 +44,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """``event`` read the last step of both directions, the state of the first of several layers, or the
-    state of one direction only.
+    """``event`` is the call (``Event``) that read a part of the results of ``layer``, a recurrent layer.
+
+    ``kind`` says what it read: "step", the last step of both directions; "layer", the state of the first of several
+    layers; "direction", the state of the backward direction alone.
     """
 
     layer: Layer
@@ -52,8 +56,10 @@ class Read:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that uses a state which saw one step, or only the first
-    layer, as a summary of a sequence.
+    """Yield one finding for each line that takes as the summary of a sequence what one direction has seen one step for,
+    or the state of the first of several layers, or that of the backward direction alone.
+
+    Only for trained layers whose other results nothing uses for it.
     """
     told = set()
     for event in story.calls(*RECURRENT):

@@ -23,8 +23,8 @@ Place = tuple[str | None, str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """``first`` overwrote the elements that a view shows; ``kept`` made the view, and ``second``
-    writes it elsewhere in the tensor.
+    """``kept`` is the call (``Event``) that made a view of some elements of a tensor; ``first`` is the write that then
+    overwrote these elements, and ``second`` the write of the view into another part of the tensor.
     """
 
     kept: Event
@@ -33,10 +33,8 @@ class Swap:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that writes a view into another part of its tensor after that part was
-    written over the view's elements.
-
-    All swaps of one line together.
+    """Yield one finding for each line that writes a view into another part of its tensor after that part was written
+    over the view's elements, as when two rows are exchanged; all swaps of one line together.
     """
     swaps: dict[object, list[Swap]] = defaultdict(list)
     writes = [event for event in story.calls("__setitem__", "copy_") if event.error is None]

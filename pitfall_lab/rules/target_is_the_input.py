@@ -27,8 +27,8 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class TargetIsTheInput:
-    """``embedding`` looked up ``tokens``, and ``loss`` compared what was computed from them, position by position, with
-    the same tokens.
+    """``embedding`` is the call (``Event``) that looked up the tokens in the tensor ``tokens`` (a label); ``loss`` is
+    the call that compared what was computed from them, position by position, with the same tokens.
     """
 
     embedding: Event
@@ -37,7 +37,11 @@ class TargetIsTheInput:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss whose targets are the input, where each prediction may see its own target."""
+    """Yield one finding for each line of a cross entropy whose targets are the tokens that the network was given, each
+    at its own position, so that each prediction may see its own target.
+
+    Only if a backward ran.
+    """
     reported = set()
     for loss in story.calls("cross_entropy", "nll_loss") if story.backwards() else ():
         place = story.span(loss.step)

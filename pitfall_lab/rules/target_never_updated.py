@@ -48,8 +48,8 @@ ROUNDS, DEPTH, FURTHER = 20, 12, 60
 
 @dataclass(frozen=True, slots=True)
 class FrozenCopy:
-    """``made`` copied the parameter ``source`` into ``copy`` before ``source`` was first updated, and nothing has
-    written ``copy`` since.
+    """``made`` is the call (``Event``) that copied the parameter labelled ``source`` into the parameter labelled
+    ``copy``, before ``source`` was first updated; nothing has written ``copy`` since.
     """
 
     source: str
@@ -59,10 +59,11 @@ class FrozenCopy:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrapped:
-    """The target of ``loss`` is a reward plus a share of what ``forward`` computed with a frozen copy.
+    """``loss`` is the call (``Event``) of a loss whose target is given numbers (rewards) plus a share of what the call
+    ``forward`` computed with ``frozen``, a copy that is never updated.
 
-    ``names`` are the texts for the network that is trained and for the frozen one, ``updates`` the number of steps that
-    the optimizer of the trained one has made.
+    ``names`` are the program's expressions for the network that is trained and for the frozen one; ``updates`` is the
+    number of steps that the optimizer of the trained one made.
     """
 
     loss: Event

@@ -34,8 +34,9 @@ DEPTH = 12
 
 @dataclass(frozen=True, slots=True)
 class TargetNotDetached:
-    """``loss`` compares ``prediction`` with ``target``, which ``made`` computed as given numbers
-    plus a share of an ``estimate``.
+    """``loss`` is the call (``Event``) that compares the tensor ``prediction`` with the tensor ``target``, which the
+    call ``made`` computed as given numbers plus a share of the tensor ``estimate``. All three are labels; all require
+    grad.
     """
 
     loss: Event
@@ -46,8 +47,10 @@ class TargetNotDetached:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares a prediction with the same network's estimate, or
-    weighs with such a difference.
+    """Yield one finding for each line that compares a prediction with a target that the same network computed with its
+    graph, or multiplies a trained tensor by the difference between given numbers and such an estimate.
+
+    Only for parameters that an optimizer holds.
     """
     reported = set()
     trained = {label for update in story.trace.optimizer_steps for label in update.holds}
@@ -65,8 +68,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """``product`` multiplies a trained tensor with ``difference``, the difference of given numbers and an ``estimate``
-    (an advantage); ``fit`` is the loss that trains the network of the estimate.
+    """``product`` is the call (``Event``) that multiplies a trained tensor with the result of ``difference``, the call
+    that subtracted given numbers and the tensor ``estimate`` (a label), as for an advantage.
+
+    ``fit`` is the loss that trains the network of the estimate.
     """
 
     product: Event

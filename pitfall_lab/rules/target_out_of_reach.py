@@ -48,9 +48,12 @@ PIXELS = 255
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """``outside`` of the ``known`` targets of ``loss`` (the tensor ``target``) are not between ``low`` and ``high``,
-    between which all predictions are, since ``bound`` computed them (such as a sigmoid). ``example`` is one of these
-    targets.
+    """``outside`` of the ``known`` known targets of ``loss`` (an ``Event``), the tensor labelled ``target``, are not
+    between ``low`` and ``high``, between which all predictions are, since the call ``bound`` computed them (a sigmoid,
+    for example).
+
+    ``example`` is one of these targets. ``numbers`` are the counts that were made while the program ran
+    (:class:`Compared`); None where the targets' values in the trace were counted.
     """
 
     loss: Event
@@ -65,7 +68,12 @@ class Beyond:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares what a limited function returns with targets that it cannot return."""
+    """Yield one finding for each line that compares what a function of limited range returned with targets of which at
+    least ``FEWEST``, and the share ``PART``, are outside of that range; of targets far outside the share ``SOME`` is
+    enough.
+
+    Losses, and differences of which only the size is used.
+    """
     reported = set()
     for loss in story.calls(*LOSSES, *spellings("sub", exchanged=True)):
         place = story.span(loss.step)

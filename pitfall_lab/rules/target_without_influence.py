@@ -30,8 +30,10 @@ LIMIT = 3000
 
 @dataclass(frozen=True, slots=True)
 class TargetWithoutInfluence:
-    """``event`` computed ``predicted + target`` (or ``-``), with only sums, means and constant
-    factors from there to the loss.
+    """``event`` is the call (``Event``) that computed ``predicted + target`` (or ``-``), with only sums, means and
+    constant factors from there to the loss; both are labels.
+
+    ``backward`` is the backward that starts from this loss.
     """
 
     event: Event
@@ -41,8 +43,10 @@ class TargetWithoutInfluence:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds targets to a loss in several iterations, so that
-    no gradient depends on them.
+    """Yield one finding for each line that adds targets to a loss, or subtracts them, in several iterations, so that no
+    gradient depends on them.
+
+    Only if at least ``ROUNDS`` steps of an optimizer are recorded; the first iteration is not judged.
     """
     found: dict[object, list[TargetWithoutInfluence]] = {}
     before = 0

@@ -30,8 +30,10 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """``passes`` are the calls of one dropout or batch norm in training mode, in a network that no optimizer updates;
-    at ``compared`` their results are the targets of a loss.
+    """``passes`` are the calls of one dropout or batch norm in training mode (:class:`LayerCall`), in a network that no
+    optimizer updates, whose results became targets.
+
+    ``compared`` is the call (``Event``) that compares the first of these targets with a trained tensor.
     """
 
     passes: list[LayerCall]
@@ -39,8 +41,11 @@ class Noisy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each network whose dropout or batch norm works as in training in each iteration, and whose
-    results are the targets of another network.
+    """Yield one finding for each line that calls a network whose dropout or batch norm works as in training in at least
+    ``ROUNDS`` iterations, and whose results, without grad, are the targets of another network that an optimizer trains.
+
+    Not where its weights are a moving average of others or a batch norm's weight is written meanwhile, nor where one
+    input runs through a dropout several times between two updates.
     """
     modes, layers = Modes(story), dict[object, list[LayerCall]]()
     for each in modes.passes if story.trace.optimizer_steps else ():

@@ -23,7 +23,9 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each kept tensor that a custom backward read after it had been written."""
+    """Yield one finding for each custom Function whose backward read a tensor that was kept as an attribute of ``ctx``
+    and whose memory had been written, with other numbers, since forward.
+    """
     for custom in customs(story.program) if story.program.tree else ():
         kept = custom.kept()
         for forward, node in applied(story, custom) if kept else ():

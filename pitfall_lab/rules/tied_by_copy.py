@@ -24,10 +24,11 @@ COPIES = ("clone", "tensor", "as_tensor", "contiguous")
 
 @dataclass(frozen=True, slots=True)
 class TiedByCopy:
-    """``event`` made the weight ``copy`` from ``source``; ``uses`` are the two layers' calls in one forward.
+    """``event`` is the call (``Event``) that made the weight labelled ``copy`` from the one labelled ``source``;
+    ``uses`` are the calls of the two layers with these weights in one forward.
 
-    With ``first``, both were made from a third tensor, which was computed from a weight that they shared
-    before; ``source`` by ``first``.
+    ``first`` is None where one was copied into the other. Else both were copied from a third tensor, which was computed
+    from a weight that the layers shared before: ``source`` by ``first``, ``copy`` by ``event``.
     """
 
     event: Event
@@ -38,11 +39,11 @@ class TiedByCopy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each copy between an embedding's table and an output layer, or a layer and its
-    transpose, trained by one loss.
+    """Yield one finding for each copy between an embedding's table and an output layer, or a layer and its transpose,
+    that are then trained by one loss, each by itself.
 
-    Only if the whole of one parameter was copied into another, or of one tensor into both: of new numbers for a
-    weight that both layers used before.
+    Only if the whole of one parameter was copied into another, or of one tensor into both: of new numbers for a weight
+    that both layers used before. Not where the two are made equal again later.
     """
     weights = {(story.tensor(label) or {}).get("storage"): label for label in _trained(story)}
     thirds: dict[tuple[object, ...], list[tuple[Event, str]]] = defaultdict(list)

@@ -20,8 +20,10 @@ LAYERS = ("linear", "embedding", "conv1d", "conv2d", "matmul", "addmm")
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """``together`` are two calls, one of each of two layers, that used one weight, ``old``. From the call ``apart`` on
-    one of the layers uses ``new``; ``other`` is a later call of the other layer, which still uses ``old``.
+    """``together`` are two calls (``Event``), one of each of two layers, that used one weight, labelled ``old``.
+
+    ``apart`` is the call from which on one of the layers uses the weight labelled ``new``; ``other`` is a later call of
+    the other layer, which still uses ``old``.
     """
 
     together: tuple[Event, Event]
@@ -32,7 +34,9 @@ class Parted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each weight that two layers of one forward shared, and one of them does not use any more."""
+    """Yield one finding for each weight that two layers of one forward shared until one of them used another one of the
+    same shape, while the other layer still uses the old one.
+    """
     places: dict[tuple[Span | None, int], list[tuple[Event, str]]] = defaultdict(list)
     for event in story.calls(*LAYERS):
         for number, operand in enumerate(event.operands):

@@ -42,9 +42,11 @@ OUTWARDS = 3
 
 @dataclass(slots=True)
 class TrainedCopy:
-    """What became of one copy, made by ``made``, of the parameters ``sources``: its ``updates`` and other ``uses``.
+    """What became of one copy of parameters, which the call ``made`` (an ``Event``) made; ``sources`` are the labels of
+    the parameters.
 
-    ``label`` is its newest tensor.
+    ``label`` is the copy's newest tensor, ``updates`` are the calls that updated it, ``uses`` the steps of other calls
+    that used it.
     """
 
     made: Event
@@ -55,7 +57,7 @@ class TrainedCopy:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the copy was updated in several rounds and used between the updates, and not after the last one."""
+        """Whether the copy was updated at least ``ROUNDS`` times and used in between the first and the last update."""
         if len(self.updates) < ROUNDS:
             return False
         first, last = self.updates[0].step, self.updates[-1].step
@@ -68,8 +70,8 @@ class TrainedCopy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that copied parameters whose trained copies nothing used in the end, while the
-    parameters themselves, which never changed, were used.
+    """Yield one finding for each line that cloned or stacked parameters whose copies were then trained and used by
+    nothing after their last update, while the parameters themselves, which never changed, were used.
     """
     groups: dict[object, list[TrainedCopy]] = defaultdict(list)
     for each in _copies(story):

@@ -30,8 +30,8 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class TruthValuesAdded:
-    """``first`` is the first of the additions of truth values, and ``used`` takes their
-    result, ``total``, for a number.
+    """``first`` is the first of the additions of bool tensors (an ``Event``); ``used`` is the call that takes their
+    result, the tensor ``total`` (a label), for a number.
     """
 
     first: Event

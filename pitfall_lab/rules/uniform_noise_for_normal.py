@@ -33,8 +33,8 @@ MOST, PAIR, CLOSE = 12, 2, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Numbers drawn uniformly by ``draw`` were multiplied with ``scale`` and added, at ``added``, to something else, as
-    normal noise is.
+    """Numbers drawn uniformly from 0 to 1 by the call ``draw`` (an ``Event``) were multiplied with ``scale`` (an
+    operand: a tensor or a number) and added, by the call ``added``, to something else, as normal noise is.
 
     ``learned``: the scale and what was added to are learned; else the squares of the two factors add up to 1.
     """
@@ -46,8 +46,8 @@ class Uniform:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws numbers from 0 to 1 for a normal sample, or for a
-    mix that keeps the variance.
+    """Yield one finding for each line that draws numbers uniformly from 0 to 1 where normal ones belong: multiplied by
+    a learned deviation and added to a mean, or mixed with data by factors whose squares add up to 1.
     """
     places: dict[Span | None, list[Uniform]] = defaultdict(list)
     for draw in story.calls(*DRAWS):

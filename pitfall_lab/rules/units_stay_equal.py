@@ -28,10 +28,11 @@ LAYERS = {"linear", "conv1d", "conv2d", "conv3d"}
 
 @dataclass(frozen=True, slots=True)
 class UnitsStayEqual:
-    """``filled`` gave all elements of ``weight`` one number; after several rounds ``result``
-    gives ``units`` equal numbers.
+    """``filled`` is the call (``Event``) that gave all elements of the weight labelled ``weight`` one number; after
+    ``rounds`` backwards the call ``result`` of its layer still gives equal numbers, ``units``, for all units.
 
-    Where the results are not known, ``units`` are numbers of the weight itself (``of`` says which), one for each unit.
+    Where the results are not known, ``units`` are numbers of the weight itself or of the bias, one for each unit.
+    ``of`` is a text that says which numbers they are.
     """
 
     weight: str
@@ -43,8 +44,8 @@ class UnitsStayEqual:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that filled the weight of a layer whose units are still equal after several
-    iterations.
+    """Yield one finding for each line that filled a layer's weight, held by an optimizer, with one number, if its units
+    are still equal after at least ``ROUNDS`` iterations.
     """
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
     told = set()

@@ -16,7 +16,9 @@ from pitfall_lab.trace import Event, Failure, Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each request that torch refused because an input was not used."""
+    """Yield one finding for each ``torch.autograd.grad`` that torch refused because one of its ``inputs``, which
+    requires grad, was not used to compute the result.
+    """
     for step, failure in story.failures("no-gradient"):
         event = story.outer_call(step)
         tensor = story.tensor(failure.tensor, step)

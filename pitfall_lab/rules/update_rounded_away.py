@@ -31,11 +31,12 @@ OF_ONE_LENGTH = {"Adagrad", "Adam", "Adamax", "AdamW", "NAdam", "RAdam", "RMSpro
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """An update in ``dtype`` that changed nothing: ``lost`` of ``known`` elements with a gradient that is not zero did
-    not change in the updates ``moments`` of one line. ``weight`` is the label of one of these weights, ``example`` the
-    value of such an element and its gradient.
+    """Updates in the dtype ``dtype`` that changed almost nothing: of ``known`` known elements with a gradient that is
+    not zero, ``lost`` did not change in ``moments``, the updates of one line (:class:`Moment`).
 
-    ``count`` is the number of weights that these elements are of, ``of`` that of all weights which the line updates.
+    ``weight`` is the label of one of these weights, ``example`` the value of such an element and its gradient.
+    ``count`` is the number of weights that these elements are of, ``of`` that of all 16-bit weights which the line
+    updates.
     """
 
     moments: list[Moment]
@@ -49,8 +50,10 @@ class Stalled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each update of weights in 16 bits that leaves most of their numbers as they were in several
-    iterations, or nearly all numbers of one of the weights.
+    """Yield one finding for each line that updates weights in float16 or bfloat16 and leaves most of their numbers as
+    they were in at least ``ROUNDS`` iterations, or nearly all numbers of one of the weights.
+
+    Not where the numbers come from a copy with more digits.
     """
     lines: dict[object, list[tuple[str, Moment]]] = defaultdict(list)
     for label, moments in lives(story).items():

@@ -37,8 +37,8 @@ FURTHER, SOME, WRONG, OFTEN, FEWEST, SURE = 80, 4, 3, 3, 3, 16
 
 @dataclass(frozen=True, slots=True)
 class VarianceCancelled:
-    """``event`` subtracted the square of a mean from the mean of squares in ``dtype``, which gave ``got``; the variance
-    of the numbers is ``true``. ``large`` is the number that it subtracted from.
+    """``event`` is the call (``Event``) that subtracted the square of a mean from a mean of squares in ``dtype``; the
+    result was ``got``, where the variance of the numbers is ``true``. ``large`` is the number that it subtracted from.
 
     ``squares`` is the first call that squared the numbers, ``started`` are the calls that made what the squares and the
     numbers were added to.

@@ -29,8 +29,9 @@ PRODUCTS = spellings("mul")
 class Mistaken:
     """A number that the program uses as a standard deviation and, in a divergence of its loss, as a variance.
 
-    The call ``product`` multiplied noise by it (the tensor ``spread``); ``part`` is the term of the loss in which it is
-    the variance. The number is ``x ** exponent`` or ``exp(x) ** exponent`` for a tensor ``x`` of the program.
+    ``product`` is the call (``Event``) that multiplied noise by it, the tensor labelled ``spread``; ``part`` is the
+    term of the loss in which it is the variance (:class:`LinearPart`). The number is ``x ** exponent`` or
+    ``exp(x) ** exponent`` for a tensor ``x`` of the program.
     """
 
     product: Event
@@ -40,7 +41,9 @@ class Mistaken:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each product of noise and a number that a divergence in the loss takes for the variance."""
+    """Yield one finding for each line that multiplies drawn noise by a number which a divergence in the same loss takes
+    for the variance.
+    """
     products = (
         [event for event in story.calls(*PRODUCTS) if event.error is None and event.results]
         if any(story.calls(*NORMAL))

@@ -33,7 +33,7 @@ from pitfall_lab.trace import Harm, Span, StaleRead, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each uncounted write that made a gradient wrong.
+    """Yield one finding for each write that torch did not count and that made a gradient wrong.
 
     Each wrong gradient counts once, with its first cause that has a write; wrong ones without any cause are left out.
     """
@@ -102,7 +102,9 @@ def _with_writes(story: Story, backward: int, cause: StaleRead) -> StaleRead:
 
 
 def exchanges(story: Story, tensor: str | None, after: int, until: int) -> list[int]:
-    """The steps between two others at which ``tensor.data = …`` gave a tensor other memory."""
+    """Return the steps after ``after`` and before ``until`` at which ``tensor.data = …`` gave the tensor labelled
+    ``tensor`` other memory; empty if there are none or the label is None.
+    """
     return [
         event.step for event in story.uses(tensor) if event.op.endswith(".data.__set__") and after < event.step < until
     ]

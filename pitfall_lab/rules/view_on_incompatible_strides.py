@@ -15,7 +15,9 @@ from pitfall_lab.trace import Event, Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``view`` that torch refused although the number of elements is right."""
+    """Yield one finding for each ``view`` (or ``view_as``) that torch refused although the number of elements is
+    right.
+    """
     for step, failure in story.failures("shape"):
         event = story.event(step)
         shape = story.shape(failure.tensor, step)

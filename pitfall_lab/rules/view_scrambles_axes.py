@@ -29,8 +29,8 @@ LOOKS = {"view", "reshape", "flatten", "shape", "size", "dim", "t", "transpose",
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place where a reshaped tensor has the old axes in another order, and its axes
-    then meet those of another one.
+    """Yield one finding for each call of ``view`` or ``reshape`` whose result has the old axes in another order, where
+    its axes then meet those of another tensor.
 
     Only before the last backward, and not for constants.
     """
@@ -52,8 +52,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class ViewScramblesAxes:
-    """How exchanging axes, in place of ``view``, gives the requested sizes: ``cut`` is the shape before the exchange
-    (axes may be split first), ``order`` the order of its axes. Axes that are joined afterwards are adjacent then.
+    """How exchanging axes, in place of ``view``, gives the requested sizes.
+
+    ``cut`` is the shape before the exchange (axes may be split first), ``order`` the numbers of its axes in their new
+    order. Axes that are joined afterwards are adjacent then.
     """
 
     cut: Shape

@@ -24,7 +24,9 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class OneTarget:
-    """A loss of one target: its class, and the weight of that."""
+    """``event`` is the call (``Event``) of a weighted mean loss of one target; ``target`` is the class of the target,
+    ``weight`` the weight of that class.
+    """
 
     event: Event
     target: int
@@ -32,7 +34,8 @@ class OneTarget:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of weighted mean losses, all of one target each, of classes with different weights.
+    """Yield one finding for each line with at least ``FEWEST`` weighted mean losses, all of one target each, of classes
+    with different weights.
 
     Only if a backward goes through one of them.
     """

@@ -37,8 +37,10 @@ HOPS = 6
 
 @dataclass(frozen=True, slots=True)
 class WeightsAfterMean:
-    """``product`` multiplied ``weight``, which has a number for each element of a loss, with the single number that is
-    left of the loss after ``reduced`` took its mean or sum.
+    """``product`` is the call (``Event``) that multiplied the tensor ``weight`` (a label), which has a number for each
+    element of a loss, with the single number that was left of the loss after the call ``reduced`` took its mean or sum.
+
+    ``total`` is the call that sums or averages the product.
     """
 
     reduced: Event
@@ -48,8 +50,8 @@ class WeightsAfterMean:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that multiplies a loss which was reduced already: with weights, or
-    with the factor of a focal loss.
+    """Yield one finding for each line that multiplies a loss, already reduced to one number, with weights of its
+    elements, which are then summed or averaged, or with the factor of a focal loss.
     """
     told = set()
     for event in story.calls(*PRODUCTS):

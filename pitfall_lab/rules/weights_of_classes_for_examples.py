@@ -14,7 +14,7 @@ from pitfall_lab.trace import DataPass, Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop over a loader whose sampler has at most a quarter as many weights
+    """Yield one finding for each loop over a loader with a weighted sampler that has at most a quarter as many weights
     as the dataset has examples.
     """
     told = set()

@@ -31,8 +31,8 @@ SHOWN = 6
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of a loss whose weights fit the number of examples of each class in another
-    order only.
+    """Yield one finding for each line of a loss whose class weights fit the number of examples of each class only when
+    they are put in another order.
     """
     reported = set()
     for counted in story.trace.beside.counted:

@@ -31,8 +31,10 @@ ZEROS = {"zeros", "zeros_like", "zeros_", "zero_", "new_zeros", "constant_", "fi
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """``first`` and ``second`` are two weights of zeros that are multiplied with each other, ``together`` is their
-    first common result; the ``backwards`` gave both a gradient of zeros.
+    """``first`` and ``second`` are the labels of two weights of zeros that are multiplied with each other; ``together``
+    is the call (``Event``) that computed their first common result.
+
+    ``backwards`` are the backwards that gave both a gradient of zeros.
     """
 
     first: str
@@ -42,10 +44,11 @@ class Stuck:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each pair of weights made of zeros that are factors of one product, so that the gradients of both
-    stay zero.
+    """Yield one finding for each pair of weights made of zeros that are factors of one product, so that the gradients
+    of both stay zero.
 
-    Only if optimizers saw only zero gradients of both in several iterations; each line is reported once.
+    Only if all known gradients of both are zero in at least ``ROUNDS`` backwards and an optimizer held them; each line
+    is reported once.
     """
     told = set()
     zero = [

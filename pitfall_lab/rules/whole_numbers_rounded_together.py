@@ -29,8 +29,10 @@ FURTHER = 2000
 
 @dataclass(frozen=True, slots=True)
 class RoundedTogether:
-    """``event`` stored whole numbers as ``label``, in a short floating point type (``dtype``) in which some became
-    equal (``lost`` says which); ``used`` takes them for different numbers.
+    """``event`` is the call (``Event``) that stored whole numbers in the tensor labelled ``label``, of the short
+    floating point dtype ``dtype``, in which some became equal; ``lost`` is the record of which (:class:`Lost`).
+
+    ``used`` is the call that takes them for different whole numbers.
     """
 
     event: Event
@@ -41,8 +43,8 @@ class RoundedTogether:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that stores whole numbers in a type that makes some of them equal, if they are
-    converted to whole numbers again, or compared.
+    """Yield one finding for each line that stores whole numbers in a floating point dtype that makes some of them
+    equal, if they are converted to whole numbers again, or compared.
     """
     reported = set()
     for lost in story.trace.beside.losses:

@@ -24,13 +24,13 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class WindowContainsItsTarget:
-    """``loss`` compares with ``target``, all of whose values are in the rows of ``given`` that a prediction was
-    computed from.
+    """``loss`` is the call (``Event``) that compares a prediction with the tensor ``target``, all of whose values are
+    in the rows of the tensor ``given`` that the prediction was computed from; both are labels.
 
-    ``used``: the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have
-    to start later to lie after the window. ``wanted`` and ``windows`` are the calls that the target and the window
-    were taken out of the series by. ``places`` are, of the first rows, the first and the last index of the window in
-    the series and that of the target.
+    ``used`` is the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have to
+    start later to lie after the window. ``wanted`` and ``windows`` are the calls by which the target and the window
+    were taken out of the series. ``places`` are, for each of the first rows, the first and the last index of the window
+    in the series and that of the target.
     """
 
     loss: Event
@@ -44,8 +44,10 @@ class WindowContainsItsTarget:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss of a training whose target is in the overlapping windows that the
+    """Yield one finding for each loss of a training whose target is in the overlapping windows of a series that the
     prediction is computed from.
+
+    Of each line, the first ``TRIES`` losses are looked at; not in programs without a backward.
     """
     tries = dict[object, int]()
     for loss in story.calls(*LOSSES) if story.backwards() else ():

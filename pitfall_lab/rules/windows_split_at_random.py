@@ -37,11 +37,13 @@ Part = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class WindowsSplitAtRandom:
-    """``layer`` was given windows of ``series`` that begin at ``starts``, as far as that is known, take up ``extent``
-    elements of its memory, and are ``apart`` elements, or a multiple, from one another.
+    """``layer`` is the call (``Event``) of a layer that was given windows of one series; ``series`` is the storage of
+    the series (``"S3"``).
 
-    ``drawn``: for each random order by whose part the windows were taken, the step of its draw, its length, and the
-    first and the last place of the part. ``made``: the calls that made the windows, the last first.
+    The windows begin at ``starts``, as far as that is known, take up ``extent`` elements of the memory each, and are
+    ``apart`` elements, or a multiple, from one another. ``drawn``: for each random order by whose part the windows were
+    taken, the step of its draw, its length, and the first and the last place of the part. ``made``: the calls that made
+    the windows, the last first.
     """
 
     layer: Event
@@ -55,8 +57,11 @@ class WindowsSplitAtRandom:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``measured`` is between the windows of ``learned``; each shares on average ``shared`` of its numbers
-    with them. ``apart``: the distance of the windows.
+    """``measured`` are windows that lie between the windows ``learned`` of the training (both
+    :class:`WindowsSplitAtRandom`).
+
+    Each of them shares on average the part ``shared`` (0 to 1) of its numbers with those. ``apart`` is the distance of
+    neighbouring windows, in elements.
     """
 
     learned: WindowsSplitAtRandom
@@ -66,10 +71,11 @@ class Split:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that measures a network with windows between those of its training.
+    """Yield one finding for each line that measures a network with windows of a series between, and overlapping, those
+    of its training.
 
-    Only where the two are different windows for certain: by parts of one drawn order, or by so many of both that
-    some would have to be equal, had they been drawn from the same windows.
+    Only where the two are different windows for certain: by parts of one drawn order, or by so many of both that some
+    would have to be equal, had they been drawn from the same windows. Only if an optimizer stepped.
     """
     if not story.trace.optimizer_steps:
         return

@@ -24,8 +24,8 @@ DRAWS = {"integers": "randint"} | {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each dataset with a generator of its own that several workers, or the workers
-    of several passes, were given.
+    """Yield one finding for each class of dataset that has a generator of its own and was given to several workers of a
+    ``DataLoader``, or to the worker of several passes.
     """
     reported = set()
     for each in story.trace.beside.passes:

@@ -35,8 +35,10 @@ MATRIX, FURTHER, BEHIND = 2, 200, 60
 
 @dataclass(frozen=True, slots=True)
 class Crossed:
-    """``product`` sums over the axis of ``vectors`` (of the call ``made``) that numbers the vectors, against an axis of
-    ``data`` that runs over elements; ``taken`` chose columns of them before, or None.
+    """``product`` is the call (``Event``) that sums over the axis of the tensor ``vectors`` that numbers the vectors
+    which the call ``made`` computed, against an axis of the tensor ``data`` that runs over elements. Both are labels.
+
+    ``taken`` is the call that chose some of the vectors before; None where all were used.
     """
 
     made: Event
@@ -49,7 +51,9 @@ class Crossed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that multiplies data with singular vectors over the wrong axis."""
+    """Yield one finding for each line that multiplies data with singular vectors or eigenvectors so that the sum runs
+    over the axis that numbers the vectors.
+    """
     reported = set()
     for made in story.calls("svd", "eigh"):
         factors = FACTORS.get(made.op)

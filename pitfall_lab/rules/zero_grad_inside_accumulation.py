@@ -37,7 +37,9 @@ class _Loss:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``zero_grad()`` that threw away what the update after it was meant to use."""
+    """Yield one finding for each ``zero_grad()`` that cleared gradients between their backward and the update that was
+    to use them, or for each small batch where the update comes after several.
+    """
     if story.program.tree is None:
         return
     reported: set[object] = set()

@@ -21,8 +21,10 @@ FLAT = ("RoundBackward", "FloorBackward", "CeilBackward", "TruncBackward", "Sign
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Every path by which ``backward`` reaches ``parameters``, held by an optimizer, goes through the node of the call
-    ``made``, whose derivative is zero everywhere.
+    """``made`` is the call (``Event``) of an operation whose derivative is zero everywhere; every path by which
+    ``backward`` reaches ``parameters`` goes through its node.
+
+    ``parameters`` are the labels of these leaves, which an optimizer holds.
     """
 
     backward: Event
@@ -31,8 +33,8 @@ class Flat:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each operation with a slope of zero through which all gradients of an
-    optimizer's parameters pass.
+    """Yield one finding for each operation whose slope is zero everywhere (``round``, ``sign``, …) through which all
+    gradients of some of an optimizer's parameters pass.
     """
     held = [label for update in story.trace.optimizer_steps for label in update.holds]
     reported = set()

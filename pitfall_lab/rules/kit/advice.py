@@ -37,11 +37,12 @@ VARIABLE = re.compile(r"(?<![\w.\"'])[a-zA-Z_]\w*(?!\w|\(|\s*=(?!=)|[\"'])")
 
 
 def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
-    """Return the finding with advice filled in; unchanged if it has advice of its own or ``rule`` is None.
+    """Return ``finding`` with its ``advice`` filled in; unchanged if it has advice of its own or ``rule``, its rule, is
+    None.
 
-    The advice is the rule's own, with the program's names and lines in its places. Where the rule has none,
-    or the finding lacks something that it names, it is the last sentence of what the rule's page says, with
-    the finding's line before it.
+    The advice is the rule's own text, with the program's names and lines (looked up in ``story``) in its places. Where
+    the rule has none, or the finding lacks something that it names, it is the last sentence of what the rule's page
+    says, with the finding's line before it.
     """
     if finding.advice is not None or rule is None:
         return finding
@@ -73,8 +74,8 @@ def _foreign(text: T, program: Program) -> bool:
 
 
 def names(advice: T) -> set[str]:
-    """The places in an advice: ``line`` and ``code`` of the finding, ``tensor``, a role
-    (``saved``), its code (``saved_code``).
+    """Return the names of the places in braces that the text ``advice`` has: ``line`` and ``code`` of the finding,
+    ``tensor``, a role of a related line (``saved``), or its code (``saved_code``).
     """
     return {field for one in LANGUAGES for _, field, _, _ in Formatter().parse(advice.say(one)) if field}
 

@@ -23,8 +23,8 @@ COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
-    """The statements being executed at ``event``, innermost first: its own, then those of its callers,
-    while the text shows the call.
+    """Yield the statements that were being executed at ``event``, innermost first: its own, then those of its callers,
+    as long as the program's text shows the call.
 
     Nothing for None. For an event in another file, the first one is the program's statement that led there.
     """
@@ -48,8 +48,8 @@ def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
 
 
 def entry(story: Story, event: Event) -> ast.AST | None:
-    """The program's own expression that led to an event in another file: a call, or an import of that
-    file; ``None`` if it is unknown.
+    """Return the program's own expression that led to ``event``, which is in another file: a call, or an import of that
+    file; None if it is unknown.
     """
     program, own, scope = story.program, _own(story, event), tuple(_functions(event))
     caller = scope[:own]
@@ -66,8 +66,8 @@ def entry(story: Story, event: Event) -> ast.AST | None:
 
 
 def call_in(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """The call made by the function ``caller`` (a stack of names) in which ``event`` happened; None
-    if the text does not show it.
+    """Return the call in the text of the function ``caller`` (a stack of function names, outermost first) during which
+    ``event`` happened; None if the text does not show it.
 
     None too if ``caller`` is not on the event's stack, or made the event itself.
     """
@@ -113,11 +113,11 @@ def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | 
 
 
 def at_home(story: Story, finding: Finding) -> Finding:
-    """The finding with every place in the checked program: a line of another file is
-    replaced by the call that led there.
+    """Return ``finding`` with every place in the checked program: a place in another file is replaced by that of the
+    call which led there.
 
-    It is None where that call is unknown. Reports, editors and ``# pitfall: ignore`` are about one file; the related
-    lines' sentences then name the line in the other file.
+    A place is None where that call is unknown. Reports, editors and ``# pitfall: ignore`` are about one file; the
+    related lines' sentences then name the line in the other file.
     """
     span = _home(story, finding.span, finding.step)
     related = tuple(_related_at_home(story, each) for each in finding.related)

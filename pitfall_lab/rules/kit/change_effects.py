@@ -40,7 +40,10 @@ class _Touched:
 
 
 class ChangeEffects:
-    """Answers for one program and its trace. Where the trace does not show an effect, the answer is no."""
+    """Answers whether changing one line of ``program`` would change what it computes, from the ``story`` of its trace.
+
+    Where the trace does not show an effect, the answer is False.
+    """
 
     def __init__(self, story: Story, program: Program) -> None:
         self._story, self._program = story, program
@@ -70,7 +73,7 @@ class ChangeEffects:
     # ------------------------------------------------------------------ copies
 
     def copying(self, statement: ast.stmt, name: str) -> bool:
-        """Whether it matters that the statement writes the memory of ``name`` and not new memory.
+        """Whether it matters that ``statement`` writes the memory of ``name`` (a text) and not new memory.
 
         It does if torch refused the write, if a backward needed what was there, or if something else sees the memory
         afterwards: another tensor or array, or the same one by another name. In ``name[0]``, ``name`` must be a tensor,
@@ -182,9 +185,10 @@ class ChangeEffects:
         return False
 
     def detaching(self, line: int, name: str) -> bool:
-        """Whether a gradient comes through the tensor that the line calls ``name``, and not only through it.
+        """Whether a gradient comes through the tensor that the line ``line`` calls ``name``, in a backward that still
+        reaches a leaf without it.
 
-        Where it is all that a backward has, that backward only fails without it.
+        False where it is all that a backward has: that backward would only fail.
         """
         made = [
             node
@@ -229,7 +233,9 @@ class ChangeEffects:
     # ------------------------------------------------------------------ gradients
 
     def keeping(self, clearing: ast.stmt) -> bool:
-        """Whether a backward adds to the gradient of a leaf that the statement ``clearing`` has cleared before."""
+        """Whether a backward adds to the gradient of a leaf after the statement ``clearing`` has cleared one that was
+        not all zeros.
+        """
         ends: dict[str, int] = {}
         for event in self._events(clearing):
             for effect in event.effects:
@@ -249,7 +255,7 @@ class ChangeEffects:
         return False
 
     def clearing(self, backward: ast.stmt) -> bool:
-        """Whether a backward that the statement ``backward`` ran adds to a gradient that is there already."""
+        """Whether a backward that the statement ``backward`` ran reaches a leaf that had a gradient already."""
         calls = [e for e in self._events(backward) if e.name == "backward" and e.error is None and e.operands]
         for event in calls:
             root = (self._story.tensor(event.operands[0].label, event.step) or {}).get("grad_fn")
@@ -263,7 +269,8 @@ class ChangeEffects:
     # ------------------------------------------------------------------ order
 
     def swapping(self, first: ast.stmt, second: ast.stmt) -> bool:
-        """Whether the order of two neighbouring statements matters, and the second can come first.
+        """Whether the order of the neighbouring statements ``first`` and ``second`` matters, and the second can come
+        first.
 
         It cannot if it uses a name that the first one makes, or is no plain statement (``return``, a loop). The order
         matters if one of them writes memory, a name, or a gradient that the other one uses.

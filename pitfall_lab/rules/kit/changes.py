@@ -29,8 +29,10 @@ GENERIC = 6
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a program: ``id`` names it in messages, ``title`` says what it does, ``verified``
-    that it is a fix that was tried.
+    """One change of a program for a learner to try.
+
+    ``id`` names it in messages (``"fix-1"``, ``"detach-7"``); ``title`` says in both languages what it does; ``edits``
+    are the changed lines. ``verified`` is True where it is a fix of a finding that was run and held.
     """
 
     id: str
@@ -43,9 +45,11 @@ class Change:
 
 
 def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...]:
-    """What can be tried with the traced program, fixes first; each gives another program that parses, none twice.
+    """Return what can be tried with the program of ``trace``, the fixes of ``findings`` first; each gives another
+    program that parses, none twice.
 
-    At most ``MOST``, of which at most ``GENERIC`` are no fixes. Empty if the program cannot be parsed.
+    At most ``MOST``, of which at most ``GENERIC`` are no fixes. If any fix is verified, only verified ones count. Empty
+    if the program cannot be parsed.
     """
     if not trace.sources:
         return ()

@@ -29,8 +29,8 @@ def checkpoints(story: Story) -> list[ast.Call]:
 
 
 def is_recomputed(story: Story, step: int, backward: int) -> bool:
-    """Whether the call at ``step`` was run again inside the backward at ``backward``: the same operation at
-    the same place of the program.
+    """Whether the call at the step ``step`` was run again inside the backward at the step ``backward``: the same
+    operation at the same place of the program.
 
     A call whose place is that of a call of ``checkpoint`` always counts: ``checkpoint(nn.Sequential(…), x)`` has no
     other. False if there is no event at ``step``.
@@ -44,8 +44,8 @@ def is_recomputed(story: Story, step: int, backward: int) -> bool:
 
 
 def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
-    """The calls that a backward ran again with other values than in each earlier run, each with
-    its last earlier run, in order.
+    """Yield the calls that ``backward`` ran again (recomputed) with other values than in each earlier run, each in a
+    pair with its last earlier run, in order.
 
     At most ``MOST_RUNS`` earlier runs are compared; a call without an earlier one, or with a result of unknown values
     or without requires_grad, is left out.
@@ -58,7 +58,9 @@ def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
 
 
 def first_runs(story: Story, backward: int, after: int) -> list[Event]:
-    """The calls between the steps ``after`` and ``backward`` that this backward ran again, in order."""
+    """Return the calls after the step ``after`` that the backward at the step ``backward`` ran again, as they ran
+    before it, in order of their steps.
+    """
     found = [
         event
         for key in {_key(again) for again in _inside(story, backward)}
@@ -83,8 +85,8 @@ def _runs(story: Story) -> dict[Key, list[Event]]:
 
 
 def numbers_of(story: Story, event: Event) -> dict[int, Any]:
-    """Return the known values of a call's first result, by position; empty if it does not
-    require grad (a counter, a mask).
+    """Return the known values of a call's first result, by position in its storage; empty if it does not require grad
+    (a counter, a mask) or none is known.
     """
     tensor = (story.tensor(event.results[0], event.step) or {}) if event.results else {}
     return dict(flat(cells(story, tensor.get("storage"), event.step))) if tensor.get("requires_grad") else {}

@@ -33,7 +33,12 @@ VIEWING = {
 
 @dataclass(frozen=True, slots=True)
 class LostWrite:
-    """``write`` changed the copy that ``copy`` made of ``source``, and the copy was not read afterwards."""
+    """``write`` is the first call (``Event``) that changed the copy which the call ``copy`` made of the tensor
+    ``source`` (a label); nothing read the copy afterwards.
+
+    ``statement`` is the statement of that write, ``last`` the statement of the last one. ``story`` has the look-ups of
+    the trace.
+    """
 
     story: Story
     copy: Event
@@ -48,8 +53,8 @@ class LostWrite:
 
 
 def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
-    """The writes into copies that calls of ``makers`` made, where neither torch nor the program's
-    text reads the copy afterwards.
+    """Yield the writes into copies that calls named ``makers`` made, one for each copy, where neither torch nor the
+    program's text reads the copy afterwards and the source is still used.
 
     Nothing if the program did not run to its end.
     """
@@ -130,10 +135,10 @@ def _is_write(statement: ast.stmt) -> bool:
 
 
 def unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bool:
-    """Whether the source uses the name of the copy only in ``statements``, those that write it: uses such as printing
-    are not in the trace.
+    """Whether the program's text reads ``name``, the name of a copy, only in ``statements``, those that write it: uses
+    such as printing are not in the trace.
 
-    True if the copy has no name.
+    True if ``name`` is None.
     """
     if name is None:
         return True
@@ -163,7 +168,8 @@ def _read_later(story: Story, source: str, after: int) -> bool:
 
 
 def whole_expression(lost: LostWrite) -> ast.expr | None:
-    """The expression that made the copy: ``x[mask]`` in ``x[mask].zero_()``, or the value assigned to the copy's name.
+    """Return the expression that made the copy of ``lost``: ``x[mask]`` in ``x[mask].zero_()``, or the value assigned
+    to the copy's name.
 
     None if the text shows none.
     """
@@ -180,10 +186,10 @@ def whole_expression(lost: LostWrite) -> ast.expr | None:
 
 
 def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
-    """The fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``.
+    """Return the fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``.
 
-    ``target`` is the expression that made the copy. None unless the statement is the call of one
-    method of exactly this expression.
+    ``target`` is the expression that made the copy. None unless the statement of ``lost`` is the call of one method of
+    exactly this expression.
     """
     program, statement = lost.story.program, lost.statement
     text = program.segment(target)
@@ -211,10 +217,11 @@ def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
 
 
 def written_back(lost: LostWrite, target: str) -> Fix | None:
-    """A fix that assigns the changed copy back to ``target`` (a text) after the last write: ``x[mask] = rows``.
+    """Return a fix that assigns the changed copy of ``lost`` back to ``target`` (a text) after the last write:
+    ``x[mask] = rows``.
 
-    By ``copy_`` if ``target`` is no index. None if the copy has no name, or the first and the last
-    write are in different blocks.
+    By ``copy_`` if ``target`` is no index. None if the copy has no name, or the first and the last write are in
+    different blocks.
     """
     program = lost.story.program
     if lost.name is None or program.block(lost.statement) is not program.block(lost.last):

@@ -14,7 +14,11 @@ from pitfall_lab.trace import Event
 
 
 class AssignedValue(NamedTuple):
-    """One assignment ``target = value``, also as part of a multiple one."""
+    """One assignment of a value to one target: ``statement`` is the statement, ``target`` and ``value`` are the two
+    expressions.
+
+    Of a multiple one (``a, b = c, d``) there is one for each pair.
+    """
 
     statement: ast.Assign
     target: ast.expr
@@ -23,8 +27,10 @@ class AssignedValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """One class: its ``forward`` and ``backward``, and the method that stores values for backward:
-    forward or ``setup_context``.
+    """One of the program's ``torch.autograd.Function`` classes, in its text: its ``name`` and the definitions of its
+    methods ``forward`` and ``backward``.
+
+    ``keeper`` is the method that stores values for backward: ``setup_context`` if there is one, else ``forward``.
     """
 
     name: str
@@ -39,14 +45,15 @@ class Custom:
 
     @property
     def inputs(self) -> list[str]:
-        """The parameters of forward other than ``ctx`` (which it does not have where the
-        class has a ``setup_context``).
+        """The names of forward's parameters other than ``ctx`` (which it does not have where the class has a
+        ``setup_context``).
         """
         return [argument.arg for argument in self.forward.args.args[int(self.keeper is self.forward) :]]
 
     def kept(self) -> dict[str, AssignedValue]:
-        """The assignments ``ctx.x = x`` to attributes of ctx, by attribute; the value is a name, or an
-        expression on one (``x.data``).
+        """Return the assignments ``ctx.x = x`` in the method that stores values, by the attribute's name.
+
+        Only those whose value is a name, or an expression on one (``x.data``).
         """
         found = {}
         for statement, target, value in _assigned(self.keeper):
@@ -55,15 +62,15 @@ class Custom:
         return found
 
     def names(self) -> dict[str, str]:
-        """Return the local names in backward that are bound to attributes of ctx, as
-        name → attribute: ``x = ctx.x``.
+        """Return the attributes of ctx that backward gives local names, by these names: ``{"x": "gate"}`` for
+        ``x = ctx.gate``.
         """
         ctx = self.backward.args.args[0].arg
         pairs = ((target, _attribute(value, ctx)) for _, target, value in _assigned(self.backward))
         return {target.id: name for target, name in pairs if isinstance(target, ast.Name) and name}
 
     def read(self, attribute: str) -> list[ast.Attribute]:
-        """Return the expressions in backward that read this attribute of ctx."""
+        """Return the expressions in backward that read the attribute of ctx named ``attribute``."""
         ctx = self.backward.args.args[0].arg
         attributes = [
             node for node in ast.walk(self.backward) if isinstance(node, ast.Attribute) and node.attr == attribute
@@ -93,8 +100,8 @@ def _attribute(node: ast.expr, name: str) -> str:
 
 
 def customs(program: Program) -> Iterator[Custom]:
-    """The classes with a ``forward(ctx, …)`` and a ``backward(ctx, …)`` of their own
-    that are made from ``Function``.
+    """Yield the program's classes that are derived directly from ``Function`` and define a ``forward`` and a
+    ``backward`` with parameters of their own.
     """
     for node in program.nodes:
         if isinstance(node, ast.ClassDef) and any(_last(base) == "Function" for base in node.bases):
@@ -106,13 +113,17 @@ def customs(program: Program) -> Iterator[Custom]:
 
 
 def inside(custom: Custom, event: Event, method: str) -> bool:
-    """Whether ``event`` was called directly by this method of the class, not by a function that it calls."""
+    """Whether ``event`` was called directly by the method named ``method`` of ``custom``, not by a function that it
+    calls.
+    """
     return bool(event.scope) and event.scope[-1].endswith(f"{custom.name}.{method}")
 
 
 def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
-    """The calls in forward that made a result which was returned (its grad_fn is the custom node), each
-    with the label of that node.
+    """Yield, for each run of the Function ``custom``, the call in its forward that made the returned result, with the
+    label of the custom graph node, which is this result's grad_fn.
+
+    Once for each result.
     """
     for event in story.calls():
         for result in event.results if inside(custom, event, "forward") else ():

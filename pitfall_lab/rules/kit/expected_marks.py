@@ -43,7 +43,7 @@ def plain(text: str) -> str:
 
 
 def met(findings: list[Finding], text: str) -> str:
-    """Say in a few words how ``findings`` differ from what ``text`` expects; empty when they do not.
+    """Return in a few words how ``findings`` differ from what the marks in ``text`` expect; empty when they do not.
 
     Every code must be found on its line and no other finding may be there (notes of severity ``info`` may be, if their
     code is nowhere expected). Each marked role must be on exactly the marked lines; roles that are not marked are free.

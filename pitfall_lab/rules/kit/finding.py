@@ -54,7 +54,11 @@ where the recording of graphs was switched off.
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A line that a finding involves: ``role`` says in which way, ``step`` is the event in the trace."""
+    """A line that a finding involves: ``role`` says in which way ("saved", "changed", "backward", …), ``message`` is a
+    sentence for it in both languages.
+
+    ``span`` is its place in the text, ``step`` the step of its event in the trace; each is None where it is not known.
+    """
 
     role: Role
     span: Span | None
@@ -77,9 +81,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a fix changes in what the program shows, both run with the same random numbers.
+    """What a fix changes in what the program shows, both versions run with the same random numbers.
 
-    ``before`` and ``after`` are a line that it prints, or the number that the global variable ``name`` has at the end.
+    ``before`` and ``after`` are texts: a line that it prints where ``name`` is empty, else the number that the global
+    variable ``name`` has at the end.
     """
 
     name: str
@@ -88,8 +93,8 @@ class Printed:
 
     @property
     def said(self) -> T:
-        """A sentence with the value before and the value after the fix, and a second one
-        where the new value looks worse.
+        """A sentence, in both languages, with the value before and the value after the fix, and a second one where the
+        new value looks worse.
         """
         en = f"With the same random numbers it prints “{self.after}” where it printed “{self.before}”."
         zh = f"用同样的随机数运行，它打印“{self.after}”，原来打印“{self.before}”。"
@@ -102,23 +107,25 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One way to repair a program. Edits do not overlap and come last line first: applied one after the other they fit.
+    """One way to repair a program: ``title`` says in both languages what it does, ``edits`` are the changed lines.
+    Edits do not overlap and come last line first: applied one after the other they fit.
 
-    ``meaning`` says which values it may change besides removing the finding.
+    ``verified`` is True once the changed program was run and the finding was gone. ``meaning`` says which values the
+    fix may change besides removing the finding.
 
     - ``same``: every correct value stays the same, and wrong gradients become correct;
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
-    - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what
-      follows is computed with them;
+    - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what follows is
+      computed with them;
     - ``term``: the backward of the finding starts from the same value, of which one more part now requires grad;
     - ``root``: the backward of the finding starts from the same value, and fills the gradients of other leaves;
     - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
     - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same;
     - ``finite``: a gradient was NaN or infinite; what was finite up to that backward stays the same.
 
-    Where the program stopped before it had computed what was meant, ``reference`` may say how to get there in a
-    way that is right but not good (``retain_graph=True``): the fix must then end with the same leaves and
-    gradients as that program does.
+    Where the program stopped before it had computed what was meant, ``reference`` may have edits that get there in a
+    way that is right but not good (``retain_graph=True``): the fix must then end with the same leaves and gradients as
+    that program does. Empty where there are none.
     """
 
     title: T
@@ -144,7 +151,9 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact on which a finding is based, and its source (torch, the shadow engine, or both)."""
+    """A fact on which a finding is based: its ``name``, its ``value`` (of any type), and ``by``, where it comes from:
+    "observed" (torch), "modelled" (the shadow engine) or "agreed" (both).
+    """
 
     name: str
     value: Any
@@ -153,7 +162,14 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One pitfall at one place: its primary span, related lines, the facts it is based on, and fixes."""
+    """One pitfall at one place of a program.
+
+    ``rule`` is the rule's code (``"PL101"``), ``name`` its name, ``severity`` "error", "warning" or "info". ``span`` is
+    the place in the text, ``step`` the step of the trace; None where unknown. ``predicted`` is True where the shadow
+    engine said it before torch raised, or as well as torch. ``message`` is one sentence for a beginner, ``explanation``
+    how it came about. ``related`` are further lines, ``fixes`` possible repairs, ``facts`` what the finding is based
+    on.
+    """
 
     rule: str
     name: str
@@ -171,8 +187,8 @@ class Finding:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Findings with equal keys are the same: the rule, its place, and the places of its
-        ``saved`` and ``operand`` lines.
+        """A tuple that is equal for findings that are the same: the rule, its place, and the places of its ``saved``
+        and ``operand`` lines.
 
         Steps are not part of it, as a loop repeats steps, not lines.
         """
@@ -192,9 +208,10 @@ class Finding:
         return replace(self, fixes=fixes)
 
     def to_dict(self, language: Language = "en") -> dict[str, Any]:
-        """Return the finding as ``pitfall-lab check --json`` prints it: lines *and columns* count from 1 there.
+        """Return the finding, with texts in ``language``, as ``pitfall-lab check --json`` prints it: lines *and
+        columns* count from 1 there.
 
-        ``end_column`` is the column after the last character. Places are ``null`` when the trace does not know them.
+        ``end_column`` is the column after the last character. Places are ``None`` when the trace does not know them.
         """
         return {
             "rule": self.rule,
@@ -226,7 +243,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """A wrong repair that only hides the mistake: ``old`` in the rule's bad program becomes ``new``.
+    """A wrong repair that only hides the mistake: the text ``old`` in the rule's bad program becomes ``new``; ``why``
+    says in both languages why it is wrong.
 
     Never offered as a fix; explained on the rule's page. A test applies it and shows that it does not help: the program
     still draws a finding, raises, or computes something other than the good program does.
@@ -311,7 +329,11 @@ class Rule:
         severity: Severity | None = None,
         advice: T | None = None,
     ) -> Finding:
-        """Return a finding of this rule: one sentence for a beginner, then how it came about."""
+        """Return a finding of this rule: ``message`` is one sentence for a beginner, ``explanation`` how it came about;
+        the other arguments are the fields of :class:`Finding`.
+
+        ``severity`` None stands for the rule's own.
+        """
         return Finding(
             self.code,
             self.name,
@@ -336,11 +358,11 @@ class Rule:
         related: Iterable[Related] | None = None,
         fixes: Iterable[Fix] | None = None,
     ) -> Finding:
-        """Return a finding of this rule in place of another rule's, with its place and facts.
+        """Return a finding of this rule in place of ``general``, another rule's, with its place and facts and a new
+        ``message`` and ``explanation``.
 
-        Also its lines and fixes unless others are given.
-
-        The other rule's advice is dropped; the severity is this rule's.
+        Also with its related lines and fixes unless others are given. The other rule's advice is dropped; the severity
+        is this rule's.
         """
         return replace(
             general,

@@ -40,9 +40,11 @@ NEAR = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``event`` took ``tensor``, which required grad, and returned a result that does not.
+    """A place where the graph ended: the call ``event`` took ``tensor`` (a label), which required grad, and returned a
+    result that does not.
 
-    ``user`` is the call that used the resulting Python number.
+    ``kind`` says how ("number", "copy", "integer", "no_grad", "detach" or "gradient"). ``user`` is the call that used
+    the resulting Python number; None for other kinds.
     """
 
     kind: Kind
@@ -53,7 +55,11 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class LostTerm:
-    """``term``, added at step ``at`` to the loss of ``backward``, gets no gradient because of the ``cuts``."""
+    """A term of a loss that gets no gradient: ``term`` is its label, ``backward`` the backward (``Event``) that starts
+    from the loss.
+
+    ``at`` is the step at which it was added to the loss; ``cuts`` are the places where its graph had ended.
+    """
 
     backward: Event
     term: str
@@ -63,8 +69,8 @@ class LostTerm:
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """``backward``, the last one before the optimizer step ``update``, did not reach its
-    ``parameters`` because of ``cut``.
+    """An optimizer step (``update``) whose ``parameters`` (labels) the last backward before it, ``backward``, did not
+    reach because of ``cut``, a place where the graph ended.
     """
 
     update: OptimizerStep
@@ -74,7 +80,9 @@ class Unreached:
 
 
 class Flow:
-    """Look-ups from results to the calls that made them, in one trace."""
+    """Look-ups from results back to the calls that made them, and to the leaves they were computed from, in the trace
+    of one story.
+    """
 
     def __new__(cls, story: Story) -> Self:
         """The look-ups of a story: one object for all rules, since each of them would compute the same tables again."""
@@ -123,12 +131,12 @@ class Flow:
         return found
 
     def cuts(self, label: str | None, step: int, *, along_the_graph: bool = False) -> list[Cut]:
-        """The calls at which the inputs of ``label`` (at ``step``) were cut from the graph.
+        """Return the calls at which what the tensor ``label`` (at ``step``) was computed from was cut from the graph;
+        empty if there are none.
 
-        Rarely intended kinds first, within a kind the nearest.
-
-        ``along_the_graph``: search also through inputs that require grad, up to the leaves, for a cut in one of several
-        branches. At most ``LIMIT`` calls are walked through.
+        Rarely intended kinds first, within a kind the nearest. ``along_the_graph``: search also through inputs that
+        require grad, up to the leaves, for a cut in one of several branches. At most ``LIMIT`` calls are walked
+        through.
         """
         found: dict[tuple[Kind, int], Cut] = {}
         pending: deque[tuple[str | None, int]] = deque([(label, step)])
@@ -159,11 +167,11 @@ class Flow:
         return sorted(found.values(), key=lambda cut: ORDER.index(cut.kind))
 
     def lost_terms(self) -> Iterator[LostTerm]:
-        """Terms of a loss that do not require grad although they were computed from the parameters that the loss
-        trains.
+        """Yield the terms of a loss that do not require grad although they were computed from the parameters that the
+        loss trains.
 
-        Once per backward line and adding line. Only terms added to a one-element loss are searched: a factor or target
-        without grad is usually intended.
+        Once for each pair of a backward's line and an adding line. Only terms added to a one-element loss are searched:
+        a factor or target without grad is usually intended.
         """
         story, reported = self.story, set[tuple[Span | None, Span | None]]()
         for backward in story.backwards():
@@ -179,11 +187,11 @@ class Flow:
                     yield LostTerm(backward, term, at, cuts)
 
     def unreached(self) -> Iterator[Unreached]:
-        """Parameters of an optimizer that were never updated, since the last backward before its
-        step was cut from all of them.
+        """Yield parameters of an optimizer that were never updated, since the last backward before its step was cut
+        from all of them.
 
-        Each place of a cut once; for each step, all its cuts by no_grad are one place. A result of
-        ``autograd.grad`` is not taken for a cut.
+        Each place of a cut once; for each step, all its cuts by no_grad are one place. A result of ``autograd.grad`` is
+        not taken for a cut.
         """
         story, reported = self.story, set[object]()
         for update in story.trace.optimizer_steps:

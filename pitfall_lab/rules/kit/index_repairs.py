@@ -19,10 +19,10 @@ FACTORIES = {"zeros", "empty", "ones", "full", "new_zeros", "new_empty", "new_on
 
 
 def index_repairs(program: Program, story: Story, step: int) -> Iterator[Fix | None]:
-    """Yield fixes for a write to an index, ``h[mask] = 0``, ``h[i] = v``, ``h[:, 0] *= 2``: a new tensor
-    with those elements changed.
+    """Yield fixes for the write to an index at ``step``, ``h[mask] = 0``, ``h[i] = v``, ``h[:, 0] *= 2``: they make a
+    new tensor with those elements changed.
 
-    A None is a fix that cannot be written. Nothing for other writes, or if what is indexed is no name.
+    A None among them is a fix that cannot be written. Nothing for other writes, or if what is indexed is no name.
     """
     event = story.event(step)
     statement = program.statement_at(story.span(step))
@@ -270,11 +270,11 @@ def _with_list(program: Program, value: ast.expr, inside: list[ast.Name], dim: i
 
 
 def in_a_comprehension(program: Program, statement: ast.stmt, value: str | None, name: ast.expr | None) -> Fix | None:
-    """The fix for a loop that only writes each tensor of a list or dictionary: a new
-    collection of new tensors; else None.
+    """Return the fix for a loop with ``statement`` as its only one, which writes each tensor of a list or dictionary: a
+    new collection of new tensors. None if the loop is none of this kind.
 
     ``for w, g in zip(weights, grads): w.sub_(g)`` becomes ``weights = [w - g for w, g in zip(weights, grads)]``;
-    ``value`` is the text of the new tensor (None: no fix), ``name`` the tensor written.
+    ``value`` is the text of the new tensor (None: no fix), ``name`` the expression of the tensor that is written.
     """
     loop = program.parents.get(statement)
     if (

@@ -16,10 +16,11 @@ EACH = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本"
 
 
 def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()") -> tuple[Fix, ...]:
-    """Fixes that replace the container ``value`` by one of copies; ``copy`` is what makes a copy of one tensor.
+    """Return fixes that replace the container ``value`` by one of copies; ``copy`` is the text that makes a copy of one
+    tensor.
 
-    One writes a comprehension, if ``value`` is one over a plain name, or a call of ``list``, ``tuple`` or ``dict``;
-    one, ``copy.deepcopy``. Empty if neither is possible.
+    One writes a comprehension, if ``value`` is one over a plain name, or a call of ``list``, ``tuple`` or ``dict``; one
+    writes ``copy.deepcopy``. Empty if neither is possible.
     """
     text, fixes = program.segment(value), list[Fix]()
     if isinstance(value, ast.ListComp | ast.DictComp):
@@ -43,7 +44,9 @@ def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()"
 
 
 def copies_of_state(program: Program, call: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that keep copies of what ``call`` of ``state_dict`` returns: of each value, or ``copy.deepcopy``."""
+    """Return fixes that keep copies of what ``call``, a call of ``state_dict``, returns: of each value, or, if the
+    program imports it, by ``copy.deepcopy``.
+    """
     text, listed = program.segment(call), _listed(program, call)
     if listed is not None:
         return unique(
@@ -77,8 +80,8 @@ def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
 
 
 def imported_deepcopy(program: Program) -> str | None:
-    """How the program writes ``copy.deepcopy``, from its imports (``copy.deepcopy``, or an alias);
-    None if it does not import it.
+    """Return how the program writes ``copy.deepcopy``, as its imports say (``"copy.deepcopy"``, or with an alias); None
+    if it does not import it.
     """
     for node in program.nodes:
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():

@@ -15,19 +15,21 @@ VIEWS = {"items", "values", "keys", "copy"}
 
 
 class NameAssigned(NamedTuple):
-    """``statement`` assigns ``value`` to a name."""
+    """One assignment of a name: ``statement`` is the statement, ``value`` the expression that it assigns to the
+    name.
+    """
 
     statement: ast.Assign
     value: ast.expr
 
 
 def given(program: Program, node: ast.expr | None) -> NameAssigned | None:
-    """The last assignment, in a line above ``node``, of the name that ``node`` starts from;
-    None if the source shows none.
+    """Return the last assignment, in a line above ``node``, of the name that ``node`` starts from; None if the source
+    shows none.
 
-    For a loop's variable it is the assignment of what is iterated: that of ``old`` for ``q`` in ``for p, q in
-    zip(parameters, old)``. Assignments in the same function count first, then those at the top level; for a parameter
-    that the function does not assign, None.
+    For a loop's variable it is the assignment of what is iterated: that of ``old`` for ``q`` in
+    ``for p, q in zip(parameters, old)``. Assignments in the same function count first, then those at the top level; for
+    a parameter that the function does not assign, None.
     """
     here = node
     for _ in range(DEEP):

@@ -15,7 +15,9 @@ from pitfall_lab.trace import Event, Span, T
 
 
 class NeedlessArgument(NamedTuple):
-    """The backwards that one line ran with ``flag``, and the call in the source."""
+    """A line whose ``backward`` or ``grad`` has an argument without a use: ``backwards`` are its runs (``Event``),
+    ``call`` is the call in the text, ``flag`` the keyword argument (``retain_graph=True``).
+    """
 
     backwards: list[Event]
     call: ast.Call
@@ -23,8 +25,8 @@ class NeedlessArgument(NamedTuple):
 
 
 def needless_arguments(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator[NeedlessArgument]:
-    """The lines of a finished program with a literal ``name=True`` for which ``is_used`` is False of
-    each backward that they ran.
+    """Yield the lines of a finished program with a literal ``name=True`` in a ``backward`` or ``grad`` for which
+    ``is_used``, given each backward that they ran, is always False.
 
     A value that is computed may be intended.
     """
@@ -45,7 +47,12 @@ def needless_arguments(story: Story, name: str, is_used: Callable[[Event], bool]
 def finding(  # noqa: PLR0917 - its texts
     rule: Rule, story: Story, found: NeedlessArgument, message: T, explanation: T, kept: T, title: T
 ) -> Finding:
-    """The finding about one line; ``kept`` names what is kept in memory, ``title`` is the title of the fix."""
+    """Return the finding of ``rule`` about one line: ``found``. Its fix, with the title ``title``, leaves the argument
+    out.
+
+    ``message`` and ``explanation`` are the finding's texts; ``kept`` is the text of a related line that says what is
+    kept in memory.
+    """
     program, step = story.program, found.backwards[0].step
     call, rest = found.call, [each for each in (*found.call.args, *found.call.keywords) if each is not found.flag]
     new = f"{program.segment(call.func)}({', '.join(program.segment(each) for each in rest)})"

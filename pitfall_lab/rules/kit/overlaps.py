@@ -25,8 +25,11 @@ EVEN = {"zero_", "fill_"}
 
 @dataclass(frozen=True, slots=True)
 class SharedWrite:
-    """``event`` wrote ``written`` elements of the tensor ``label``, in ``places`` places of memory, which changed
-    ``changed`` of its elements; None: too many to count.
+    """A write to a tensor several of whose elements are one place in memory: the call ``event`` (an ``Event``) wrote
+    ``written`` elements of the tensor ``label``.
+
+    They are ``places`` places of memory, and ``changed`` elements of the tensor have them. Both are None where there
+    are too many to count.
     """
 
     event: Event
@@ -38,8 +41,8 @@ class SharedWrite:
 
 @lru_cache(maxsize=1)
 def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
-    """The writes that changed more elements of a tensor than they wrote, or some more than
-    once; one for each source line.
+    """Return the writes that changed more elements of a tensor than they wrote, or some more than once; one for each
+    source line.
 
     Only writes to memory that is used later. One value written several times to the same place does not count.
     """
@@ -62,8 +65,8 @@ def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
 
 
 def repeats(record: Record) -> bool:
-    """Whether several elements of the tensor share a memory location; of a large tensor, whether
-    those of a small part of it do.
+    """Whether several elements of the tensor with this record share a memory location; of a large tensor, whether those
+    of a small part of it do.
     """
     shape, stride = record.get("shape") or (), record.get("stride") or ()
     if any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=False)):
@@ -72,7 +75,9 @@ def repeats(record: Record) -> bool:
 
 
 def is_repeated(record: Record) -> bool:
-    """Whether one element is repeated along a whole axis, as by ``expand``."""
+    """Whether one element of the tensor with this record is repeated along a whole axis (stride 0), as by
+    ``expand``.
+    """
     return any(
         n > 1 and step == 0 for n, step in zip(record.get("shape") or (), record.get("stride") or (), strict=False)
     )
@@ -108,8 +113,8 @@ def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def places(record: Record) -> list[int] | None:
-    """For each element, in row-major order, its position in the storage, counted in
-    elements; ``None`` for large tensors.
+    """Return, for each element of the tensor with this record, in row-major order, its position in the storage, counted
+    in elements; None for more than ``MOST_PLACES`` elements.
     """
     shape, stride = record.get("shape") or [], record.get("stride") or []
     if math.prod(shape) > MOST_PLACES:
@@ -121,11 +126,10 @@ def places(record: Record) -> list[int] | None:
 
 
 def part(record: Record, text: str) -> Record | None:
-    """The tensor that an index of numbers and slices selects, as a record (a dict) with shape, stride and offset only.
+    """Return the part of the tensor with this record that the index ``text`` of numbers and slices selects
+    (``"1, :2"``), as a record (a dict) with shape, stride and offset only.
 
-    ``None`` for every other index.
-
-    None too if the text has more indices than the tensor has dimensions, or is no Python.
+    None for every other index, if the text has more indices than the tensor has dimensions, or if it is no Python.
     """
     try:
         index = ast.parse(f"_[{text}]" if not text.startswith("(") else f"_[{text[1:-1]}]", mode="eval").body

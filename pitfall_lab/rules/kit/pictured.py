@@ -29,11 +29,13 @@ def looks(
     *,
     examples: bool = False,
 ) -> list[Fact]:
-    """The fact of an attention of ``size`` (rows that look × columns that are looked at), or none.
+    """Return the fact, alone in a list, of who looks at what in an attention of ``size`` (rows that look × columns that
+    are looked at); empty if nothing is looked at or left out wrongly.
 
-    ``seen`` and ``meant`` answer for a row and a column. A row is a position, or with ``examples`` all positions of an
-    example. Each cell is one of ``"+"`` (looked at, rightly), ``"x"`` (wrongly), ``"o"`` (not, but should be), ``"."``
-    (rightly not) and ``"?"``. Rows and columns of which nothing is known are left out.
+    ``seen`` and ``meant`` answer for a row and a column: True, False or None (unknown). A row is a position, or with
+    ``examples`` all positions of an example. Each cell is one of ``"+"`` (looked at, rightly), ``"x"`` (wrongly),
+    ``"o"`` (not, but should be), ``"."`` (rightly not) and ``"?"``. Rows and columns of which nothing is known are left
+    out.
     """
     rows, columns = (_shown(length) for length in size)
     found = {(r, c): _cell(seen(r, c), meant(r, c)) for r in rows for c in columns}
@@ -46,7 +48,7 @@ def looks(
 
 
 def everything(*_: int) -> bool:
-    """The answer of an attention without a mask, or with one that hides nothing."""
+    """Return True for any place: the answer of an attention without a mask, or with one that hides nothing."""
     return True
 
 
@@ -61,10 +63,11 @@ def _shown(length: int) -> tuple[int, ...]:
 
 
 def pairs(one: T, other: T, rows: Sequence[tuple[Any, Any, Any]], total: int | None = None) -> list[Fact]:
-    """The fact of what meets: for each pair what it is of, what it met, and what was meant; or none.
+    """Return the fact, alone in a list, of what meets; empty if each pair is as it was meant.
 
-    ``one`` and ``other`` are the heads of the first two columns. The first wrong pair is among those that are drawn;
-    ``total`` is the number of all, if ``rows`` are only some of them.
+    Each of ``rows`` says what it is of, what it met, and what was meant. ``one`` and ``other`` are the heads of the
+    first two columns. At most ``PAIRS`` rows are kept, the first wrong one among them; ``total`` is the number of all,
+    if ``rows`` are only some of them.
     """
     texts = [tuple(str(each) for each in row) for row in rows]
     wrong = next((at for at, (_, met, meant) in enumerate(texts) if met != meant), None)

@@ -13,9 +13,10 @@ from pitfall_lab.trace import Event
 
 @dataclass(frozen=True, slots=True)
 class Rebinding:
-    """``statement`` computed ``result`` from the parameter ``leaf`` at ``event`` and gave it the parameter's name.
+    """``statement`` computed a new tensor, ``result``, from the parameter ``leaf`` (both labels) by the call ``event``
+    and gave it the parameter's name.
 
-    ``trouble`` is the step at which this first had an effect; ``None`` where the new tensor is never used.
+    ``trouble`` is the step at which this first had an effect; None where the new tensor is never used.
     """
 
     statement: ast.Assign
@@ -27,8 +28,10 @@ class Rebinding:
 
 @lru_cache(maxsize=1)
 def rebindings(story: Story) -> tuple[Rebinding, ...]:
-    """The statements such as ``w = w - lr * w.grad`` that gave a parameter's name to a new tensor, where this had an
-    effect; one for each assignment whose value reads its own target.
+    """Return the statements such as ``w = w - lr * w.grad`` that gave a parameter's name to a new tensor, where this
+    had an effect; one for each assignment whose value reads its own target.
+
+    Empty if the program's text does not parse.
     """
     if story.program.tree is None:
         return ()

@@ -15,9 +15,9 @@ DEEP = 5
 
 
 class Recomputing:
-    """Edits that make ``backward`` compute a name of ``forward``.
+    """Makes edits by which the backward of ``custom`` computes what its forward had kept for it.
 
-    ``tensors`` are the inputs of forward that are tensors.
+    ``tensors`` are the names of forward's inputs that are tensors.
     """
 
     def __init__(self, program: Program, custom: Custom, tensors: set[str]) -> None:
@@ -30,7 +30,8 @@ class Recomputing:
         self._numbers: list[str] = []
 
     def edits(self, name: str) -> tuple[Edit, ...] | None:
-        """The edits for ``name``, an attribute of ``ctx`` (``ctx.gate``) or a tensor saved with ``save_for_backward``.
+        """Return the edits for ``name``, an attribute of ``ctx`` (``"ctx.gate"``) or a tensor saved with
+        ``save_for_backward``.
 
         None if forward does not call ``save_for_backward``, backward does not unpack ``saved_tensors`` one by one, or
         the name cannot be computed from the inputs of forward.

@@ -14,11 +14,11 @@ from pitfall_lab.trace import T
 
 
 def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Fixes that write after the backward, or that run the forward pass again after the write (a
+    """Return fixes for ``clash`` that write after the backward, or that run the forward pass again after the write (a
     step between two backwards).
 
-    The latter only if the memory is a leaf's. None in the list is a fix that cannot be written; the list is empty
-    if no function contains both.
+    The latter only if the memory is a leaf's. None in the list is a fix that cannot be written; the list is empty if no
+    function contains both.
     """
     if not clash.changed_at or clash.backward is None:
         return []
@@ -33,15 +33,15 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def is_leaf_memory(story: Story, storage: str | None) -> bool:
-    """Whether a leaf that requires grad is on the storage: a write to it survives when
-    the forward pass is run again.
+    """Whether a leaf that requires grad is on the storage labelled ``storage``: a write to it survives when the forward
+    pass is run again. False for None.
     """
     return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(storage))
 
 
 def meeting(program: Program, first: list[ast.stmt], second: list[ast.stmt]) -> tuple[ast.stmt, ast.stmt] | None:
-    """The statements of one block in which both chains run: ``opt.step()`` and
-    ``loss.backward()``, or the calls to them.
+    """Return the two statements of one block in which the chains ``first`` and ``second`` run (statements and their
+    callers, innermost first): ``opt.step()`` and ``loss.backward()``, or the calls to them.
 
     None if no function contains a statement of both, or if one statement runs both.
     """
@@ -63,7 +63,8 @@ def _siblings(program: Program, one: ast.stmt, other: ast.stmt) -> tuple[ast.stm
 
 
 def moves(program: Program, changed: ast.stmt, backward: ast.stmt) -> list[Fix | None]:
-    """At most one fix: it puts the statement that changes memory after the one that runs backward.
+    """Return at most one fix: it puts the statement ``changed``, which changes memory, after ``backward``, the one that
+    runs backward.
 
     Empty if it is below that already, if one of the two shares its lines with another statement, or if they overlap.
     """
@@ -95,12 +96,12 @@ def _ended(text: str) -> str:
 
 
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
-    """Fixes that repeat, after the write, the assignments that ``backward`` depends on, back to one that
-    contains the line which saved.
+    """Return fixes that repeat, after the statement ``changed`` (the write), the assignments that ``backward`` depends
+    on, back to one that contains the line which saved.
 
-    At most eight, of up to 6 statements, the shortest first; without that line if it is not among them. Where
-    nothing needs the assignments before the write, they are moved there instead. ``saved`` are the statements of
-    the saving line's call chain.
+    At most eight, of up to 6 statements, the shortest first; without that line if it is not among them. Where nothing
+    needs the assignments before the write, they are moved there instead. ``saved`` are the statements of the saving
+    line's call chain. None in the list is a fix that cannot be written.
     """
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)

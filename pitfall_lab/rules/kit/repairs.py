@@ -21,12 +21,11 @@ from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 
 
 def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
-    """Return fixes that may repair ``clash``: changes of the writing line, then copies and a new order.
+    """Return fixes that may repair ``clash``, memory written between its saving and its backward: changes of the
+    writing line, then copies and a new order.
 
-    Of fixes that give equal programs the first.
-
-    For memory of a leaf, the new order comes before the copies. Empty if the program cannot be parsed, or
-    if no such fix can be written.
+    For memory of a leaf, the new order comes before the copies. Of fixes that give equal programs the first. Empty if
+    the program cannot be parsed, or if no such fix can be written.
     """
     sources = story.trace.sources
     if not sources:
@@ -45,7 +44,7 @@ def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
 
 
 def outside(program: Program, statement: ast.stmt) -> ast.stmt | None:
-    """What makes a statement run more than once: the outermost loop around it in its function, else the
+    """Return what makes ``statement`` run more than once: the outermost loop around it in its function, else the
     function; None if there is none.
     """
     function = program.function(statement)
@@ -58,8 +57,8 @@ def outside(program: Program, statement: ast.stmt) -> ast.stmt | None:
 
 
 def moved_out(program: Program, statement: ast.stmt) -> tuple[Edit, ...] | None:
-    """The edits that move a statement before what makes it run more than once; None if there is
-    nothing, or nothing else in its block.
+    """Return the edits that move ``statement`` before what makes it run more than once (see :func:`outside`); None if
+    nothing does, or if nothing else is in its block.
     """
     place = outside(program, statement)
     if place is None or program.block(statement) == [statement]:
@@ -68,7 +67,9 @@ def moved_out(program: Program, statement: ast.stmt) -> tuple[Edit, ...] | None:
 
 
 def unique(text: str, candidates: Iterable[Fix | None]) -> tuple[Fix, ...]:
-    """The candidates that change ``text`` into another program that parses, each result once."""
+    """Return the candidates that change ``text`` into another program that parses, each resulting program once; None
+    among the candidates is left out.
+    """
     seen = {text}
     kept = []
     for fix in candidates:

@@ -14,10 +14,12 @@ from pitfall_lab.trace.operation_facts import spellings
 
 
 def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """A list of fixes that copy where an alias of the memory is made: ``h.detach().clone()``, ``h.numpy().copy()``.
+    """Return a list of fixes for ``clash`` that copy where an alias of the memory is made: ``h.detach().clone()``,
+    ``h.numpy().copy()``.
 
     There is no such fix where the alias is made and written in one statement. For writes to arrays the list also has
-    copies of the array, and copies at other bridges to NumPy. An entry None stands for a fix that cannot be written.
+    copies of the array, and copies at other conversions to NumPy. An entry None stands for a fix that cannot be
+    written.
     """
     found: list[Fix | None] = []
     for step in clash.changed_at[:3]:
@@ -118,7 +120,7 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """At most one fix: it copies the tensor which the operation saves, ``sigmoid(x).clone()``, or
+    """Return at most one fix for ``clash``: it copies the tensor which the operation saves, ``sigmoid(x).clone()``, or
     ``exp(x.clone())`` if it saves its input.
 
     Empty if the text of the saving line does not show that tensor.

@@ -16,8 +16,11 @@ Loop = ast.For | ast.AsyncFor | ast.While
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """A backward that raised because an earlier one (``freed``) had freed the saved
-    tensors of a ``node`` of its graph.
+    """The backward ``backward`` raised because an earlier one, ``freed``, had freed the saved tensors of a node of its
+    graph; both are calls (``Event``).
+
+    ``failure`` is torch's error, which names the node; ``step`` is the step of the event that raised it. ``story`` has
+    the look-ups of the trace.
     """
 
     story: Story
@@ -43,7 +46,7 @@ class Reuse:
         return self.story.program.statement_at(self.story.span(self.backward.step))
 
     def loop(self) -> Loop | None:
-        """The innermost loop that ran the two backwards in different iterations; None when there is none."""
+        """Return the innermost loop that ran the two backwards in different iterations; None when there is none."""
         around = [loops_around(self.story, event) for event in (self.backward, self.freed)]
         return next((loop for loop in around[0] if loop in around[1] and not self._in_one_round(loop)), None)
 
@@ -60,7 +63,7 @@ class Reuse:
         return True
 
     def shared(self) -> str | None:
-        """The tensor whose graph both backwards traverse: of those that both reach, the one
+        """Return the label of the tensor whose graph both backwards go through: of those that both reach, the one
         nearest to the root of the second.
 
         None if there is none.
@@ -111,8 +114,8 @@ class Reuse:
 
 
 def reuses(story: Story) -> Iterator[Reuse]:
-    """Every backward that raised because its graph was freed, with the backward that freed it;
-    none where the two are one call.
+    """Yield every backward that raised because its graph was freed, with the backward that freed it; none where the two
+    are one call, or the program's text does not parse.
     """
     for step, failure in story.failures("backward-twice"):
         backward = story.outer_call(step)
@@ -128,7 +131,9 @@ def reuses(story: Story) -> Iterator[Reuse]:
 
 
 def builders(story: Story, backward: Event) -> list[ast.stmt]:
-    """The statements at the outermost level of the calls, in source order, that built the graph of a backward."""
+    """Return the statements, in source order, from which the calls were made that built the graph of ``backward``; of
+    nested ones the outermost, at the top level.
+    """
     tensor = story.tensor(root(backward), backward.step) or {}
     steps = {(story.record("nodes", node) or {}).get("born") for node in story.behind(tensor.get("grad_fn"))}
     found: dict[ast.stmt, None] = {}
@@ -157,7 +162,9 @@ def root(backward: Event) -> str | None:
 
 
 def loops_around(story: Story, event: Event | None) -> list[Loop]:
-    """The loops around the statements being executed at ``event``, innermost first, including those of the callers."""
+    """Return the loops around the statements being executed at ``event``, innermost first, including those around the
+    callers; empty for None.
+    """
     program = story.program
     return [
         around
@@ -168,7 +175,7 @@ def loops_around(story: Story, event: Event | None) -> list[Loop]:
 
 
 def indented(program: Program, statement: ast.stmt, indent: str) -> str:
-    """The text of a whole statement, moved to another indentation, with its line end."""
+    """Return the text of the whole statement, moved to the indentation ``indent``, with its line end."""
     place, old = program.place(statement), program.indent(statement)
     lines = program.lines[place.line - 1 : place.end_line]
     text = "".join(indent + line.removeprefix(old) if line.strip() else line for line in lines)

@@ -34,18 +34,20 @@ COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``made`` returned ``label``, an alias of ``storage``, which was written at step ``changed``.
+    """An alias of some memory that a program kept as if it were a copy, and used after the memory had been written.
 
-    At step ``used`` it was used as if unchanged.
+    ``made`` is the call (``Event``) that returned the tensor ``label``, an alias of the memory ``storage``; both are
+    labels. The memory was written at the step ``changed``, and the alias used as if unchanged at the step ``used``.
+    ``how`` says in which way:
 
     - ``compared``: with a tensor on the same memory, so that the difference is always zero;
     - ``mixed``: averaged with a tensor on the same memory, so that the average never differs from it;
     - ``collected``: several times by one line, always from the same memory, so that all entries are equal;
     - ``altered``: the alias was written, and both it and the tensor it was made from are read later;
-    - ``activated``: a layer that works in place, called inside a module, wrote the tensor
-      before the alias was first read;
-    - ``best``: assigned in a loop where a comparison held, as the best one so far, and read
-      after a later round had written it.
+    - ``activated``: a layer that works in place, called inside a module, wrote the tensor before the alias was first
+      read;
+    - ``best``: assigned in a loop where a comparison held, as the best one so far, and read after a later round had
+      written it.
     """
 
     how: Literal["compared", "mixed", "collected", "altered", "activated", "best"]
@@ -57,7 +59,9 @@ class Kept:
 
 
 class Aliases:
-    """The aliases made by calls with certain names, in one trace."""
+    """The tensors and arrays on the memory of others that calls named ``makers`` (``"detach"``, ``"numpy"``, …)
+    returned, in one trace.
+    """
 
     def __init__(self, story: Story, *makers: str) -> None:
         self.story = story
@@ -71,7 +75,8 @@ class Aliases:
                 self.made.append((event, label, storage))
 
     def kept(self) -> Iterator[Kept]:
-        """The aliases used as if they were copies, one for each place in the source, certain ones first.
+        """Yield the aliases used as if they were copies, one for each place in the source: the compared, collected,
+        altered and activated ones, in this order.
 
         Those of :meth:`best` are not among them.
         """
@@ -86,8 +91,8 @@ class Aliases:
         return next(iter(self.story.writes(storage, after, until)), None)
 
     def compared(self) -> Iterator[Kept]:
-        """Aliases that were subtracted from, compared with or averaged with what they are an alias of,
-        after a write to that memory.
+        """Yield aliases that were subtracted from, compared with or averaged with what they are an alias of, after a
+        write to that memory.
 
         Both must have the same storage, offset, shape and strides, and the alias must be made in another statement.
         """
@@ -145,8 +150,8 @@ class Aliases:
                             yield Kept("compared", made, label, storage, changed, steps[-1])
 
     def collected(self) -> Iterator[Kept]:
-        """Aliases of one storage that one line made several times, with a write to the storage
-        between the first and the last.
+        """Yield aliases of one storage that one line made several times, with a write to the storage between the first
+        and the last; the first one stands for all.
 
         The line must put them into a container, or at least ``MANY`` of them must be alive at the end.
         """
@@ -169,7 +174,7 @@ class Aliases:
         return all(alive or died > step for died, alive in self.story.history("tensors", label, "alive"))
 
     def altered(self) -> Iterator[Kept]:
-        """Aliases assigned to a name that were written by that name, when both they and the tensor that they are
+        """Yield aliases assigned to a name that were written by that name, when both they and the tensor that they are
         aliases of are read afterwards.
         """
         story, program = self.story, self.story.program
@@ -198,8 +203,8 @@ class Aliases:
                     break
 
     def activated(self) -> Iterator[Kept]:
-        """Aliases (``detach``, ``.data``) of a computed tensor that were first read after a layer had
-        written that tensor in place.
+        """Yield aliases (``detach``, ``.data``) of a computed tensor that were first read after a layer had written
+        that tensor in place.
 
         No line of the program shows this write: the layer's functional was called inside torch.
         """
@@ -223,8 +228,8 @@ class Aliases:
                 yield Kept("activated", made, label, storage, step, uses[0])
 
     def best(self) -> Iterator[Kept]:
-        """Aliases (``detach()``, ``.data``, views) of a tensor that were assigned in a loop under an ``if`` with ``<``
-        or ``>``, as the best one so far is, and were read after another statement had written the tensor.
+        """Yield aliases (``detach()``, ``.data``, views) of a tensor that were assigned in a loop under an ``if`` with
+        ``<`` or ``>``, as the best one so far is, and were read after another statement had written the tensor.
 
         What an ``if`` assigns only the first time, because the name is still None, is a second name on purpose.
         """
@@ -286,7 +291,8 @@ class Aliases:
 
 
 def is_collected(program: Program, node: ast.AST | None) -> bool:
-    """Whether ``node`` is put into a container: as an argument of ``append`` or the like, or assigned to ``d[key]``.
+    """Whether ``node`` is put into a container: as an argument of ``append`` or the like, or assigned to ``d[key]``;
+    False for None.
 
     It may be an element of a list, tuple, dictionary or comprehension that is.
     """
@@ -312,7 +318,7 @@ def _put(program: Program, node: ast.AST | None) -> ast.Call | ast.Subscript | N
 
 
 def relied_on(story: Story, kept: Kept, text: T) -> list[Related]:
-    """The line that uses what was kept as if it were unchanged, in a list.
+    """Return, in a list, the related line with the message ``text`` that uses what was kept as if it were unchanged.
 
     The line that collects aliases uses none of them: theirs is the first one after its loop that names the container.
     Empty where the text shows no such line.
@@ -345,7 +351,7 @@ def relied_on(story: Story, kept: Kept, text: T) -> list[Related]:
 
 
 def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
-    """At most one fix: it copies where the alias is made, ``w.detach().clone()`` for ``w.detach()``,
+    """Return at most one fix: it copies where the alias of ``kept`` is made, ``w.detach().clone()`` for ``w.detach()``,
     ``h.numpy().copy()`` for an array.
 
     For ``state_dict()``, a copy of each tensor. Empty if the text shows no such expression.

@@ -22,7 +22,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 class Program:
     """A Python source text with its syntax tree, and methods that look up nodes and their places in the text.
 
-    Columns are counted in code points. ``tree`` is None if the text cannot be parsed, such as that of a cell magic.
+    Columns are counted in code points. ``text`` is the text, ``lines`` its lines with their ends, ``tree`` the tree;
+    None if the text cannot be parsed, such as that of a cell magic. ``parents`` has the parent of each node.
     """
 
     def __init__(self, text: str) -> None:
@@ -63,8 +64,8 @@ class Program:
 
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
-        """The calls, each under the text of what is called and, for a method, under its name with a dot:
-        ``"net.step"``, ``".step"``.
+        """The calls in the text, each under the text of what is called and, for a method, also under its name with a
+        dot: ``"net.step"`` and ``".step"``.
         """
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in (n for n in self.nodes if isinstance(n, ast.Call)):
@@ -75,7 +76,7 @@ class Program:
 
     @cached_property
     def handed_to(self) -> dict[str, list[ast.Call]]:
-        """The calls by the last name of each positional argument that is a name:
+        """The calls in the text, under the last name of each positional argument that is a name or an attribute:
         ``net.apply(layer.begin)`` under ``"begin"``.
         """
         found: dict[str, list[ast.Call]] = defaultdict(list)
@@ -106,10 +107,10 @@ class Program:
         )
 
     def at(self, span: Span | None) -> ast.AST | None:
-        """The node that ``span`` marks: the largest one with exactly this place, else the smallest one
-        around it; None if there is none.
+        """Return the node that ``span`` marks: the largest one with exactly this place, else the smallest one around
+        it; None if there is none.
 
-        None too if the span is in another file.
+        None too if the span is None or in another file.
         """
         if span is None or span.source != 0:
             return None
@@ -192,7 +193,9 @@ class Program:
         return text[whole.column : len(text) - len(self._line(whole.end_line)[whole.end_column :])]
 
     def splice(self, *changes: tuple[Span, str]) -> tuple[Edit, ...]:
-        """Edits that put each text in place of its span; changes that touch the same lines become one edit."""
+        """Return the edits that put each text in place of its span, last line first; changes that touch the same lines
+        become one edit.
+        """
         groups: list[list[tuple[Span, str]]] = []
         for change in sorted(changes, key=lambda item: (item[0].line, item[0].column)):
             if groups and change[0].line <= max(span.end_line for span, _ in groups[-1]):
@@ -256,7 +259,9 @@ class Program:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines of ``text`` as Python counts them (``str.splitlines`` also breaks at form feeds and more)."""
+    """Return the lines of ``text``, with their ends, as Python counts them (``str.splitlines`` also breaks at form
+    feeds and more).
+    """
     return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
 
 
@@ -273,7 +278,7 @@ def apply(text: str, edits: tuple[Edit, ...]) -> str:
 
 
 def merge(*groups: tuple[Edit, ...]) -> tuple[Edit, ...] | None:
-    """Combine edits into one tuple, last line first; ``None`` when two of them touch the same lines."""
+    """Return all edits of the ``groups`` as one tuple, last line first; None when two of them touch the same lines."""
     edits = sorted((edit for group in groups for edit in group), key=lambda edit: edit.line, reverse=True)
     for later, earlier in itertools.pairwise(edits):
         if earlier.end_line >= later.line:

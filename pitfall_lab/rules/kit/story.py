@@ -24,8 +24,11 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A conflict to be repaired: memory saved at one step, written at others, and needed by a
-    backward; None where it is unknown.
+    """Memory that was saved for a backward and written before it, to be repaired.
+
+    ``storage`` is the label of the memory (``"S3"``), ``saved_at`` the step that saved it, ``changed_at`` are the steps
+    that wrote it, ``backward`` is the step of the backward that needed it. Each is None (``changed_at``: empty) where
+    it is unknown.
     """
 
     storage: str | None
@@ -35,10 +38,10 @@ class Clash:
 
 
 class Story:
-    """Look-ups in one trace, by label and step.
+    """Look-ups in one trace, by label (``"t3"``) and step (the number of an event).
 
-    ``cells``: if the program is a notebook, the line at which each of its code cells begins; its lines are then named
-    by cell (:meth:`place`). Else empty.
+    ``trace`` is the trace and ``events`` its events. ``cells``: if the program is a notebook, the line at which each of
+    its code cells begins; its lines are then named by cell (:meth:`place`). Else empty.
     """
 
     def __init__(self, trace: Trace, cells: tuple[int, ...] = ()) -> None:
@@ -63,13 +66,15 @@ class Story:
 
     @cached_property
     def picked(self) -> dict[int, tuple[int, ...]]:
-        """The rows that a call picked out of a table by an array or a list, by its step; of a long table, a part."""
+        """For the step of each call that took rows out of a table by an array or a list: the numbers of these rows; of
+        a long table, only a part of them.
+        """
         return {step: each.rows for each in self.trace.beside.picked for step in each.steps}
 
     @cached_property
     def steps_at(self) -> dict[tuple[Span | None, str], list[int]]:
-        """The steps of all events with one place in the source and one operation, in order: one
-        for each time a loop passed it.
+        """For each pair of a place in the source and an operation (``Event.op``): the steps of all its events, in
+        order; one for each time a loop passed it.
         """
         steps: dict[tuple[Span | None, str], list[int]] = defaultdict(list)
         for event in self.events:
@@ -78,8 +83,8 @@ class Story:
 
     @cached_property
     def steps_in(self) -> dict[tuple[str, ...], list[int]]:
-        """The steps of the events on the program's own lines, by the stack of functions
-        (``Event.scope``) that made them, in order.
+        """For each stack of functions (``Event.scope``): the steps of the events on the program's own lines that ran in
+        it, in order.
         """
         steps: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for event in self.events:
@@ -92,10 +97,10 @@ class Story:
         return self.events[step] if step is not None and 0 <= step < len(self.events) else None
 
     def line_event(self, step: int | None) -> Event | None:
-        """The event at ``step``, or the nearest call around it that has a place in the source;
-        None if there is no such event.
+        """Return the event at ``step``, or, if that has no place in the source, the nearest call around it that has
+        one; the outermost one if none has.
 
-        If no call around it has a place, the outermost one.
+        None if there is no event at ``step``.
         """
         event = self.event(step)
         while event is not None and event.span is None and event.parent is not None:
@@ -103,7 +108,9 @@ class Story:
         return event
 
     def span(self, step: int | None) -> Span | None:
-        """The place in the source of the event at ``step``, or of the call it is a part of; None if there is none."""
+        """Return the place in the source of the event at ``step``, or of the call that it is a part of; None if there
+        is none.
+        """
         event = self.line_event(step)
         if event is None or event.span is None or event.kind != "write" or event.span.source != 0:
             return event.span if event else None
@@ -116,13 +123,15 @@ class Story:
         )
 
     def place(self, line: int) -> tuple[int | None, int]:
-        """A line as shown to the user: the number of the code cell (``None`` for a file) and the line in it."""
+        """Return ``line`` as shown to the user: the number of the code cell (from 1; None for a file) and the line in
+        it.
+        """
         number = sum(first <= line for first in self.cells)
         return (number, line - self.cells[number - 1] + 1) if number else (None, line)
 
     def outer_call(self, step: int | None) -> Event | None:
-        """The outermost call that the event at ``step`` is a part of (``opt.step()`` for one parameter's
-        update), or the event itself.
+        """Return the outermost call that the event at ``step`` is a part of (a ``backward`` for a node that it runs),
+        or the event itself.
 
         None if there is no such event.
         """
@@ -132,8 +141,10 @@ class Story:
         return event
 
     def record(self, kind: str, label: str | None, step: int | None = None) -> Record | None:
-        """What is known about ``kind``.``label`` (``"tensors"``, ``"t3"``) after ``step``;
-        ``None`` when it did not exist yet.
+        """Return what is known about ``kind``.``label`` (``"tensors"``, ``"t3"``) after ``step``, or at the end if
+        ``step`` is None, as a dict of its fields; None when it did not exist yet.
+
+        If the values of a storage (``"storages"``) are not in the trace, ``needs_values`` becomes True.
         """
         key = f"{kind}.{label}"
         effects: Sequence[tuple[Any, ...]] = self._effects.get(key, ())
@@ -158,14 +169,14 @@ class Story:
         return self.record("tensors", label, step)
 
     def shape(self, label: str | None, step: int | None = None) -> tuple[int, ...] | None:
-        """The shape of a tensor after ``step``, or else as it was last known; ``None`` when it is not known."""
+        """Return the shape of a tensor after ``step``, or else as it was last known; None when it is not known."""
         tensor = self.tensor(label, step) or self.tensor(label)
         shape = tensor.get("shape") if tensor else None
         return tuple(shape) if shape is not None else None
 
     def name(self, label: str | None, step: int | None = None) -> str | None:
-        """The tensor's name in the program at ``step``, else the last name it had; else the
-        target that it was unpacked into.
+        """Return the tensor's name in the program at ``step``, else the last name it had; else the target that it was
+        unpacked into.
 
         None if it had none.
         """
@@ -176,8 +187,8 @@ class Story:
         return self._unpacked(label)
 
     def used_name(self, label: str | None) -> str | None:
-        """The name under which a call of the program uses the tensor, or None; it need not be the name of a
-        variable where a rule edits.
+        """Return the name under which a call of the program uses the tensor; None if there is none. It need not be the
+        name of a variable where a rule edits.
         """
         return used_names(self.trace, {label}).get(label) if label else None
 
@@ -202,8 +213,8 @@ class Story:
         )
 
     def history(self, kind: str, label: str | None, field: str) -> list[tuple[int, Any]]:
-        """The values that ``kind``.``label``.``field`` took, each after its step:
-        ``history("tensors", "t3", "grad")``.
+        """Return the values that the field ``field`` of ``kind``.``label`` took, in order, each in a pair after its
+        step: ``history("tensors", "t3", "grad")``.
         """
         values: list[tuple[int, Any]] = []
         for at, effect in self._effects.get(f"{kind}.{label}", ()):
@@ -216,7 +227,8 @@ class Story:
         return values
 
     def held(self, label: str | None, step: int | None) -> dict[int, Any]:
-        """The values that the trace has of a tensor's storage at ``step``, by position; empty where it has none.
+        """Return the values that the trace has of the whole storage of the tensor ``label`` at ``step``, by position in
+        the storage; empty where it has none.
 
         Unlike :meth:`record`, it does not set ``needs_values`` then.
         """
@@ -247,7 +259,9 @@ class Story:
         return found
 
     def tensors_on(self, storage: str | None) -> list[tuple[str, Record]]:
-        """All tensors and arrays that were ever on ``storage``, each with its record, in order of creation."""
+        """Return all tensors and arrays that were ever on ``storage``, in order of creation, each label with its record
+        as last known; empty for None.
+        """
         return self._by_storage.get(storage, [])
 
     @cached_property
@@ -260,19 +274,23 @@ class Story:
         }
 
     def storage_name(self, storage: str | None, step: int | None) -> str | None:
-        """A name for the memory: of the oldest tensor on it that has one; None if there is none."""
+        """Return a name for the memory: that of the oldest tensor on it that has one, at ``step`` or else later; None
+        if there is none.
+        """
         for label, _ in self.tensors_on(storage):
             if name := self.name(label, step):
                 return name
         return None
 
     def bumps(self, counter: str | None, after: int, until: int) -> list[int]:
-        """The steps after ``after`` and up to ``until`` (included) at which the version ``counter`` changed."""
+        """Return the steps after ``after`` and up to ``until`` (included) at which the version counter ``counter`` (a
+        label) changed.
+        """
         return [step for step, effect in self._effects.get(f"counters.{counter}", ()) if after < step <= until]
 
     def writes(self, storage: str, after: int, until: int) -> tuple[int, ...]:
-        """The steps strictly between ``after`` and ``until`` at which the memory was written or its
-        values changed, versioned or not.
+        """Return the steps strictly between ``after`` and ``until`` at which the memory was written or its values
+        changed, whether a version counter counted it or not; in order.
         """
         changed = {
             step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")
@@ -281,12 +299,11 @@ class Story:
         return tuple(sorted(step for step in changed if after < step < until))
 
     def calls(self, *names: str) -> Iterator[Event]:
-        """The calls, in order, without the nodes that ran in backward; with ``names``, those
-        with one of these short names.
+        """Yield the calls, in order, without the nodes that ran in backward; with ``names``, those with one of these
+        short names (``Event.name``): ``story.calls("detach", "numpy")``.
 
-        ``story.calls("detach", "numpy")``. Names match exactly: ``"add_"`` is not ``"add"``. One call is
-        often several events (an optimizer's step is one ``add_`` for each parameter): :meth:`said` gives
-        the name of the program's call.
+        Names match exactly: ``"add_"`` is not ``"add"``. One call of the program is often several events (an
+        optimizer's step is one ``add_`` for each parameter): :meth:`said` gives the name of the program's call.
         """
         if not names:
             return (event for event in self.events if event.kind == "call")
@@ -329,15 +346,17 @@ class Story:
         return found
 
     def within(self, node: ast.AST) -> list[Event]:
-        """The calls made directly in the source of ``node``, in order; not those inside functions that it calls."""
+        """Return the calls made directly in the source of ``node``, in order; not those inside functions that it
+        calls.
+        """
         place = self.program.place(node)
         first, last = (place.line, place.column), (place.end_line, place.end_column)
         spans = (s for s in self._by_span if first <= (s.line, s.column) and (s.end_line, s.end_column) <= last)
         return [self.events[step] for step in sorted(step for span in spans for step in self._by_span[span])]
 
     def said(self, step: int | None) -> str:
-        """Return the name of the called function as the program writes it: ``step`` for
-        each ``add_`` of ``opt.step()``.
+        """Return the name of the function that the program calls at the place of ``step``: ``step`` for each ``add_``
+        of ``opt.step()``.
 
         Empty if its place is no call.
         """
@@ -359,8 +378,8 @@ class Story:
         return {}
 
     def runs(self, *names: str) -> list[list[Event]]:
-        """The torch calls in each run of a call that the program writes with one of ``names``: for ``runs("step")``
-        those in each ``opt.step()``.
+        """Return the torch calls in each run of a call that the program writes with one of ``names``, one list for each
+        run: for ``runs("step")`` those in each ``opt.step()``.
 
         Events of one run have one place and follow each other without a gap; events inside another call of the trace
         are left out.
@@ -377,7 +396,7 @@ class Story:
         return found
 
     def backwards(self) -> list[Event]:
-        """The calls that ran backward (``backward``, ``torch.autograd.grad``), each once, in order."""
+        """Return the calls that ran backward (``backward``, ``torch.autograd.grad``), each once, in order."""
         names = ("backward", "grad")
         ran = (
             e
@@ -410,8 +429,8 @@ class Story:
             pending += (self.record("nodes", here) or {}).get("next", ())
 
     def failures(self, *kinds: str) -> list[tuple[int, Failure]]:
-        """The errors that torch raised, of the given ``kinds`` (as in ``Failure.kind``), in order, each with its step;
-        of equal ones at one place only the first.
+        """Return the errors that torch raised, of the given ``kinds`` (as in ``Failure.kind``), in order, each in a
+        pair after its step; of equal ones at one place only the first.
 
         They are those of calls, of nodes inside calls, and the one that ended the program.
         """
@@ -429,8 +448,8 @@ class Story:
         return list(once.values())
 
     def predicted(self, failure: Failure, step: int) -> bool:
-        """Whether the shadow engine predicted this error before torch raised it, or raised the
-        same at the event of ``step``.
+        """Whether the shadow engine forecast an error of this kind, which came true, at or before ``step``, or raised
+        the same error as torch at the event of ``step``.
         """
         event = self.event(step)
         was_forecast = any(
@@ -439,12 +458,14 @@ class Story:
         return was_forecast or (event is not None and event.by == "agreed")
 
     def related(self, role: Role, step: int | None, text: T) -> Related:
-        """The line at ``step`` as a related line of a finding."""
+        """Return the line of the event at ``step`` as a related line of a finding, with the role ``role`` and the
+        message ``text``.
+        """
         return Related(role, self.span(step), step, text)
 
     def by(self, step: int | None) -> Any:
-        """The engine that the facts of the event at ``step`` come from: torch, the shadow or both;
-        "observed" if there is no such event.
+        """Return where the facts of the event at ``step`` come from: "observed" (torch), "modelled" (the shadow engine)
+        or "agreed" (both); "observed" if there is no such event.
         """
         event = self.event(step)
         return event.by if event else "observed"

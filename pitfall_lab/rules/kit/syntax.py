@@ -121,8 +121,8 @@ def called(call: ast.Call) -> str:
 
 
 def receiver(call: ast.Call) -> ast.expr | None:
-    """The expression of the tensor that ``call`` writes: its ``out``, a method's object, or
-    a function's first argument.
+    """Return the expression of the tensor that ``call``, an in-place call, writes: its ``out``, a method's object, or a
+    function's first argument.
 
     None if a function has none of these.
     """
@@ -154,8 +154,8 @@ def _is_module_path(node: ast.expr) -> bool:
 
 
 def keeps_shape(node: ast.expr) -> bool:
-    """Whether ``node`` is a whole tensor: a name, followed by nothing but in-place
-    calls, ``.data`` or ``.detach()``.
+    """Whether ``node`` is a whole tensor: a name, followed by nothing but in-place calls that make no view, ``.data``
+    or ``.detach()``.
     """
     while not is_name(node):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -171,8 +171,8 @@ def keeps_shape(node: ast.expr) -> bool:
 
 
 def is_bypass(node: ast.expr) -> bool:
-    """Whether ``node`` is a name followed by one of ``BYPASSES``, as ``h.data``, ``h.detach()``: ways
-    that autograd does not track.
+    """Whether ``node`` is a name followed by one of ``BYPASSES``, such as ``h.data`` or ``h.detach()``: ways to the
+    memory that autograd does not track.
     """
     if isinstance(node, ast.Call):
         node = node.func
@@ -185,7 +185,8 @@ def is_true(node: ast.AST) -> bool:
 
 
 def written_root(statement: ast.stmt) -> ast.expr | None:
-    """The name of the tensor that ``statement`` writes: ``h`` in ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``.
+    """Return the name (a plain or dotted one, as an expression) of the tensor that ``statement`` writes: ``h`` in
+    ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``.
 
     Of several calls that write, that of the first. None if it writes none, as far as its text shows, or has a body.
     """
@@ -203,7 +204,7 @@ def written_root(statement: ast.stmt) -> ast.expr | None:
 
 
 def binds_name(loop: ast.AST, name: str) -> bool:
-    """Whether ``name`` is what a ``for`` loop gives a value in each round."""
+    """Whether ``loop`` is a ``for`` loop that gives ``name`` a value in each round."""
     return isinstance(loop, ast.For) and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(loop.target))
 
 
@@ -244,8 +245,8 @@ def is_name(node: ast.AST) -> bool:
 
 
 def reads(program: Program, node: ast.AST) -> set[str]:
-    """Names that ``node`` reads: dotted ones with each of their beginnings (``self.h`` reads ``self``
-    too), ``losses["g"]`` as one.
+    """Return the names that ``node`` reads: dotted ones with each of their beginnings (``self.h`` reads ``self`` too),
+    ``losses["g"]`` as one.
     """
     found: set[str] = set()
     pending = [node]
@@ -261,8 +262,8 @@ def reads(program: Program, node: ast.AST) -> set[str]:
 
 
 def assigned(program: Program, statement: ast.stmt) -> set[str]:
-    """The texts of what ``statement``, or one nested in it, assigns: names, attributes
-    (``self.w``), entries such as ``d['k']``.
+    """Return the texts of what ``statement``, or one nested in it, assigns: names, attributes (``self.w``), entries
+    such as ``d['k']``.
 
     An entry must have a constant index: ``rows[i]`` is not one of them. Empty for a definition or an import.
     """
@@ -278,12 +279,14 @@ def is_entry(node: ast.AST) -> TypeGuard[ast.Subscript]:
 
 
 def operand(program: Program, node: ast.expr) -> str:
-    """The text of ``node``, in parentheses unless it binds as tightly as a name."""
+    """Return the text of ``node``, in parentheses unless it binds as tightly as a name."""
     return _bound(program.segment(node), node)
 
 
 def operand_text(text: str) -> str:
-    """Like :func:`operand`, for an expression given as text; a text that cannot be parsed is returned as it is."""
+    """Return the expression ``text`` in parentheses unless it binds as tightly as a name; a text that cannot be parsed
+    is returned as it is.
+    """
     try:
         return _bound(text, ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError):
@@ -301,8 +304,8 @@ def _in_own_parentheses(text: str) -> bool:
 
 
 def with_parentheses(program: Program, node: ast.expr) -> Span:
-    """The place of an operand of an operator, with the parentheses around it, if it has some
-    of its own on the same lines.
+    """Return the place of ``node``, an operand of an operator, with the parentheses around it if it has some of its own
+    on the same lines.
     """
     place = program.place(node)
     before, after = (
@@ -316,7 +319,7 @@ def with_parentheses(program: Program, node: ast.expr) -> Span:
 
 
 def torch_name(program: Program) -> str | None:
-    """The name under which the program imports ``torch``; ``None`` when it does not."""
+    """Return the name under which the program imports ``torch``; None when it does not."""
     for node in program.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -326,7 +329,9 @@ def torch_name(program: Program) -> str | None:
 
 
 def flat_targets(node: ast.expr) -> Iterator[ast.expr]:
-    """The single targets of an assignment: three of ``out, (h, c) = …``."""
+    """Yield the single targets of the assignment target ``node``, in order: three of ``out, (h, c) = …``; ``node``
+    itself if it is one.
+    """
     if isinstance(node, ast.Tuple | ast.List):
         for each in node.elts:
             yield from flat_targets(each)

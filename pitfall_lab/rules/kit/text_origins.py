@@ -36,7 +36,11 @@ def origins(
 
 
 def made_by(program: Program, node: ast.expr | None, *names: str, running: Sequence[ast.stmt] = ()) -> list[ast.Call]:
-    """The calls of one of ``names`` (``DataLoader``, say) that may have made the value of ``node``."""
+    """Return the calls of a function or class with one of ``names`` (``"DataLoader"``) that may have made the value of
+    ``node``, each once; empty if the text shows none.
+
+    ``running`` are the statements that were being executed (see :func:`origins`).
+    """
     found = [each for each in origins(program, node, running) if isinstance(each, ast.Call) and called(each) in names]
     return list(dict.fromkeys(found))
 
@@ -122,11 +126,11 @@ def parameters(function: Function) -> list[str]:
 
 
 def passed(program: Program, function: Function, name: str, running: Sequence[ast.stmt] = ()) -> Iterator[ast.expr]:
-    """Yield what the program's calls of a function (those in a statement that is ``running``, if
-    any is) give for a parameter.
+    """Yield the expressions that the program's calls of ``function`` give for its parameter ``name``; if a call is in
+    one of the statements ``running``, only those calls count.
 
-    Its default value if none gives it. Calls with ``*arguments`` are left out; ``__init__``
-    is called by its class's name.
+    Its default value if none gives it. Calls with ``*arguments`` are left out; ``__init__`` is called by its class's
+    name.
     """
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     inside = program.parents.get(function)

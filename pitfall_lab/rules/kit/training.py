@@ -38,8 +38,10 @@ Kind = Literal["added", "cleared", "changed", "used", "frozen"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One event in the history of a leaf's ``.grad``, at ``step``; ``grad`` and ``storage``
-    are the labels of the gradient.
+    """One event in the history of a leaf's ``.grad``: ``event`` at ``step``.
+
+    ``grad`` is the label of the gradient and ``storage`` its memory at that time; None where it had none. ``kind`` says
+    what happened:
 
     - ``added``: a backward added to it (``fresh``: there was no gradient before);
     - ``cleared``: it became zero or ``None``; ``changed``: it was written otherwise (clipping, scaling, noise);
@@ -67,7 +69,11 @@ class _Leaf:
 
 @lru_cache(maxsize=1)
 def lives(story: Story) -> dict[str, list[Moment]]:
-    """The moments of each leaf that received a gradient from a backward, in order."""
+    """Return the history of ``.grad`` of each leaf that received a gradient from a backward: by its label, its moments
+    in order.
+
+    Leaves with a name in the program come first.
+    """
     return _Reader(story).read()
 
 
@@ -183,7 +189,8 @@ class _Reader:
 
 
 def joint_updates(story: Story, label: str) -> Iterator[tuple[OptimizerStep, list[Event]]]:
-    """Each optimizer step that updated the leaf ``label`` with the gradients of several backwards, and these backwards.
+    """Yield each optimizer step that updated the leaf ``label`` with the sum of the gradients of several backwards,
+    with these backwards in order.
 
     They are counted from the last update or clearing of the gradient on.
     """
@@ -203,7 +210,9 @@ def joint_updates(story: Story, label: str) -> Iterator[tuple[OptimizerStep, lis
 
 
 def cells(story: Story, storage: str | None, step: int) -> Any:
-    """Return the values in ``storage`` after ``step``; None if they are unknown."""
+    """Return the values in ``storage`` after ``step``, in one of the forms in which a trace stores them (see
+    :func:`~pitfall_lab.rules.kit.wording.flat`); None if they are unknown.
+    """
     return (story.record("storages", storage, step) or {}).get("cells")
 
 

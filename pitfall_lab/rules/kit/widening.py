@@ -12,10 +12,11 @@ DIGITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 
 
 def wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """The syntax node to replace, and its new text, so that the call ``node`` makes float64: its dtype argument,
-    ``.float()`` or ``.half()``, or ``tensor(…)`` and ``as_tensor(…)`` with one argument, which get a dtype.
+    """Return the syntax node to replace, and its new text, so that the call ``node`` makes float64; None for other
+    calls, and if ``node`` is no call.
 
-    None for other calls, and if ``node`` is no call.
+    That is its dtype argument, its ``.float()``, ``.half()`` or ``.bfloat16()``, or the argument of a ``tensor(…)`` or
+    ``as_tensor(…)`` with one argument, which gets a dtype.
     """
     if not isinstance(node, ast.Call):
         return None

@@ -19,11 +19,12 @@ _ROUNDING = 1e-6
 
 
 def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
-    """A tensor in a sentence: its name, else that of a tensor on the same memory, else the expression
+    """Return a tensor as words in a sentence: its name, else that of a tensor on the same memory, else the expression
     that made it, else its shape.
 
-    Names of tensors that cover only a part of their storage come after the expression; this one is known only where the
-    call at ``saved_at`` returned the tensor.
+    ``tensor`` and ``storage`` are labels, ``step`` says when the name counts. Names of tensors that cover only a part
+    of their storage come after the expression; this one is known only where the call at ``saved_at`` returned the
+    tensor.
     """
     storage = storage or (story.tensor(tensor) or {}).get("storage")
     name = story.name(tensor, step) if is_whole(story, tensor, storage) else None
@@ -55,7 +56,7 @@ def called(story: Story, tensor: str | None, storage: str | None, step: int | No
 
 
 def expression(story: Story, tensor: str | None, step: int) -> T:
-    """A tensor by its own name, else by the expression that made it, else as :func:`called` does.
+    """Return a tensor as words: by its own name, else by the expression that made it, else as :func:`called` does.
 
     The name of its memory comes last, as that may have another shape.
     """
@@ -71,7 +72,7 @@ def _code(name: str) -> T:
 
 
 def is_whole(story: Story, label: str | None, storage: str | None) -> bool:
-    """Whether the tensor has as many elements as its storage (the name of a part would mislead).
+    """Whether the tensor ``label`` has as many elements as the storage ``storage`` (the name of a part would mislead).
 
     True if the storage or its size is unknown.
     """
@@ -83,14 +84,16 @@ def is_whole(story: Story, label: str | None, storage: str | None) -> bool:
 
 
 def gradient_of(name: T) -> T:
-    """``w.grad`` in backticks for a name in backticks; a longer description keeps its words."""
+    """Return ``w.grad`` in backticks if ``name`` is a name in backticks, else "the gradient of" and the description
+    ``name``, in both languages.
+    """
     if name.en.startswith("`") and name.en.endswith("`"):
         return T(en=f"`{name.en[1:-1]}.grad`", zh=f"`{name.zh[1:-1]}.grad`")
     return T(en=f"the gradient of {name.en}", zh=f"{name.zh} 的梯度")
 
 
 def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
-    """The source under ``span``, but the whole statement where only an index or attribute is marked:
+    """Return the source under ``span``, but the whole statement where only an index or attribute is marked:
     ``h[0] = 1`` and not ``h[0]``.
 
     On one line, shortened to ``limit`` characters; empty if the source is unknown.
@@ -104,8 +107,8 @@ def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
 
 
 def at_line(story: Story, span: Span | None) -> T:
-    """A place in words: ``line 6``, in a notebook ``line 6 of cell 2``, with the name of the file if it is not the
-    program's own; ``a line that could not be located`` if ``span`` is None.
+    """Return a place in words, in both languages: ``line 6``, in a notebook ``line 6 of cell 2``, with the name of the
+    file if it is not the program's own; ``a line that could not be located`` if ``span`` is None.
     """
     if span is None:
         return T(en="a line that could not be located", zh="某一行（无法定位）")
@@ -140,7 +143,8 @@ def capital(text: str) -> str:
 
 
 def numbers(cells: Any, only: list[int] | None = None, limit: int = 4, digits: int = 4) -> str:
-    """The first ``limit`` known cells as a short list: ``[7.31, 1.19, 9.53]``; with ``only``, those at these positions.
+    """Return the first ``limit`` known values in ``cells`` as a short list: ``[7.31, 1.19, 9.53]``; with ``only``,
+    those at these positions. Each with ``digits`` significant digits.
 
     >>> numbers([0.123456, 2.0, "nan"])
     '[0.1235, 2, nan]'
@@ -178,15 +182,20 @@ def apart(one: Any, other: Any, *, percent: bool = False) -> tuple[str, str] | N
 
 
 def numbers_apart(one: Any, other: Any, only: list[int] | None = None) -> tuple[str, str]:
-    """Two sets of cells as :func:`numbers` shows them, with as many digits as it takes to see that they differ."""
+    """Return two sets of values as texts, each as :func:`numbers` shows it, with as many digits as it takes to see that
+    they differ; equal texts if no number of digits shows it.
+
+    ``only`` are the positions to show; None for the first ones.
+    """
     ways = [tuple(numbers(cells, only, digits=digits) for cells in (one, other)) for digits in range(4, _DIGITS)]
     return next(((a, b) for a, b in ways if a != b), (ways[0][0], ways[0][1]))
 
 
 def flat(cells: Any) -> list[tuple[int, Any]]:
-    """The known cells as ``(index, value)`` pairs, from any form in which a trace stores cells.
+    """Return the known values in ``cells`` as ``(index, value)`` pairs, from any form in which a trace stores values:
+    nested lists, a single value or a selection.
 
-    That is nested lists, a single value or a selection; no pairs for None.
+    The index counts the elements in order; no pairs for None.
     """
     if cells is None:
         return []
@@ -206,8 +215,8 @@ def flat(cells: Any) -> list[tuple[int, Any]]:
 
 
 def differ(one: dict[int, Any], other: dict[int, Any]) -> list[int]:
-    """The positions known in both of two gradients at which they differ by more than rounding, relative to
-    the largest number in either.
+    """Return the positions known in both of two gradients (values by position) at which they differ by more than
+    rounding, relative to the largest number in either.
     """
     shared = [index for index in one if index in other]
     sizes = [
@@ -224,8 +233,8 @@ def _near(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def difference(one: Any, other: Any) -> list[int]:
-    """The positions known in both of two sets of cells at which they differ by more than rounding,
-    relative to the element itself.
+    """Return the positions known in both of two sets of values at which they differ by more than rounding, relative to
+    the element itself.
 
     NaN equals NaN.
     """

@@ -31,10 +31,10 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | None]:
-    """Fixes of the statement that wrote: make a new tensor instead, remove ``inplace=True``, or write
-    into a copy (not for an array).
+    """Return fixes of the statement that wrote at ``step``: make a new tensor instead, remove ``inplace=True``, or
+    write into a copy (not for an array).
 
-    None in the list is a fix that cannot be written.
+    None in the list is a fix that cannot be written; the list is empty if the text does not show the statement.
     """
     node = program.at(story.span(step))
     statement = program.statement(node)
@@ -61,10 +61,11 @@ def _in_collection(program: Program, statement: ast.stmt, new: Fix | None) -> Fi
 
 
 def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """A fix that makes a new tensor: ``h = h + x`` for ``h += x``, ``h = h * 10`` for ``h.mul_(10)``,
-    ``f(h.relu())`` for ``f(h.relu_())``.
+    """Return a fix that makes a new tensor instead of writing: ``h = h + x`` for ``h += x``, ``h = h * 10`` for
+    ``h.mul_(10)``, ``f(h.relu())`` for ``f(h.relu_())``.
 
-    The old one stays unchanged. None if the statement cannot be written so, such as ``h[0] += x`` or ``h.normal_()``.
+    ``node`` is the writing call, or a node that contains it, in ``statement``. The old tensor stays unchanged. None if
+    the statement cannot be written so, such as ``h[0] += x`` or ``h.normal_()``.
     """
     if isinstance(statement, ast.AugAssign):
         return _augmented(program, statement)
@@ -86,11 +87,11 @@ def _chain(call: ast.Call) -> Iterator[ast.AST]:
 
 
 def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """A fix for a hook that writes its output: ``return output.mul(0.5)`` for
-    ``output.mul_(0.5)``; None for other statements.
+    """Return a fix for a hook that writes its output: ``return output.mul(0.5)`` for ``output.mul_(0.5)``; None for
+    other statements.
 
-    The statement must be the last one of a function without ``return`` and write one of its parameters. The
-    returned value replaces the output.
+    The statement must be the last one of a function without ``return`` and write one of its parameters. The returned
+    value replaces the output.
     """
     function, call = program.function(statement), _written_call(node, statement)
     written = written_root(statement)
@@ -214,10 +215,10 @@ def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
 
 
 def flags(program: Program, node: ast.AST, event: Event | None) -> list[Fix | None]:
-    """Fixes that remove one ``inplace=True``: in this call or, if it has none, in up to six calls of the
-    program, a fitting module first.
+    """Return fixes that remove one ``inplace=True`` each: of the calls in ``node`` or, if it has none, of up to six
+    calls of the program, a module named like ``event`` first.
 
-    Empty if there is none.
+    Empty if there is none, or ``event`` is None and ``node`` has none.
     """
     own = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _flag_spans(program, n)]
     if own:
@@ -266,11 +267,11 @@ def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
 
 
 def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
-    """Fixes that put ``h = h.clone()`` before the write: first before the outermost loop around it, then
-    inner ones, then right before it.
+    """Return fixes that put ``h = h.clone()`` before ``statement``, which writes: first before the outermost loop
+    around it, then inner ones, then right before it.
 
-    Empty if the statement writes no name. Loops of the same function only, and none outside the loop
-    that gives the name its value.
+    Empty if the statement writes no name. Loops of the same function only, and none outside the loop that gives the
+    name its value.
     """
     name = written_root(statement)
     if name is None:

@@ -51,7 +51,8 @@ SILENT = (
 
 
 def refusals(story: Story, known: Sequence[Finding]) -> Iterator[Finding]:
-    """One finding for each error of the program that none of the ``known`` findings of severity ``error`` explains.
+    """Yield one finding for each error of the program that none of the findings ``known`` of severity ``error``
+    explains.
 
     A finding explains the errors at its steps, and on its lines those for which no call is recorded.
     """
@@ -80,7 +81,8 @@ def _line(span: Span | None) -> tuple[int, int] | None:
 
 
 def errors(story: Story) -> Iterator[tuple[int, Failure]]:
-    """The errors of the program, each once and with its step: of the calls that raised, and the one that ended it.
+    """Yield the errors of the program, each once, in a pair after its step: of the calls that raised, and the one that
+    ended it.
 
     Of nested calls only the outermost; none of the types in ``SILENT``.
     """
@@ -96,7 +98,9 @@ def errors(story: Story) -> Iterator[tuple[int, Failure]]:
 
 
 def refusal(story: Story, failure: Failure, step: int) -> Finding:
-    """Return the finding that explains one error."""
+    """Return the finding that explains the error ``failure``, raised at ``step``: of the first case of the catalogue
+    that fits, else one that quotes the message.
+    """
     refused = Refused(story, failure, step)
     for family, case, match in _fitting(refused):
         if failure.origin in ("program", "library") and not case.wrong.startswith("!"):
@@ -115,9 +119,10 @@ def _fitting(refused: Refused) -> Iterator[tuple[Family, Case, re.Match[str]]]:
 
 
 def family_of(message: str) -> tuple[Family, Case, re.Match[str]] | None:
-    """The family and case of a message, with what its pattern matched; cases that are about one function are left out.
+    """Return the family and the case of the catalogue that the text ``message`` of an error belongs to, with what the
+    case's pattern matched; cases that are about one function are left out.
 
-    For errors of which only the text is known. ``None`` if no case fits.
+    For errors of which only the text is known. None if no case fits.
     """
     for family in FAMILIES:
         for case in family.cases:
@@ -157,5 +162,7 @@ def _around(story: Story, step: int | None) -> set[int | None]:
 
 
 def as_note(finding: Finding) -> Finding:
-    """The finding about an error that the program catches: worth knowing, no mistake."""
+    """Return a copy of ``finding`` with the severity ``info``: the program catches the error, so it is worth knowing
+    and no mistake.
+    """
     return replace(finding, severity="info")

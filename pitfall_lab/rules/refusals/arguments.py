@@ -24,7 +24,9 @@ BUILTINS = {"print", "len", "float", "int", "str", "list", "tuple", "sum", "max"
 
 @dataclass(frozen=True)
 class Refused:
-    """One error of a program. ``step`` is where it happened, ``span`` the program's own expression that raised it."""
+    """One error of a program, arranged for sentences: ``failure`` is the error, ``step`` the step of the event that
+    raised it (of the last event if none did), ``story`` has the look-ups of the trace.
+    """
 
     story: Story
     failure: Failure
@@ -37,7 +39,8 @@ class Refused:
 
     @cached_property
     def call(self) -> ast.Call | None:
-        """The call that the program's own line made; None if it is an operator, an index, or not known.
+        """The call that the program's own line made, as a syntax node; None if it is an operator, an index, or not
+        known.
 
         Of ``print(layer(x))`` the call of the layer, if that was refused. Where only the statement is known, as for a
         comprehension, the only call in it with the name of the refused function.
@@ -67,8 +70,8 @@ class Refused:
 
     @cached_property
     def given(self) -> tuple[Given, ...]:
-        """Return the arguments of the refused call, without the ``self`` of an object that is no tensor, which the
-        program does not write.
+        """The arguments of the refused call (:class:`Given`), without the ``self`` of an object that is no tensor,
+        which the program does not write.
         """
         return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
 
@@ -140,8 +143,8 @@ class Refused:
         return self.failure.message
 
     def argument(self, names: tuple[str, ...]) -> Given | None:
-        """The first argument that one of these names finds; ``#2`` is the second tensor, ``@2``
-        the second argument (from 1).
+        """Return the first argument that one of ``names`` finds, the names tried in order: a parameter's name, ``#2``
+        for the second tensor, ``@2`` for the second argument (from 1).
 
         None if there is none; an argument that is ``None`` itself is found only by ``@``, or if it is part of another.
         """
@@ -164,20 +167,23 @@ class Refused:
 
     @property
     def code(self) -> str:
-        """Return the refused expression as text; of a statement with a body, its condition or what it goes over."""
+        """The refused expression as text; of a statement with a body, its condition or what it goes over."""
         node = self.story.program.at(self.span) if self.story.program.tree is not None else None
         node = getattr(node, "test", None) or getattr(node, "iter", None) or node
         return " ".join(self.story.program.segment(node).split()) if isinstance(node, ast.expr) else self.written
 
     @property
     def called(self) -> str:
-        """The function as a program writes it: ``F.linear``, ``torch.gather``, ``view``."""
+        """The refused function as a program writes it: ``F.linear``, ``torch.gather``, ``view``; ``torch`` if it is not
+        known.
+        """
         op = self.failure.op.removesuffix(".__get__").removesuffix(".__set__")
         short = op.replace("torch.nn.functional.", "F.").replace("torch._C._nn.", "F.").replace("torch._C.", "torch.")
         return short.removeprefix("torch.Tensor.") or "torch"
 
     def words(self, language: Language) -> dict[str, Any]:
-        """The values for the placeholders of a sentence: ``Line``, ``call``, the arguments by name.
+        """Return the values for the placeholders of a sentence in ``language``, by name: ``Line`` and ``line``, the
+        place in words; ``call``, the function; each argument under its parameter's name.
 
         The first three tensors also as ``first``, ``second`` and ``third``.
         """
@@ -192,7 +198,7 @@ class Refused:
         return Word(given, self.name(given).say(language), language)
 
     def name(self, given: Given) -> T:
-        """How to name an argument in a sentence: as the line writes it, else the expression that made
+        """Return how to name the argument ``given`` in a sentence: as the line writes it, else the expression that made
         it, else its parameter's name.
 
         What is no tensor and not written in the line is named by its value, if that is known.
@@ -213,11 +219,11 @@ class Refused:
         )
 
     def inside(self, given: Given) -> ast.Call | None:
-        """The call of a model in which an earlier layer made this nameless tensor, and a later one was
-        refused; None if there is none.
+        """Return the call of a model during which the nameless tensor ``given`` was made by an earlier layer and
+        refused by a later one; None if there is none.
 
-        Also a call by which the refused line itself made the tensor, if no call was recorded for the error and it
-        is no argument of another call.
+        Also a call by which the refused line itself made the tensor, if no call was recorded for the error and it is no
+        argument of another call.
         """
         record = self.story.tensor(given.label, self.step) or {}
         program = self.story.program
@@ -232,8 +238,10 @@ class Refused:
 
 
 class Word:
-    """An argument in a format string: ``{x}`` is its name, ``{x.shape}`` 2×3,
-    ``{x.size[-1]}`` 3, ``{x.type}`` float32.
+    """The argument ``given`` in a format string: ``{x}`` is its name, ``{x.shape}`` 2×3, ``{x.size[-1]}`` 3,
+    ``{x.type}`` float32.
+
+    ``name`` is how it is named there, ``language`` that of the sentence.
     """
 
     def __init__(self, given: Given, name: str, language: Language) -> None:
@@ -258,7 +266,7 @@ class _Sizes:
 
 
 def shape_text(shape: tuple[int, ...] | None, language: Language = "en") -> str:
-    """A shape in words: ``2×3``, ``(3,)``; for a 0-dim tensor, that it is a single number; ``?`` for None."""
+    """Return a shape in words: ``2×3``, ``(3,)``; for a 0-dim tensor, that it is a single number; ``?`` for None."""
     if shape is None:
         return "?"
     return (
@@ -283,8 +291,8 @@ def _code(text: str) -> T:
 
 
 def first_sentence(message: str) -> str:
-    """The first non-empty line of torch's message, without what only torch's developers need,
-    shortened to 240 characters.
+    """Return the first non-empty line of the error message ``message``, without what only torch's developers need,
+    shortened to 240 characters; empty if there is no such line.
     """
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     text = lines[0] if lines else ""

@@ -29,10 +29,11 @@ MOST_LINES = 4
 
 
 def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]) -> Finding | None:
-    """The finding that a case makes of a refusal; None where the refused call lacks something that its sentences name.
+    """Return the finding that ``case``, of ``family``, makes of the refused call; None where the call lacks something
+    that the case's sentences name.
 
-    What a remedy says takes the place of the case's sentences; fixes are the remedy's, then
-    rewritings of the wrong argument.
+    ``match`` is what the case's pattern matched in torch's message. What a remedy says takes the place of the case's
+    sentences; fixes are the remedy's, then rewritings of the wrong argument.
     """
     wrong = offending(refused, case.wrong, match)
     other = offending(refused, case.other, match) if case.other else _beside(refused, wrong)
@@ -58,7 +59,9 @@ def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]
 
 
 def quoted(refused: Refused, family: Family) -> Finding:
-    """The finding where no case fits: torch's own words, with the argument that they are about."""
+    """Return the finding of ``family`` for a refusal that no case fits: torch's own words, with the argument that they
+    are about, if that is found.
+    """
     wrong = offending(refused, "", None)
     words = {language: _words(refused, wrong, None, None, language) for language in ("en", "zh")}
     en = (

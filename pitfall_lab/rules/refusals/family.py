@@ -44,7 +44,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Family:
-    """Errors with one cause: what a page is about. ``title`` is torch's message, by which people search."""
+    """Errors of torch with one cause, which one page is about.
+
+    ``code`` (``"PLE12"``) and ``name`` name the page; ``title`` is torch's message, by which people search; ``what`` is
+    the page's text, both in two languages. ``cases`` are the ways in which torch words it. ``bad`` and ``good`` are two
+    short programs: one that raises the error, and the same one repaired. ``severity`` is that of its findings.
+    """
 
     code: str
     name: str

@@ -29,9 +29,11 @@ NUMBER = re.compile(r"-?(?:inf|nan|\d+(?:\.\d+)?(?:e-?\d+)?)\b")
 
 
 def offending(refused: Refused, selectors: str, match: re.Match[str] | None) -> Given | None:
-    """The argument found by the first of the ``selectors`` (separated by ``|``) that finds one.
+    """Return the argument found by the first of the ``selectors`` (separated by ``|``, see
+    :class:`~pitfall_lab.rules.refusals.family.Case`) that finds one.
 
-    If none does: the one that torch's message is about if there are no selectors or no ``match``; else None.
+    If none does: the one that torch's message is about if there are no selectors or no ``match`` (of the case's
+    pattern); else None.
     """
     for selector in filter(None, selectors.split("|")):
         found = _selected(refused, selector, match)
@@ -167,8 +169,8 @@ def _said_tensor(refused: Refused) -> Given | None:
 
 
 def said(refused: Refused) -> Given | None:
-    """The argument that the first line of torch's message is about, found by its name, else
-    by its shape, type or value.
+    """Return the argument that the first line of torch's message is about, found by its name, else by its shape, type
+    or value.
 
     Else the only tensor, or the only argument; None if there are several or none.
     """

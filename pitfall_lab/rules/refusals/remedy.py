@@ -13,11 +13,11 @@ from pitfall_lab.trace import Given, Span, T
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What a case's sentences cannot say.
+    """What a case's sentences cannot say of a refusal: where the mistake was made, and how to undo it there.
 
-    ``said`` and ``accepts`` replace the case's sentences, ``place`` (with ``step``, if an event was there) is the line
-    of the mistake if torch raised on another one, ``related`` are further lines. ``fixes`` are tried before those of
-    the case, ``last`` after them.
+    ``said`` and ``accepts`` replace the case's sentences unless they are None. ``place`` is the place of the mistake if
+    torch raised on another line, ``step`` the step of its event; None where there is none. ``related`` are further
+    lines. ``fixes`` are tried before those of the case, ``last`` after them.
     """
 
     fixes: tuple[Fix, ...] = ()
@@ -31,8 +31,10 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """A refusal as a remedy sees it: the offending argument, what it does not go with, and the
-    match of the case's pattern.
+    """A refusal as a remedy sees it: ``refused`` is the refused call, ``wrong`` the offending argument, ``other`` the
+    one that it does not go with; each argument is None where none was found.
+
+    ``match`` is the match of the case's pattern in torch's message.
     """
 
     refused: Refused

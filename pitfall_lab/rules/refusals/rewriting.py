@@ -24,13 +24,13 @@ KEYWORD = "!"
 def rewritings(
     refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]
 ) -> tuple[Fix, ...]:
-    """Fixes of a refused call, one for each of ``forms``: the argument ``wrong`` is written in that form on the refused
-    line. None of these if that line does not contain the argument.
+    """Return fixes of a refused call, one for each of ``forms``: the argument ``wrong`` is written in that form on the
+    refused line. None of these if that line does not contain the argument.
 
     A form that begins with ``!`` adds a keyword to the call instead, or makes a custom ``backward`` return as many
     gradients as needed (then it is the only fix). ``{other}`` in a form is replaced by the text of the argument
     ``other``; without such an argument the form is left out. Where ``!batch_first`` can be added, the other forms are
-    left out.
+    left out. ``match`` is what the case's pattern matched in torch's message.
     """
     program = refused.story.program
     if GRADIENTS in forms:

@@ -310,7 +310,9 @@ EXACT: tuple[tuple[str, T], ...] = (
 
 
 def short(family: Family, message: str) -> T | None:
-    """What an error of this family says, in short; None if the family has no sentence."""
+    """Return in one or two sentences what an error of this family with the message ``message`` says: the sentence for
+    this message, if there is one, else that of the family; None if the family has no sentence.
+    """
     for pattern, said in EXACT:
         found = re.search(pattern, message, re.DOTALL)
         if found is not None:

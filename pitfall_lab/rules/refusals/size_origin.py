@@ -23,7 +23,9 @@ FURTHEST = 400
 
 @dataclass(frozen=True, slots=True)
 class SizeChange:
-    """A call that made ``after`` elements of ``before`` along one dimension."""
+    """``event`` is a call (``Event``) that changed the size of a tensor along one dimension from ``before`` to
+    ``after`` elements.
+    """
 
     event: Event
     before: int
@@ -31,8 +33,8 @@ class SizeChange:
 
 
 def origin(refused: Refused) -> T | None:
-    """A sentence with the poolings, convolutions, interpolations and paddings that changed a size of one argument of a
-    refused call, which had been equal to that of another argument; None where there are none.
+    """Return a sentence with the poolings, convolutions, interpolations and paddings that changed a size of one
+    argument of the refused call, which had been equal to that of another argument; None where there are none.
 
     Only arguments with the same number of dimensions; not the dimension ``dim`` of a join, and no sizes of 1.
     """

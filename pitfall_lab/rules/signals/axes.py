@@ -38,8 +38,8 @@ FURTHER = 300
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """``event`` reduced, contracted or indexed ``label`` along ``axis``; ``followed`` is the number of
-    the followed axis in ``label``.
+    """``event`` is the call (``Event``) that reduced, contracted or indexed the tensor ``label`` (a label) along its
+    axis ``axis``; ``followed`` is the number that the axis under study has in this tensor. Axes count from 0.
     """
 
     event: Event
@@ -51,11 +51,11 @@ class Use:
 
 
 def uses_of_axis(story: Story, label: str, axis: int, step: int, *, copies: bool = False) -> Iterator[Use]:
-    """The calls that work along some axis of ``label``, or of a tensor computed from it, each with the
-    number that ``axis`` has there.
+    """Yield the calls after ``step`` that work along some axis of the tensor ``label``, or of a tensor computed from
+    it, each with the number that ``axis`` has there.
 
-    Only the ``FURTHER`` events after ``step`` are searched, and ``axis`` is followed only through element-wise
-    calls, products, layers and views; with ``copies`` also where a ``reshape`` had to copy.
+    Only the ``FURTHER`` events after ``step`` are searched, and ``axis`` is followed only through element-wise calls,
+    products, layers and views; with ``copies`` also where a ``reshape`` had to copy.
     """
     followed: dict[str, tuple[int, bool]] = {label: (axis, False)}
     for event in story.events[step + 1 : step + FURTHER]:
@@ -89,8 +89,8 @@ def _kept(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | N
 
 
 def against(story: Story, label: str, axis: int, step: int) -> tuple[Use | None, bool]:
-    """The first use that shows that shares adding up to 1 along ``axis`` were meant along another, and whether
-    ``axis`` itself is used too.
+    """Return a pair: the first use of the tensor ``label`` which shows that shares adding up to 1 along ``axis`` were
+    meant along another one, and whether ``axis`` itself is used too.
 
     If it is, the use is None; None and False if no use shows anything.
     """
@@ -124,7 +124,7 @@ def _shows(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
 
 
 def dimension(story: Story, event: Event) -> int | None:
-    """The axis of a softmax, counted from 0; where none is given, torch's default.
+    """Return the axis of the softmax ``event``, counted from 0; where none is given, torch's default.
 
     None if the tensor has no axis, or if the text of the argument is no integer.
     """

@@ -20,8 +20,10 @@ ORDERED = {"sampler", "batch_sampler", "shuffle"}
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """``event`` stacked the examples at the storage offsets ``rows`` of ``storage``, in the pass over
-    the loader begun by ``began``.
+    """``event`` is the call (``Event``) that put together the rows of a batch which begin at the offsets ``rows``,
+    counted in elements, of the memory ``storage`` (``"S3"``).
+
+    ``began`` is the pass over a loader to which the batch belongs; None where that was not looked for.
     """
 
     event: Event
@@ -31,8 +33,8 @@ class Batch:
 
 
 def batch(story: Story, event: Event) -> Batch | None:
-    """The batch that a ``stack`` made of two or more examples that were indexed out of one memory;
-    ``None`` for every other call.
+    """Return the batch that ``event``, a ``stack``, made of two or more examples that were indexed out of one memory;
+    None for every other call.
 
     None too if all examples begin at the same offset.
     """
@@ -48,7 +50,9 @@ def batch(story: Story, event: Event) -> Batch | None:
 
 
 def loaded(story: Story) -> Iterator[Batch]:
-    """All batches that a ``DataLoader`` put together, in order, with the pass that each belongs to."""
+    """Yield all batches that a ``DataLoader`` put together, in order, with the pass that each belongs to; nothing where
+    no pass was recorded.
+    """
     passes = sorted(story.trace.beside.passes, key=lambda each: each.step)
     for event in story.calls("stack") if passes else ():
         found = batch(story, event)
@@ -67,8 +71,8 @@ def _is_around(batch: Span | None, began: Span | None) -> bool:
 
 
 def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterator[Batch]:
-    """The batches that a tensor was computed from, in the order of the operands; parameters are not followed, nor what
-    a batch was computed from.
+    """Yield the batches that the tensor ``label``, at ``step``, was computed from, in the order of the operands;
+    parameters are not followed, nor what a batch was computed from.
 
     ``cut``: some of the rows of a larger table, as in ``x[i : i + 32]``, count as a batch too. At most ``UPWARD``
     tensors are searched.
@@ -94,8 +98,8 @@ def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterato
 
 
 def cut_rows(story: Story, event: Event, label: str) -> Batch | None:
-    """The batch that ``event`` cut out of a table of data as a view: two or more of its rows, but
-    not all; None for other calls.
+    """Return the batch ``label`` that ``event`` cut out of a table of data as a view: two or more of its rows, but not
+    all; None for other calls.
 
     None too if the table requires grad.
     """
@@ -116,9 +120,9 @@ def loaders(story: Story) -> list[ast.Call]:
 
 
 def shuffled(story: Story, call: ast.Call) -> Fix | None:
-    """The fix that lets a loader draw a new order in each pass.
+    """Return the fix that lets the loader which ``call`` makes draw a new order in each pass (``shuffle=True``).
 
-    ``None`` if the call has a sampler, ``shuffle``, ``**`` or more than two arguments without a name.
+    None if the call has a sampler, ``shuffle``, ``**`` or more than two arguments without a name.
     """
     if any(keyword.arg in ORDERED or keyword.arg is None for keyword in call.keywords) or len(call.args) > 2:
         return None

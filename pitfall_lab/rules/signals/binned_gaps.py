@@ -27,9 +27,10 @@ Bin = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class BinnedGap:
-    """In one batch, the means of two tensors over the ``count`` rows of a bin lie ``apart``, with its sign.
+    """In one batch, the means of two tensors over the ``count`` rows of a bin differ by ``apart``, with its sign.
 
-    ``rows`` is the tensor of which one mean was taken, ``step`` the step of that.
+    ``bin`` are the numbers that the bin's mask was made with, which tell bins apart. ``rows`` is the label of the
+    tensor of which one mean was taken, ``step`` the step at which its rows were picked.
     """
 
     bin: Bin
@@ -40,7 +41,9 @@ class BinnedGap:
 
 
 def gaps(story: Story, label: str, step: int) -> list[BinnedGap] | None:
-    """The gaps whose sizes, each times its share of the rows, a number is the sum of; None if it is no such sum."""
+    """Return the gaps of the bins if the number in the tensor ``label`` is the sum of their sizes, each times its share
+    of the rows (a calibration error); None if it is no such sum.
+    """
     value = next((each for _, each in Elements(story, label, step).known()), None)
     found = []
     for term in _terms(story, label, step):
@@ -56,8 +59,10 @@ def gaps(story: Story, label: str, step: int) -> list[BinnedGap] | None:
 
 
 def of_all(batches: list[list[BinnedGap]]) -> float:
-    """The sum of distances in bins as it would be for the rows of all ``batches`` together: in each bin the gaps are
-    added up with their signs before their size is taken.
+    """Return the sum of distances in bins as it would be for the rows of all ``batches`` together: in each bin the gaps
+    are added up with their signs before their size is taken.
+
+    Each of ``batches`` has the gaps of one batch.
     """
     sums: dict[Bin, float] = {}
     for gap in (gap for batch in batches for gap in batch):

@@ -14,12 +14,12 @@ CLIPPING = 40
 
 
 def is_clip(story: Story, clip: Moment) -> bool:
-    """Whether a change of a gradient is a clipping."""
+    """Whether ``clip``, a change of a gradient, is a clipping: a call of ``CLIPS``."""
     return story.said(clip.step) in CLIPS or clip.event.name in CLIPS
 
 
 def is_effective(story: Story, clip: Moment) -> bool:
-    """Whether the limit of the clipping is finite: with an infinite one ``clip_grad_norm_`` only measures.
+    """Whether the limit of the clipping ``clip`` is finite: with an infinite one ``clip_grad_norm_`` only measures.
 
     Where the trace does not show the limit: whether the clipping changed known values, or scaled by a number below 1.
     """

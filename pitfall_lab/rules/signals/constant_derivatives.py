@@ -49,8 +49,8 @@ FURTHER = 200
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A derivative without a graph was added by ``joined`` to ``other``, which the same
-    weights make and which is trained.
+    """``joined`` is the call (``Event``) that combined a derivative without a graph with the tensor ``other`` (a
+    label), which the same weights made and which is trained.
     """
 
     joined: Event
@@ -58,11 +58,12 @@ class Constant:
 
 
 def constant_derivative(story: Story, flow: Flow, grad: Event, held: set[str]) -> Constant | None:
-    """The place where a derivative without a graph joins a trained equation; None if there is none.
+    """Return the place where the result of ``grad``, a derivative without a graph, joins a trained equation; None if
+    there is none.
 
-    ``held`` are the tensors of the optimizers. The derivative is one with respect to an input that does not depend on
-    them, and the sum is squared, or its size taken, on the way to a backward: there the derivative of the equation
-    needs that of the derivative.
+    ``held`` are the labels of the tensors of the optimizers. The derivative is one with respect to an input that does
+    not depend on them, and the sum is squared, or its size taken, on the way to a backward: there the derivative of the
+    equation needs that of the derivative.
     """
     if grad.error is not None or not grad.operands or not grad.results:
         return None
@@ -92,11 +93,12 @@ def constant_derivative(story: Story, flow: Flow, grad: Event, held: set[str]) -
 
 
 def untrained_term(story: Story, flow: Flow, grad: Event, held: set[str]) -> Constant | None:
-    """The place where a loss term made of a derivative without a graph, and of inputs with one, joins a trained term.
+    """Return the place where a loss term made of the result of ``grad``, a derivative without a graph, and of inputs
+    with one, joins a trained term.
 
     Such a term requires grad because its inputs do (``load(x)`` where ``x`` is differentiated by), and reaches none of
-    the tensors ``held`` by optimizers. None if there is no such place, if the derivative has a graph or is one with
-    respect to what is trained, or if a gradient of the inputs is used: then they may be what the term trains.
+    the tensors ``held`` (labels) by optimizers. None if there is no such place, if the derivative has a graph or is one
+    with respect to what is trained, or if a gradient of the inputs is used: then they may be what the term trains.
     """
     if grad.error is not None or not grad.operands or not grad.results:
         return None

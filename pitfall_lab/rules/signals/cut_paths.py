@@ -28,9 +28,9 @@ CONSTANTS = {"tensor", "zeros", "ones", "full", "zeros_like", "ones_like", "full
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """The layer call ``layer`` was given the tensor ``value``, which ``cut`` (``detach()`` or the like) had separated
-    from the graph of the parameters ``behind``, although the optimizer step ``update`` trains these and the layer
-    together.
+    """The layer call ``layer`` was given the tensor ``value`` (a label), which ``cut`` (``detach()`` or the like) had
+    separated from the graph of the parameters ``behind`` (labels), although the optimizer step ``update`` trains these
+    and the layer together.
 
     ``backward``, before ``update``, does reach the parameters ``behind``, but only by paths that avoid ``layer``.
     """

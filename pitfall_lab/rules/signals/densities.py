@@ -27,8 +27,10 @@ PAIR, UPWARD = 2, 400
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """A part of a loss that is a square: the number ``part`` is ``times`` the square of the tensor ``root``, or of its
-    absolute value, perhaps divided by a scale. ``step`` is that of the square.
+    """A part of a loss that is a square: the number ``part`` is ``times`` the square of the tensor ``root`` (a label),
+    or of its absolute value, perhaps divided by a scale.
+
+    ``step`` is the step of the call that squared it.
     """
 
     part: LinearPart
@@ -38,8 +40,8 @@ class Square:
 
 
 def scaled_numbers(story: Story, label: str, step: int) -> Iterator[tuple[Event, float]]:
-    """The products and quotients, up to ``step``, with ``exp(k * x)`` of the tensor ``x`` of this ``label``, each with
-    its ``k``.
+    """Yield the products and quotients, before ``step``, of numbers with ``exp(k * x)`` of the tensor ``x`` of this
+    ``label``, each with its ``k``.
 
     If ``x`` is a logarithm, also those with the number that it is the logarithm of, perhaps without its sign; if it was
     expanded, or multiplied with a mask of zeros and ones, those of what it was before.
@@ -115,7 +117,10 @@ def _logarithm_of(story: Story, label: str, step: int) -> list[str]:
 
 
 def square_of(story: Story, part: LinearPart, step: int) -> Square | None:
-    """What ``part`` is the square or the size of, with the number that is 1 for a density; None if it is neither."""
+    """Return the square, or the absolute value, that the part ``part`` of a loss consists of; None if it is neither.
+
+    Its ``times`` is 1 for a part of a log-density with the usual factor 1/2.
+    """
     label, by = unscaled(story, part.label, step)
     made = made_by(story, label, step)
     shape = story.shape(part.label, step)

@@ -22,9 +22,10 @@ PAIR, FURTHER = 2, 20
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """``event`` computed, of ``label``, how far apart two things are, or how much alike (``is_likeness``).
+    """``event`` is the call (``Event``) that computed how far apart two things are or, with ``is_likeness``, how much
+    alike.
 
-    ``label`` is its result; what a program uses has the same order.
+    ``label`` is the label of its result; what a program uses has the same order.
     """
 
     event: Event
@@ -33,7 +34,8 @@ class Comparisons:
 
 
 def comparisons(story: Story, label: str | None, step: int) -> Comparisons | None:
-    """The distances, or the similarities of normalised vectors, whose order a tensor has.
+    """Return the distances, or the similarities of normalised vectors, whose order the tensor ``label`` has at
+    ``step``.
 
     None if it is something else, has the opposite order, or was written since it was made.
     """

@@ -28,8 +28,8 @@ class Origins:
     """Follows elements of tensors to where they were first stored, for one comparison of tensors.
 
     Where rows were taken by an index whose entries the trace does not have, it supposes one row after the other, the
-    same for each use of that index: ``supposed`` has the indexes for which that was done. ``trail`` has the calls
-    passed on the way, the last one first.
+    same for each use of that index: ``supposed`` has the keys of the indexes for which that was done. ``trail`` has the
+    calls passed on the way, the last one first.
     """
 
     def __init__(self, story: Story) -> None:
@@ -38,7 +38,8 @@ class Origins:
         self.trail: list[Event] = []
 
     def place(self, label: str | None, index: Index, step: int) -> Place | None:
-        """The place that the element ``index`` of a tensor was first stored in; None if it is unknown.
+        """Return the place, a storage and a position in it, at which the element ``index`` of the tensor ``label``, as
+        it was at ``step``, was first stored; None if it is unknown.
 
         A copy that was written since counts as the first.
         """
@@ -183,7 +184,7 @@ def _flat(index: Index, shape: Index) -> int:
 
 
 def unflat(at: int, shape: Index) -> Index:
-    """The index of the element at place ``at`` of a contiguous tensor (row-major)."""
+    """Return the index of the element at place ``at`` of a contiguous tensor of shape ``shape`` (row-major)."""
     found = list[int]()
     for length in reversed(shape):
         found.insert(0, at % max(length, 1))

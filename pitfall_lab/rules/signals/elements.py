@@ -11,7 +11,7 @@ Index = tuple[int, ...]
 
 
 class Elements:
-    """The known values of one tensor at one step that are numbers.
+    """The known values of the tensor ``label`` at ``step`` that are numbers; ``shape`` is its shape.
 
     Bools only with ``answers``, and NaN and infinity not, which are texts.
     """
@@ -30,16 +30,16 @@ class Elements:
         }
 
     def at(self, index: Index) -> float | None:
-        """Return the known value of the element that is broadcast to position ``index`` of a
-        result; None if it is unknown.
+        """Return the known value of the element that is broadcast to the position ``index`` of a result; None if it is
+        unknown.
         """
         own = index[len(index) - len(self.shape) :] if self.shape else ()
         steps = (0 if length == 1 else i * step for i, length, step in zip(own, self.shape, self._stride, strict=True))
         return self._cells.get(self._offset + sum(steps))
 
     def known(self) -> Iterator[tuple[Index, float]]:
-        """Yield index and value of each element whose value is known; right only if no two
-        elements share a memory location.
+        """Yield index and value, in a pair, of each element whose value is known; right only if no two elements share a
+        memory location.
         """
         order = sorted(range(len(self.shape)), key=lambda axis: -self._stride[axis])
         for place, value in self._cells.items():

@@ -29,14 +29,14 @@ SMALL = 0.01
 
 
 def made_by(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that returned the tensor, at whatever step; None if there is none."""
+    """Return the call that returned the tensor ``label``, as it was at ``step``; None if none did."""
     event = story.event((story.tensor(label, step) or {}).get("born"))
     return event if event is not None and event.kind == "call" and label in event.results else None
 
 
 def before(event: Event, label: str) -> str | None:
-    """The tensor whose values the result ``label`` of a call of :data:`SAME_NUMBERS` has; None if the call was given
-    none but this one.
+    """Return the label of the tensor whose values ``label``, a result of the call ``event`` of :data:`SAME_NUMBERS`,
+    has; None if the call was given none but this one.
     """
     given = [o.label for o in event.operands if o.label is not None]
     place = event.results.index(label) if event.name == "broadcast_tensors" and label in event.results else 0
@@ -44,7 +44,9 @@ def before(event: Event, label: str) -> str | None:
 
 
 def same_numbers(story: Story, label: str, step: int) -> str:
-    """The tensor that a tensor has its values from, past views, copies and limits."""
+    """Return the label of the tensor that ``label`` has its values from, past views, copies and limits; ``label``
+    itself if there is no other.
+    """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
         source = before(event, label) if event is not None and event.name in SAME_NUMBERS else None
@@ -55,7 +57,9 @@ def same_numbers(story: Story, label: str, step: int) -> str:
 
 
 def key(story: Story, label: str, step: int) -> Hashable:
-    """A key that is equal for all names of the same elements: their storage, offset, shape and strides."""
+    """Return a key that is equal for all labels of the same elements of one memory, at ``step``: their storage, offset,
+    shape and strides; the label itself if the storage is not known.
+    """
     record = story.tensor(label, step) or {}
     if record.get("storage") is None:
         return label
@@ -63,10 +67,10 @@ def key(story: Story, label: str, step: int) -> Hashable:
 
 
 def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
-    """The tensor of which ``label`` is a multiple, apart from added constants and limits, and the
-    factor; past views and copies.
+    """Return the tensor of which ``label`` is a multiple, apart from added constants and limits, and the factor; past
+    views and copies.
 
-    What such calls lead back to with factor 1 where there is no multiple; at most ``FURTHER`` calls back.
+    What such calls lead back to, with the factor 1, where there is no multiple; at most ``FURTHER`` calls back.
     """
     by = 1.0
     for _ in range(FURTHER):
@@ -96,8 +100,8 @@ def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
 
 
 def unshifted(story: Story, label: str, step: int) -> str:
-    """The tensor to which at most small constants (up to ``SMALL``) were added to give ``label``,
-    past views, copies and limits.
+    """Return the label of the tensor to which at most small constants (up to ``SMALL``) were added to give ``label``,
+    past views, copies and limits; ``label`` itself if there is no other.
     """
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
@@ -115,8 +119,8 @@ def unshifted(story: Story, label: str, step: int) -> str:
 
 
 def power(story: Story, label: str, step: int) -> tuple[str, float]:
-    """The tensor of which a tensor is a power, past views, copies and limits, and the
-    exponent; 1 if no power was taken.
+    """Return the tensor of which ``label`` is a power, past views, copies and limits, and the exponent; 1 if no power
+    was taken.
     """
     exponent = 1.0
     for _ in range(FURTHER):
@@ -141,8 +145,8 @@ def power(story: Story, label: str, step: int) -> tuple[str, float]:
 
 
 def exponential(story: Story, label: str, step: int) -> tuple[str, float] | None:
-    """The tensor ``x`` and the number ``k`` of a tensor that is ``exp(k * x)``, up to a
-    constant factor; None if it is none.
+    """Return the tensor ``x`` and the number ``k`` if the tensor ``label`` is ``exp(k * x)``, up to a constant factor;
+    None if it is not.
     """
     label, exponent = power(story, label, step)
     event = made_by(story, label, step)
@@ -153,15 +157,17 @@ def exponential(story: Story, label: str, step: int) -> tuple[str, float] | None
 
 
 def drawn(story: Story, label: str, step: int) -> Event | None:
-    """The call that drew the values of a tensor from a normal distribution; None if there is none."""
+    """Return the call that drew the values of the tensor ``label`` from a normal distribution, past views, copies and
+    limits; None if there is none.
+    """
     label = same_numbers(story, label, step)
     event = made_by(story, label, step)
     return event if event is not None and event.name in NORMAL else None
 
 
 def recipe(story: Story, label: str, step: int) -> tuple[Hashable, ...] | None:
-    """The calls, with their numeric arguments, by which a tensor is computed from the result of a layer, and the
-    storages of the layer's weights.
+    """Return a tuple of the calls, with their numeric arguments, by which ``label`` is computed from the result of a
+    layer, ended by the storages of the layer's weights.
 
     Equal recipes give the same output of a network, for whatever data. None if there is no layer within ``FURTHER``
     calls of one tensor each.

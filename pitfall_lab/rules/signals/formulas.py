@@ -76,7 +76,10 @@ _OF_TWO = spellings("add", "mul") | spellings("div", "pow", "sub", exchanged=Tru
 @dataclass(frozen=True, slots=True)
 class Formula:
     """A formula that recorded calls compute element by element: ``calls``, in order, which compute the tensor
-    ``result``. ``same``: the label of a tensor that stands for another one, as a saved tensor for what was saved.
+    ``result`` (a label).
+
+    ``same`` maps the label of a tensor to that of another one for which it stands, as a saved tensor for what was
+    saved.
     """
 
     calls: tuple[Event, ...]
@@ -84,7 +87,7 @@ class Formula:
     same: dict[str, str]
 
     def at(self, known: dict[str, float]) -> float | None:
-        """The result for the numbers ``known`` in place of the tensors, by their labels.
+        """Return the result for the numbers ``known`` in place of the tensors, by their labels.
 
         None outside of the domain of an operation, and if it is infinite or NaN.
         """
@@ -107,18 +110,19 @@ class Formula:
         return result if isinstance(result, float) and math.isfinite(result) else None
 
     def slope(self, known: dict[str, float], label: str, width: float = 1e-4) -> float | None:
-        """The derivative of the result by the number ``label``, from two results at ``width`` above and
-        below; None outside of a domain.
+        """Return the derivative of the result by the number of the tensor ``label`` at the numbers ``known``, from two
+        results at ``width`` above and below; None outside of a domain.
         """
         above, below = (self.at({**known, label: known[label] + side}) for side in (width, -width))
         return None if above is None or below is None else (above - below) / (2 * width)
 
 
 def formula(story: Story, calls: Iterable[Event], result: str, same: dict[str, str], known: set[str]) -> Formula | None:
-    """The formula for ``result`` in terms of the ``known`` labels; None if it needs any other call or tensor.
+    """Return the formula by which ``calls`` compute the tensor ``result`` from the tensors ``known`` (labels); None if
+    it needs any other call or tensor.
 
-    All tensors in it must have one shape, and each call one of the operations of :data:`SMOOTH`, with
-    numbers for its other arguments.
+    All tensors in it must have one shape, and each call be one of the operations of :data:`SMOOTH`, with numbers for
+    its other arguments. ``same`` is as in :class:`Formula`.
     """
     made = {event.results[0]: event for event in calls if len(event.results) == 1 and event.error is None}
     needed: dict[str, Event] = {}

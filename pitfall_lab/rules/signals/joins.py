@@ -31,10 +31,8 @@ def _sorts(story: Story) -> dict[int, list[Event]]:
 
 
 def joined_by(story: Story, event: Event) -> Event | None:
-    """The last sort, of as many numbers, before a call that joined tensors, if they are joined in its
-    order and were made in another.
-
-    Else None.
+    """Return the last sort, of as many numbers, before ``event``, a call that joined tensors, if they are joined in its
+    order and were made in another; else None.
 
     At least ``FEWEST`` tensors, each once. Of a long order the trace has some entries only: these must agree, and the
     lengths of the tensors must rise or fall.
@@ -58,8 +56,8 @@ def joined_by(story: Story, event: Event) -> Event | None:
 
 
 def taken_apart(story: Story, event: Event) -> bool:
-    """Whether a call joined three or more pieces that an index or ``unbind`` took out of one tensor, as
-    results put back in order are.
+    """Whether the call ``event`` joined ``FEWEST`` or more pieces that an index or ``unbind`` took out of one tensor,
+    as results put back in order are.
     """
     labels = [o.label for o in event.operands if o.label is not None] if event.name in JOINS else []
     made = [story.event((story.tensor(label, event.step) or {}).get("born")) for label in labels]
@@ -72,11 +70,11 @@ def taken_apart(story: Story, event: Event) -> bool:
 
 
 def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
-    """Whether, up to step ``until``, the order of a sort is used for something else than to take
-    the rows that ``join`` joins.
+    """Whether, up to the step ``until``, the order that ``sort`` returned is used for something else than to take the
+    rows that ``join`` joins.
 
-    For instance to put the results back. Taking what was sorted by it does not count, nor does reading
-    it one by one before the join.
+    For instance to put the results back. Taking what was sorted by it does not count, nor does reading it one by one
+    before the join.
     """
     by, pending, seen = sort.operands[0].label, [sort.results[-1]], {sort.results[-1]}
     while pending:
@@ -96,7 +94,8 @@ def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
 
 
 def left_to_packing(story: Story, taken: Event) -> Fix | None:
-    """The fix that leaves the sort out and lets ``pack_padded_sequence`` sort by itself, with ``enforce_sorted=False``.
+    """Return the fix that leaves the sort out and lets ``pack_padded_sequence`` sort by itself, with
+    ``enforce_sorted=False``.
 
     None unless the sort, the packing and the line of ``taken``, where the rows are taken in that order, are in one
     function, and the order is only used there for ``rows[order]`` and ``[rows[i] for i in order]``.
@@ -142,7 +141,7 @@ def left_to_packing(story: Story, taken: Event) -> Fix | None:
 
 
 def sorted_by(call: ast.expr) -> ast.expr | None:
-    """What a call in the source sorts: ``a`` of ``a.sort()``, of ``a.argsort()`` and of
+    """Return what the expression ``call`` in the source sorts: ``a`` of ``a.sort()``, of ``a.argsort()`` and of
     ``torch.sort(a)``; None for other expressions.
     """
     if (

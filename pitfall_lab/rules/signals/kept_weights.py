@@ -23,11 +23,13 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class RestoredWeights:
-    """``load`` copied a tensor onto itself. What it read had been kept at ``place`` without a copy.
+    """``load`` is the call (``Event``) that copied a tensor onto itself. What it read had been kept at ``place``, a
+    place in the text, without a copy.
 
-    ``kept`` is the step of the ``detach()`` or ``.data`` there; None for a container ``value`` of the parameters
-    themselves. ``changed`` is the first write of that memory after it was kept at this place, perhaps in an earlier
-    round. ``is_newest``: in this run nothing was written between the last time it was kept and the load.
+    ``kept`` is the step of the ``detach()`` or ``.data`` there; None for a container of the parameters themselves,
+    whose expression is ``value`` (else None). ``changed`` is the step of the first write of that memory after it was
+    kept at this place, perhaps in an earlier round. ``is_newest``: in this run nothing was written between the last
+    time it was kept and the load.
     """
 
     load: Event
@@ -40,8 +42,8 @@ class RestoredWeights:
 
 @lru_cache(maxsize=1)
 def restored(story: Story) -> tuple[RestoredWeights, ...]:
-    """The copies of tensors onto themselves by which a program meant to bring back weights that it had kept, in order;
-    of each line and tensor only the first ``ROUNDS``.
+    """Return the copies of tensors onto themselves by which a program meant to bring back weights that it had kept and
+    changed since, in order; of each line and tensor only the first ``ROUNDS``.
     """
     looks: dict[str, list[Event]] = defaultdict(list)
     for event in story.calls("detach", "data"):

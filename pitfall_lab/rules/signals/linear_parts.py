@@ -37,11 +37,12 @@ MOST, FURTHER, PAIR = 600, 60, 2
 
 @dataclass(frozen=True, slots=True)
 class LinearPart:
-    """The number grows by ``factor`` times an element of ``label``, for each element; ``user`` is
-    the call that used the tensor.
+    """One term of a number, such as a loss: the number grows by ``factor`` times an element of the tensor ``label`` (a
+    label), for each element.
 
-    ``averaged`` is the number of elements over which means were taken on the way, ``scaled`` the
-    product of the program's own factors, ``means`` the calls that took those means.
+    ``user`` is the call (``Event``) that used the tensor for it; None for the number itself. ``averaged`` is the number
+    of elements over which means were taken on the way, ``scaled`` the product of the program's own factors, ``means``
+    the calls that took those means.
     """
 
     label: str
@@ -53,11 +54,11 @@ class LinearPart:
 
 
 def parts(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[LinearPart]:
-    """The tensors that a number was computed from by sums, means, differences, selections and constant
-    factors alone, nearest first.
+    """Yield the tensors that the number ``label``, at ``step``, was computed from by sums, means, differences,
+    selections and constant factors alone, nearest first.
 
-    Each ends where a call does something else, or has one of the names ``end``; a tensor that is used twice is there
-    twice. At most ``MOST`` steps back.
+    Each way ends where a call does something else, or has one of the names ``end``; a tensor that is used twice is
+    there twice. At most ``MOST`` steps back; nothing if ``label`` is None.
     """
     pending = deque([(LinearPart(label, 1.0, None), step)] if label is not None else [])
     for _ in range(MOST):
@@ -74,7 +75,9 @@ def parts(story: Story, label: str | None, step: int, end: Collection[str] = ())
 
 
 def parts_with_written(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[LinearPart]:
-    """The :func:`parts` of a number, and those of what was added in place to one of them before it was used."""
+    """Yield the :func:`parts` of the number ``label``, and those of what was added in place to one of them before it
+    was used.
+    """
     for part in parts(story, label, step, end):
         yield part
         until = part.user.step if part.user is not None else step
@@ -97,8 +100,8 @@ def parts_with_written(story: Story, label: str | None, step: int, end: Collecti
 
 
 def constant(story: Story, label: str | None, text: str, step: int) -> float | None:
-    """The number of a plain operand, or of a tensor of one known element that does not require
-    grad; None if there is none.
+    """Return the number that an operand is: the plain number ``text`` if ``label`` is None, else the one known element
+    of the tensor ``label``, if that does not require grad; None if there is none.
     """
     if label is None:
         try:
@@ -169,8 +172,8 @@ def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
 
 
 def summed_into(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
-    """The backward that starts from a mean or sum of the numbers of ``label``, perhaps with constant factors and other
-    terms added; None if there is none.
+    """Return the backward that starts from a mean or sum of the numbers of the tensor ``label``, perhaps with constant
+    factors and other terms added; None if there is none.
 
     ``roots`` are the backwards of the program by the label of the tensor from which each starts.
     """
@@ -199,7 +202,7 @@ def summed_into(story: Story, label: str, roots: dict[str, Event]) -> Event | No
 
 
 def losses(story: Story, rounds: int = 3) -> Iterator[Event]:
-    """The calls of ``backward`` that some optimizer's step follows.
+    """Yield the calls of ``backward`` that a later step of an optimizer follows.
 
     Of each place, and each call that made the loss, the first ``rounds``.
     """

@@ -28,9 +28,11 @@ MOST = 400
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """One path from a loss back to ``label``: the loss grows (``sign`` 1) or falls (-1) if the tensor grows.
+    """One path from a loss back to the tensor ``label`` (a label): the loss grows (``sign`` 1) or falls (-1) if the
+    tensor grows.
 
-    ``event`` computed the tensor of ``towards`` from it; both are None for the loss.
+    ``event`` is the call that computed the tensor of ``towards``, the next step of the path to the loss, from it; both
+    are None for the loss itself.
     """
 
     label: str
@@ -39,7 +41,7 @@ class Slope:
     towards: Slope | None
 
     def path(self) -> Iterator[Slope]:
-        """Yield the steps from the tensor to the loss."""
+        """Yield the steps from the tensor to the loss, without the loss itself."""
         here: Slope | None = self
         while here is not None and here.event is not None:
             yield here
@@ -47,8 +49,8 @@ class Slope:
 
 
 def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
-    """For each tensor that requires grad and that a loss was computed from: the paths from the loss at ``step`` to it,
-    nearest first.
+    """Return, for the label of each tensor that requires grad and that the loss ``loss`` (a label) was computed from,
+    the paths from the loss at ``step`` to it, nearest first; empty if ``loss`` is None.
 
     A path ends where it is not known whether the loss grows or falls with the tensor; from a tensor, only its first
     path goes on.

@@ -33,8 +33,8 @@ MASK = 3
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """``event`` applies the bool tensor ``mask`` to scores; those where it is true are kept, or,
-    without ``keeps``, left out.
+    """``event`` is the call (``Event``) that applies the bool tensor ``mask`` (a label) to scores; with ``keeps`` those
+    where it is true are kept, else they are left out.
 
     ``attention`` is the softmax, or the whole attention, that gets the scores.
     """
@@ -46,8 +46,8 @@ class Masked:
 
 
 def masked_scores(story: Story) -> Iterator[Masked]:
-    """The calls that apply a bool mask to the scores of an attention, in order: by ``attn_mask``, or
-    ``masked_fill`` of a low number.
+    """Yield the calls that apply a bool mask to the scores of an attention: by ``attn_mask``, or by ``masked_fill``
+    with a low number; in order.
     """
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
         if event.error is not None or not event.results:
@@ -86,7 +86,8 @@ def _attention(story: Story, event: Event) -> Event | None:
 
 
 def turned_around(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that negate the masks which the calls at the line of ``event`` are given; empty where the line gives none.
+    """Return fixes that negate, one each, the masks which the calls at the line of ``event`` are given; empty where the
+    line gives none.
 
     An argument without a name counts as a mask by its place: the fourth, or the third where there are only three.
     """

@@ -41,11 +41,11 @@ EACH: Columns = frozenset(["each"])
 
 
 def mixes(story: Story, given: str, result: str, until: Event) -> bool:
-    """Whether ``result`` is a function of ``given``, a matrix, in which different columns meet before a
-    nonlinear operation or in it.
+    """Whether the tensor ``result`` is a function of the matrix ``given`` (both labels) in which different columns meet
+    before a nonlinear operation or in it.
 
-    If not, as for the sum of a function of each column, mixed derivatives are 0. Only calls before ``until``,
-    and at most ``MOST``, are read.
+    If not, as for the sum of a function of each column, mixed derivatives are 0. Only calls before ``until``, and at
+    most ``MOST``, are read.
     """
     state: dict[str, Columns] = {given: EACH}
     curved: set[str] = set()

@@ -29,7 +29,8 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """One call of a dropout or a batch norm (``kind``: "dropout" or "batch_norm"); ``active``: in training mode.
+    """One call (``event``) of a dropout or a batch norm; ``kind`` is "dropout" or "batch_norm", ``active`` is True in
+    training mode.
 
     ``layer`` tells calls of different layers apart: the label of a batch norm's running mean; for a dropout, the label
     of the nearest parameter that its input was computed with, else the place of the call in the text.
@@ -96,8 +97,8 @@ class Modes:
 
     @cached_property
     def chosen(self) -> set[int]:
-        """The steps of the dropouts that were switched on by themselves: a batch norm that was trained did
-        not work as in training then.
+        """The steps of the dropouts that the program switched on by themselves: in their forward pass, a batch norm
+        that was trained did not work as in training.
 
         Calls of different layers in a row, none twice, count as one forward pass.
         """
@@ -113,7 +114,7 @@ class Modes:
         return found
 
     def training(self) -> Iterator[tuple[Event, LayerCall]]:
-        """Yield (backward, pass) for each call whose grad_fn ran in a backward, with the first such backward.
+        """Yield a pair (backward, pass) for each call whose grad_fn ran in a backward, with the first such backward.
 
         Nothing in a program without an optimizer's step.
         """

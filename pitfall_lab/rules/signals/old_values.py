@@ -16,8 +16,8 @@ from pitfall_lab.trace import Event
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """``backward`` reaches the parameter ``leaf`` through the nodes ``old``, made before its last update,
-    and ``new``, made after that.
+    """``backward`` (an ``Event``) reaches the parameter ``leaf`` through the graph nodes ``old``, made before the
+    parameter's last update, and ``new``, made after that; all are labels.
 
     ``update`` is the step of the first update after the newest of the old nodes.
     """
@@ -30,8 +30,8 @@ class Old:
 
 
 def old_values(story: Story) -> Iterator[Old]:
-    """Yield, for each backward, the parameters that it reaches through old values; each pair of lines
-    once: of the value, the backward.
+    """Yield, for each backward, the parameters that it reaches through nodes made before their last update; each pair
+    of lines (of the old value, of the backward) once.
     """
     updates = {label: [m.step for m in moments if m.kind == "used"] for label, moments in lives(story).items()}
     if not any(updates.values()):

@@ -13,16 +13,15 @@ LONGEST = 40
 
 
 def written_as(story: Story, event: Event, label: str | None) -> ast.expr | None:
-    """The expression that gave ``label`` to ``event``: ``x`` of ``x + y``, ``F.relu(x)``, ``x.add_(1)``, ``layer(x)``.
-
-    ``None`` if unknown.
+    """Return the expression that gave the tensor ``label`` to the call ``event``: ``x`` of ``x + y``, ``F.relu(x)``,
+    ``x.add_(1)``, ``layer(x)``; None if the text does not show it.
     """
     return next(iter(all_written_as(story, event, label)), None)
 
 
 def all_written_as(story: Story, event: Event, *labels: str | None) -> list[ast.expr]:
-    """The expressions that gave one of ``labels`` to ``event``, in order: ``x`` and ``y`` of ``x +
-    y`` where both are one tensor.
+    """Return the expressions that gave one of the tensors ``labels`` to the call ``event``, in order: ``x`` and ``y``
+    of ``x + y`` where both are one tensor; empty if the text does not show them.
     """
     node = story.program.at(story.span(event.step))
     places = [number for number, operand in enumerate(event.operands) if operand.label in labels]
@@ -100,8 +99,8 @@ TENSOR_METHODS = {
 
 
 def shown(story: Story, event: Event, label: str | None) -> T:
-    """An operand in a sentence: as the line of the call writes it, if that is short; else by its name
-    or by the line that made it.
+    """Return the operand ``label`` of ``event`` in words, for a sentence: as the line of the call writes it, if that is
+    short; else by its name or by the expression that made it.
     """
     node = written_as(story, event, label)
     text = story.program.segment(node) if node is not None else ""

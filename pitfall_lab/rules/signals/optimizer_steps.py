@@ -16,11 +16,11 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class NeverStepped:
-    """The optimizer created at ``made`` never steps, although its ``parameters`` get gradients from
-    ``ROUNDS`` backwards or more.
+    """The optimizer ``made`` never steps, although its ``parameters`` (labels) get gradients from ``ROUNDS`` backwards
+    or more.
 
-    ``backward`` is the first call of the line whose backwards gave these gradients; ``instead`` is a step
-    of another optimizer after it.
+    ``backward`` is the first call of the line whose backwards gave these gradients; ``instead`` is a step of another
+    optimizer after it.
     """
 
     made: OptimizerMade
@@ -31,8 +31,10 @@ class NeverStepped:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The parameter ``new`` replaced ``old`` after the optimizer was made with ``old`` (at ``made``);
-    no update uses its gradient.
+    """The parameter ``new`` took the place of the parameter ``old`` (both labels) after the optimizer ``made`` was made
+    with ``old``.
+
+    ``added`` is the moment at which ``new`` first got a gradient, which no update uses.
     """
 
     made: OptimizerMade
@@ -42,11 +44,11 @@ class Replaced:
 
 
 def never_stepped(story: Story) -> Iterator[NeverStepped]:
-    """Optimizers that never step and whose parameters no other optimizer holds and nothing else
-    updates, in a finished program.
+    """Yield the optimizers that never step and whose parameters no stepping optimizer holds and nothing else updates,
+    in a finished program.
 
-    Another optimizer must step after a backward, and at least one of their parameters get a gradient from
-    ``ROUNDS`` backwards or more.
+    Another optimizer must step after a backward, and at least one of their parameters get a gradient from ``ROUNDS``
+    backwards or more.
     """
     trace = story.trace
     stepped = {step.made for step in trace.optimizer_steps}
@@ -71,7 +73,9 @@ def never_stepped(story: Story) -> Iterator[NeverStepped]:
 
 
 def replaced(story: Story) -> list[Replaced]:
-    """Parameters that replaced others held by an optimizer, which skips these because they get no gradient."""
+    """Return the parameters that replaced others held by an optimizer, which still steps and skips these because they
+    get no gradient.
+    """
     trace, found = story.trace, []
     held = {label for made in trace.optimizers for label in made.holds} | {
         label for step in trace.optimizer_steps for label in step.holds
@@ -96,8 +100,8 @@ def replaced(story: Story) -> list[Replaced]:
 
 
 def copied_from(story: Story, label: str) -> tuple[str, int] | None:
-    """The parameter of which this one began as a copy, as ``copy.deepcopy`` of a module makes
-    it, and the step of the copy.
+    """Return the label of the parameter of which the parameter ``label`` began as a copy, as ``copy.deepcopy`` of a
+    module makes it, and the step of the copy.
 
     None if there is none.
     """

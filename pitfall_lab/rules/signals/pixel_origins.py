@@ -68,8 +68,8 @@ class Pixel:
     its storage), as it was after ``step``.
 
     Of the calls in between: ``moved`` are those that turn, flip or roll pictures, the last one first, ``layers`` the
-    labels of the weights of convolutions, ``seen`` the tensors. ``around``: by how many pixels ``index`` may be wrong,
-    since layers changed the resolution.
+    labels of the weights of convolutions, ``seen`` the labels of the tensors. ``around``: by how many pixels ``index``
+    may be wrong, since layers changed the resolution.
     """
 
     label: str
@@ -91,7 +91,8 @@ class Pixels:
         self._budget = BUDGET
 
     def origin(self, label: str | None, index: Index, step: int) -> Pixel | None:
-        """The pixel of a stored picture that the element ``index`` of a tensor comes from; None if it is unknown.
+        """Return the pixel of a stored picture that the element ``index`` of the tensor ``label`` comes from; None if
+        it is unknown.
 
         What has a gradient is no stored picture, and neither is what was drawn at random for an operand.
         """

@@ -50,10 +50,11 @@ MOST, FURTHER, NEAR = 600, 60, 12
 
 @dataclass(frozen=True, slots=True)
 class Entropy:
-    """``slope`` leads from the loss to ``made``, of which an entropy is the sum or the mean.
+    """``slope`` is the path from the loss to the result of the call ``made`` (an ``Event``), of which an entropy is the
+    sum or the mean.
 
-    ``sign`` is 1 if the loss grows with the entropy. ``parameters`` are tensors that describe the distribution.
-    ``value`` is the mean entropy, None if the trace has not all values.
+    ``sign`` is 1 if the loss grows with the entropy, -1 if it falls. ``parameters`` are the labels of tensors that
+    describe the distribution. ``value`` is the mean entropy; None if the trace has not all values.
     """
 
     slope: Slope
@@ -65,9 +66,10 @@ class Entropy:
 
 @dataclass(frozen=True, slots=True)
 class WeightedScore:
-    """``slope`` leads from the loss to the call that scores a drawn action, with a weight on the way.
+    """``slope`` is the path from the loss to the call that scores a drawn action, with a weight on the way.
 
-    ``sign`` is 1 if the loss grows with the log-probability, for positive weights.
+    ``sign`` is 1 if the loss grows with the log-probability, for positive weights, -1 if it falls. ``parameters`` are
+    the labels of tensors that describe the distribution.
     """
 
     slope: Slope
@@ -77,14 +79,20 @@ class WeightedScore:
 
 @dataclass(slots=True)
 class PolicyTerms:
-    """The terms of one loss. ``weighted`` are the tensors from which a weighted part of it was computed."""
+    """The terms of the loss of a policy: its ``entropies``, and the weighted log-probabilities of drawn actions in it,
+    ``scores``.
+
+    ``weighted`` are the labels of the tensors from which a weighted part of the loss was computed.
+    """
 
     entropies: list[Entropy] = field(default_factory=list)
     scores: list[WeightedScore] = field(default_factory=list)
     weighted: set[str] = field(default_factory=set)
 
     def of_policy(self) -> list[tuple[Entropy, list[WeightedScore]]]:
-        """Each entropy of a distribution of which a drawn action is scored with a weight, with these scores."""
+        """Return the entropies of distributions of which a drawn action is scored with a weight, each in a pair with
+        these scores; an entropy without such scores is left out.
+        """
         pairs = [
             (
                 each,
@@ -109,7 +117,7 @@ class _Way:
 
 
 def policy_terms(story: Story, backward: Event) -> PolicyTerms:
-    """The entropies and the weighted log-probabilities of drawn actions that the loss of a backward contains.
+    """Return the entropies and the weighted log-probabilities of drawn actions that the loss of ``backward`` contains.
 
     Both are followed back from the loss through sums, means, products and the smaller of two products, at most ``MOST``
     calls. An entropy is one of a categorical, a Bernoulli or a normal distribution.

@@ -38,11 +38,11 @@ Axes = frozenset[int]
 
 
 def ramp(story: Story, label: str | None, step: int, depth: int = 0) -> Axes | None:
-    """The axes, counted from the end, along which the numbers of a tensor are regular (``arange``,
-    ``linspace``); empty if along none.
+    """Return the axes, counted from the end, along which the numbers of the tensor ``label`` at ``step`` are regular
+    (``arange``, ``linspace``); empty if along none.
 
-    None if that is not known: the calls mix axes, something else than element-wise writes followed, or the
-    way is longer than ``FURTHER``.
+    None if that is not known: the calls mix axes, something else than element-wise writes followed, or the way is
+    longer than ``FURTHER`` calls, of which ``depth`` were followed already.
     """
     event = made_by(story, label, step)
     if event is None or label is None:
@@ -87,8 +87,8 @@ def is_pointwise(story: Story, step: int) -> bool:
 
 
 def moved_axis(story: Story, source: str, event: Event, result: str, axis: int) -> int | None:
-    """The axis, counted from the end, of the result of a view or a copy that was ``axis`` of its
-    source; None if it is not known.
+    """Return the axis, counted from the end, of ``result`` that was the axis ``axis`` of ``source``, where the call
+    ``event`` made the one from the other as a view or a copy; None if it is not known.
 
     It is found by its stride; an axis of length 1 is never found.
     """

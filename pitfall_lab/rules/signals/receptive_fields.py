@@ -56,11 +56,11 @@ Offsets = frozenset[int]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Position ``t`` of a result was computed from the positions ``t + o`` of ``label``, along ``axis``,
-    for each ``o`` in ``offsets``.
+    """Position ``t`` of a result was computed from the positions ``t + o`` of the tensor ``label``, as it was at
+    ``step``, along its axis ``axis``, for each ``o`` in ``offsets``.
 
-    ``shifts`` are the calls on the way with the number of positions by which each looked ahead;
-    ``axis`` counts from the end.
+    ``axis`` counts from the end. ``shifts`` are the calls on the way, each with the number of positions by which it
+    looked ahead.
     """
 
     label: str
@@ -71,10 +71,10 @@ class Field:
 
 
 def fields(story: Story, label: str, step: int, axis: int) -> Iterator[Field]:
-    """The tensors that a result was computed from, position by position along one axis, nearest
-    first; other calls end a way.
+    """Yield the tensors that the tensor ``label`` at ``step`` was computed from, position by position along the axis
+    ``axis`` (counted from the end), nearest first; the first one is itself.
 
-    So do tensors that were written after they were made. The first one is the result itself.
+    A way ends at calls that do something else, and at tensors that were written after they were made.
     """
     pending, seen = [Field(label, step, axis, frozenset([0]))], set[tuple[str, Offsets]]()
     while pending and len(seen) < MOST:

@@ -16,7 +16,8 @@ STANDING = {"unsqueeze", "__getitem__", "view", "reshape"}
 
 
 def looked_up(story: Story, label: str, step: int) -> Event | None:
-    """The call that took the values of a vector out of a table by an index of the same shape; None if there is none.
+    """Return the call that took the values of the vector ``label`` out of a table by an index of the same shape; None
+    if there is none.
 
     Calls of one tensor that keep the shape may come after it.
     """
@@ -39,8 +40,8 @@ def looked_up(story: Story, label: str, step: int) -> Event | None:
 
 
 def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
-    """Whether the program uses the entries of ``index`` as row indices of ``full``, or of a tensor computed from its
-    rows.
+    """Whether the program uses the entries of the tensor ``index`` as row numbers of the tensor ``full``, or of a
+    tensor computed from its rows; both are labels, at the call ``event``.
 
     They are such if they are joined as a column to such a tensor, or looked up in an embedding that is combined with
     it. ``full`` must have features in its columns: a table of pairs has examples in both axes.
@@ -52,8 +53,8 @@ def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
 
 
 def reduced_from_rows(story: Story, event: Event, full: str, source: str) -> bool:
-    """Whether each row of ``source`` was computed from what the same row of ``full`` was computed from, as
-    two windows of one table are.
+    """Whether each row of the tensor ``source`` was computed from what the same row of the tensor ``full`` was computed
+    from, as two windows of one table are; both are labels, at the call ``event``.
 
     The table must have another number of columns than of rows: a table of pairs has examples in both axes.
     """

@@ -16,7 +16,9 @@ POINTS = 400
 
 
 def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
-    """Each scheduler whose creation was seen, with its optimizer, in a program that was watched to its end."""
+    """Yield each learning-rate scheduler whose making was seen, with its optimizer, in a program that was watched to
+    its end; nothing in others.
+    """
     trace = story.trace
     if trace.stopped is None and trace.outcome.kind == "finished":
         for scheduler in trace.beside.schedulers:
@@ -25,8 +27,8 @@ def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
 
 
 def call_of(story: Story, span: Span | None) -> ast.Call | None:
-    """Return the call at ``span``, or whose method ``span`` marks: where a method is looked up, the trace
-    has a span without parentheses.
+    """Return the call in the text at ``span``, or the call of the method that ``span`` marks: where a method is looked
+    up, the trace has a span without parentheses.
 
     None if there is none.
     """
@@ -36,7 +38,11 @@ def call_of(story: Story, span: Span | None) -> ast.Call | None:
 
 
 def loops_around(program: Program, node: ast.AST | None, depth: int = 0) -> list[ast.stmt]:
-    """The loops in which a place runs, innermost first, also those around the only call of its function."""
+    """Return the loops in which ``node`` runs, innermost first, also those around the only call of its function; empty
+    for None.
+
+    ``depth`` is how many calls were followed already; at most ``DEEPEST``.
+    """
     if node is None or depth > DEEPEST:
         return []
     loops: list[ast.stmt] = [a for a in program.ancestors(node) if isinstance(a, ast.For | ast.While)]
@@ -53,8 +59,8 @@ def loops_around(program: Program, node: ast.AST | None, depth: int = 0) -> list
 
 
 def made_as(story: Story, span: Span | None) -> tuple[ast.Assign, str] | None:
-    """The assignment of what was created at ``span``, and the name that it gave it; ``None``
-    when there is no such statement.
+    """Return the assignment of what was created at ``span``, and the text of its target; None when there is no such
+    statement.
     """
     call = call_of(story, span)
     statement = story.program.statement(call)
@@ -64,8 +70,8 @@ def made_as(story: Story, span: Span | None) -> tuple[ast.Assign, str] | None:
 
 
 def rate_facts(optimizer: OptimizerMade) -> tuple[Fact, Fact]:
-    """The facts from which a curve of the learning rate is drawn: from which update on which rate was
-    used, and the number of updates.
+    """Return the facts from which a curve of the learning rate of ``optimizer`` is drawn: ``curve``, from which update
+    on which rate was used, and ``updates``, the number of updates.
 
     Of more than ``POINTS`` rates some are left out, never the first, the last, the highest or the lowest.
     """

@@ -34,18 +34,18 @@ SEEDS = {"manual_seed", "seed", "seed_everything", "set_seed", "default_rng"}
 
 
 def drawn(story: Story, event: Event) -> tuple[object, ...] | None:
-    """The known numbers that a call drew; None if none are known."""
+    """Return the known numbers that the call ``event`` drew; None if the trace does not have them."""
     record = story.tensor(event.results[0], event.step) or {}
     held = (story.record("storages", record.get("storage"), event.step) or {}).get("cells")
     return tuple(value for _, value in flat(held)) if held is not None else None
 
 
 def seeding(story: Story, draw: Event, again: Event) -> ast.Call | None:
-    """The call that seeds before each draw: in the function of the draw, or of those that led to
-    it, or in a loop around these.
+    """Return the call in the text that seeds before each draw: in the function of ``draw``, or of those that led to it,
+    or in a loop around these.
 
-    Else in a function that ran between the draw and the next one with the same numbers,
-    ``again``. None if there is none.
+    Else one in a function that ran between ``draw`` and ``again``, the next draw with the same numbers. None if there
+    is none.
     """
     program = story.program
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in SEEDS and n.args]
@@ -70,8 +70,8 @@ def seeding(story: Story, draw: Event, again: Event) -> ast.Call | None:
 
 
 def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
-    """At most one fix: it makes a generator once, before the loop or function in which
-    ``Generator().manual_seed(…)`` makes it each time.
+    """Return at most one fix: it makes a generator once, before the loop or function in which ``seeding``, a
+    ``Generator().manual_seed(…)``, makes it each time.
 
     Empty if the seeding call is not of this form.
     """
@@ -118,9 +118,11 @@ def _default(story: Story, function: Function, name: str) -> str | None:
 
 
 def counted_on(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
-    """At most one fix: a loop gives another seed in each round to the function that sets it, ``noise(SEED + step)``.
+    """Return at most one fix: a loop gives another seed in each round to the function that sets it by ``seeding``:
+    ``noise(SEED + step)``.
 
-    Empty unless the seed is an argument of that function, and a loop that calls it counts its rounds.
+    Empty unless the seed is a parameter of that function, and a loop that calls it (on the way to ``draw``) counts its
+    rounds.
     """
     program = story.program
     function, given = program.function(seeding), seeding.args[0] if len(seeding.args) == 1 else None

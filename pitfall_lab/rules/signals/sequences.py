@@ -49,8 +49,12 @@ FEWEST, FEWEST_KINDS = 6, 3
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One attention, ``event``: its softmax, or the whole call. ``weights`` is what the values were multiplied with by
-    ``product``, if that is seen, ``keys`` the tensor of the keys, ``mask`` that of the mask, if it has one.
+    """One attention: ``event`` is its softmax, or the whole call (``scaled_dot_product_attention``).
+
+    ``product`` is the call that multiplied the values by the weights, or the whole call again. ``keys``, ``weights``
+    and ``mask`` are labels. For a whole call, ``keys`` are its keys, ``weights`` is None, and ``mask`` its mask, None
+    if it has none. For a softmax, ``keys`` are the values, ``weights`` what they were multiplied with, and ``mask`` is
+    None.
     """
 
     event: Event
@@ -62,8 +66,8 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class RowOrigins:
-    """The calls that the rows of a tensor were computed by: the embedding look-ups of their tokens, and the attentions
-    and recurrent layers, through which a row depends on other rows.
+    """The calls (``Event``) that the rows of a tensor were computed by: ``lookups``, the embeddings of their tokens,
+    and the ``attentions`` and ``recurrent`` layers, through which a row depends on other rows.
     """
 
     lookups: tuple[Event, ...]
@@ -80,9 +84,10 @@ def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
 
 
 def rows_of(story: Story, label: str | None, step: int) -> RowOrigins:
-    """Follow the rows of a tensor back to the look-up of their tokens, through calls that do not mix rows.
+    """Return the calls by which the rows of the tensor ``label`` come from tokens, followed back to their look-up
+    through calls that do not mix rows, attentions and recurrent layers.
 
-    At an attention, the queries are followed.
+    At an attention, the queries are followed. At most ``FURTHER`` tensors.
     """
     pending, seen = [(label, step)], {label}
     lookups, attentions, recurrent = list[Event](), list[Attention](), list[Event]()
@@ -153,7 +158,9 @@ def directions(story: Story, event: Event) -> int:
 
 
 def comes_from(story: Story, label: str | None, step: int, source: Event) -> bool:
-    """Whether a tensor was computed, directly or through others, from the result of ``source``."""
+    """Whether the tensor ``label`` at ``step`` was computed, directly or through others, from the result of the call
+    ``source``.
+    """
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < FURTHER:
         here, until = pending.pop(0)
@@ -182,7 +189,9 @@ def attentions(story: Story) -> Iterator[Attention]:
 
 
 def is_among(story: Story, attention: Attention, length: int) -> bool:
-    """Whether the attention compares the positions of a row of ``length`` tokens with one another."""
+    """Whether the attention compares the positions of a row of ``length`` tokens with one another (rows and columns of
+    the weights both have this length).
+    """
     if attention.weights is not None:
         return (story.shape(attention.weights, attention.product.step) or ())[-2:] == (length, length)
     shapes = [story.shape(o.label, attention.event.step) or () for o in attention.event.operands[:2]]
@@ -190,8 +199,8 @@ def is_among(story: Story, attention: Attention, length: int) -> bool:
 
 
 def sees_next(story: Story, attention: Attention) -> float | None:
-    """Return the weight that the first position gives to the second, if above 0; 1 if only masks
-    are known and none excludes it.
+    """Return the weight that the first position gives to the second, if above 0; 1 if only masks are known and none
+    excludes it.
 
     None in every other case, also if all known weights of the first row are equal.
     """
@@ -241,7 +250,7 @@ def _masks_let(story: Story, attention: Attention, index: Index) -> bool:
 
 
 def adds_answers(story: Story, attention: Attention) -> bool:
-    """Whether a mask of zeros and ones, as numbers, is added to the scores: then it masks nothing.
+    """Whether a mask of zeros and ones, as numbers, is added to the scores of the attention: then it masks nothing.
 
     It may have been given to a call that computes the whole attention.
     """
@@ -303,8 +312,8 @@ def _only(story: Story, label: str | None, step: int, ends: set[str], between: s
 
 
 def written_forms(story: Story, label: str | None, step: int) -> Iterator[tuple[str, int]]:
-    """A tensor of tokens, and those that it is a copy or a view of, with all their elements, each with
-    the step at which it was read.
+    """Yield the tensor ``label`` of tokens, and those that it is a copy or a view of, back to the first, each with the
+    step at which it was read; nothing if ``label`` is None.
     """
     while label is not None:
         yield label, step
@@ -315,11 +324,11 @@ def written_forms(story: Story, label: str | None, step: int) -> Iterator[tuple[
 
 
 def next_axis(story: Story, target: tuple[str | None, int], tokens: tuple[str | None, int]) -> int | None:
-    """The axis along which the targets are the tokens of one place further on; ``None`` if they
-    are not, as far as is known.
+    """Return the axis along which the targets are the tokens of one place further on; None if they are not, as far as
+    is known.
 
-    Both are given as label and step. They are by memory, or by value if ``FEWEST`` known tokens of
-    ``FEWEST_KINDS`` kinds agree.
+    ``target`` and ``tokens`` are pairs of a label and a step. They are such by memory, or by value if ``FEWEST`` known
+    tokens of ``FEWEST_KINDS`` kinds agree.
     """
     targets, given = list(written_forms(story, *target)), list(written_forms(story, *tokens))
     for one, at in targets:
@@ -372,8 +381,8 @@ def _next_by_value(story: Story, target: str, at: int, tokens: str, there: int) 
 
 
 def padding_number(story: Story, lookup: Event) -> int | None:
-    """The token number that stands for padding among the tokens that ``lookup`` looked up: its ``padding_idx``, or what
-    ``pad_sequence`` or a mask of the tokens says; None if there is none.
+    """Return the token number that stands for padding among the tokens that ``lookup`` (an embedding) looked up: its
+    ``padding_idx``, or what ``pad_sequence`` or a mask of the tokens says; None if there is none.
     """
     given = argument(lookup, "padding_idx")
     if given is not None and whole(given) is not None:
@@ -413,10 +422,10 @@ def _number(text: str) -> int | None:
 
 
 def padded(story: Story, label: str | None, step: int, number: int, along: int | None = None) -> list[Index]:
-    """The known positions of the padding ``number`` in a table (a matrix) of tokens.
+    """Return the known positions of the padding ``number`` in the table (a matrix) of tokens ``label``.
 
-    Empty unless it is known that rows, along one axis (``along``, if given), are filled up with padding
-    at their ends or beginnings.
+    Empty unless it is known that rows, along one axis (``along``, if given), are filled up with padding at their ends
+    or beginnings.
     """
     known = dict(Elements(story, label, step).known())
     shape = story.shape(label, step) or ()
@@ -468,10 +477,10 @@ def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length:
 
 
 def name_of_tokens(story: Story, lookup: Event, event: Event) -> str | None:
-    """The name that the looked-up tokens have where ``event`` is called: in the same function, as its
-    parameter or at the top level.
+    """Return the name that the tokens which ``lookup`` looked up have where ``event`` is called: in the same function,
+    as its parameter or at the top level.
 
-    Else None.
+    None if there is none.
     """
     program = story.program
     one, other = (program.at(story.span(each.step)) for each in (lookup, event))

@@ -26,7 +26,9 @@ UPWARD, INPUTS = 400, 64
 
 
 def is_trained(story: Story, loss: Event) -> bool:
-    """Whether a backward went through a loss; a difference is one only if it is squared, or made a distance."""
+    """Whether a backward went through the loss that the call ``loss`` computed; a difference is a loss only if it is
+    squared, or made a distance.
+    """
     graph = (story.tensor(loss.results[0], loss.step) or {}).get("grad_fn") if loss.results else None
     if (story.record("nodes", graph) or {}).get("ran") is None:
         return False
@@ -34,8 +36,10 @@ def is_trained(story: Story, loss: Event) -> bool:
 
 
 def places_of_row(origins: Origins, used: tuple[str, int], axis: int, row: int) -> list[Place]:
-    """The positions in memory that all elements of one row of a tensor come from, in order; empty if one is not known,
-    or if they are of several.
+    """Return the places (a storage and a position in it) that all elements of one row come from, in order: of the
+    tensor ``used`` (label and step), at the index ``row`` of its axis ``axis``.
+
+    Empty if one is not known, or if they are in several storages.
     """
     places = list[Place]()
     shape = origins.story.shape(*used) or ()
@@ -48,11 +52,11 @@ def places_of_row(origins: Origins, used: tuple[str, int], axis: int, row: int) 
 
 
 def inputs(story: Story, guess: str, step: int) -> Iterator[tuple[str, int]]:
-    """The tensors without a gradient that a prediction depends on, each with the step of its use; the search ends where
-    some positions were chosen.
+    """Yield the tensors without a gradient that the prediction ``guess`` (a label) depends on, each with the step of
+    its use, nearest first; parameters are left out.
 
-    The result for the last position depends on the whole input; that for another one may depend on what comes before it
-    alone.
+    The search ends where some positions were chosen: the result for the last position depends on the whole input; that
+    for another one may depend on what comes before it alone. At most ``INPUTS`` are found.
     """
     pending, seen, found = deque([(guess, step)]), {guess}, 0
     while pending and len(seen) < UPWARD and found < INPUTS:

@@ -14,15 +14,17 @@ OVERWRITING = {
 
 
 def same_piece(one: Record | None, other: Record | None) -> bool:
-    """Whether two tensors contain exactly the same elements of one storage."""
+    """Whether two tensors, given by their records, contain exactly the same elements of one storage; False if a record
+    is None or has no storage.
+    """
     if one is None or other is None or one.get("storage") is None:
         return False
     return all(one.get(key) == other.get(key) for key in ("storage", "offset", "shape", "stride"))
 
 
 def share_elements(one: Record, other: Record) -> bool:
-    """Whether two tensors have an element in common; True without a test for two on one
-    storage of which one is large.
+    """Whether the tensors with the records ``one`` and ``other`` have an element in common; True without a test for two
+    on one storage of which one is large.
     """
     if one.get("storage") is None or one.get("storage") != other.get("storage"):
         return False
@@ -31,13 +33,17 @@ def share_elements(one: Record, other: Record) -> bool:
 
 
 def changed_numbers(story: Story, storage: str, step: int) -> bool:
-    """Whether the write at ``step`` changed values of the storage in the trace; unknown values count as changed."""
+    """Whether the write at ``step`` changed values of the storage; values that the trace does not have count as
+    changed.
+    """
     before, after = ((story.record("storages", storage, at) or {}).get("cells") for at in (step - 1, step))
     return before is None or after is None or before != after
 
 
 def names_of(story: Story, storage: str | None, step: int) -> set[str]:
-    """All names that the program gave tensors on a storage up to ``step``."""
+    """Return all names that the program gave tensors on the storage labelled ``storage`` up to ``step``; empty if it
+    gave none.
+    """
     return {
         str(name)
         for label, _ in story.tensors_on(storage)

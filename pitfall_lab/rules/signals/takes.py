@@ -17,8 +17,8 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """``event`` took the entries of ``source`` at ``index``, a vector of whole numbers or of
-    truth values, along ``axis``.
+    """``event`` is the call (``Event``) that took the entries of the tensor ``source`` along its axis ``axis`` (from 0)
+    by the tensor ``index``, a vector of whole numbers or of truth values; both are labels.
     """
 
     event: Event
@@ -33,7 +33,7 @@ class Take:
 
 
 def take(story: Story, event: Event) -> Take | None:
-    """Which entries along one axis the call ``event`` took out of a tensor: ``x[index]`` or ``index_select``.
+    """Return which entries along one axis the call ``event`` took out of a tensor: ``x[index]`` or ``index_select``.
 
     None for another call, for an index that is no vector of whole numbers or truth values, for a result with another
     number of axes than the source, and if the axis is not known.
@@ -73,8 +73,8 @@ def take(story: Story, event: Event) -> Take | None:
 
 
 def maker(story: Story, index: str | None, step: int) -> Event | None:
-    """The call that computed a vector of positions, past fewer than ``UPWARD`` views and
-    conversions of it; None if there is none.
+    """Return the call that computed the vector of positions ``index``, past fewer than ``UPWARD`` views and conversions
+    of it; None if there is none.
     """
     for _ in range(UPWARD):
         made = story.event((story.tensor(index, step) or {}).get("born"))
@@ -91,7 +91,9 @@ def maker(story: Story, index: str | None, step: int) -> Event | None:
 
 
 def positions(story: Story, index: str | None, step: int) -> list[int] | None:
-    """All entries of a vector of whole numbers, if the trace has them; else None."""
+    """Return all entries of the vector of whole numbers ``index`` (a label) at ``step``, if the trace has all of them;
+    else None.
+    """
     record = story.tensor(index, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
     count, start = (record.get("shape") or [0])[0], record.get("offset") or 0

@@ -53,7 +53,7 @@ WHY = {
 
 
 def is_handled(story: Story, found: Unfinite) -> bool:
-    """Whether the program ran to its end and deals with NaN or infinity itself.
+    """Whether the program ran to its end and deals with ``found``, a NaN or infinity, itself.
 
     It does if it acts on a test for them, or does no step with the gradients of that backward.
     """
@@ -62,11 +62,11 @@ def is_handled(story: Story, found: Unfinite) -> bool:
 
 
 def is_skipped(story: Story, backward: int | None) -> bool:
-    """Whether no step used the gradients of a backward: they were cleared before any tensor that they
-    belong to was written again.
+    """Whether no step used the gradients of the backward at the step ``backward``: they were cleared before any tensor
+    that they belong to was written again.
 
-    However the program decides that (an error caught, a norm compared), nothing is lost. False if
-    it never does a step at all.
+    However the program decides that (an error caught, a norm compared), nothing is lost. False if it never does a step
+    at all, or ``backward`` is None.
     """
     event = story.event(backward)
     start = event.operands[0].label if event is not None and event.operands else None
@@ -120,8 +120,8 @@ def of_gradients(story: Story) -> list[Unfinite]:
 
 
 def of_results(story: Story) -> list[Unfinite]:
-    """The NaN and infinite values that calls made and that reached a loss, or from which no other of
-    them was computed, in order.
+    """Return the NaN and infinite values that calls made and that reached a loss, or from which no other of them was
+    computed, in order.
 
     Those made after the first gradient with NaN or infinity are left out.
     """
@@ -133,15 +133,17 @@ def of_results(story: Story) -> list[Unfinite]:
 
 
 def source_of(story: Story, found: Unfinite) -> Unfinite | None:
-    """The call that made the infinity from which this NaN was computed; None if there is none, or if the program put
-    the infinity there on purpose.
+    """Return the call that made the infinity from which ``found``, a NaN, was computed; None if there is none, or if
+    the program put the infinity there on purpose.
     """
     made = (other for other in story.trace.beside.unfinite if other.step == found.source and other.node is None)
     return next((other for other in made if other.why not in ON_PURPOSE), None)
 
 
 def why(story: Story, found: Unfinite) -> T:
-    """A sentence or two on the values from which the NaN or infinity was computed."""
+    """Return a sentence or two, in both languages, on the values from which ``found``, a NaN or infinity, was
+    computed.
+    """
     if found.why in WHY:
         return WHY[found.why]
     sentence = T(en="", zh="")

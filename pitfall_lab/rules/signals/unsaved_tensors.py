@@ -14,8 +14,11 @@ OFTEN = 2
 
 @dataclass(frozen=True, slots=True)
 class UnsavedTensor:
-    """The tensor ``path`` of the saved module was ``old``; the one that was loaded has ``new``, and
-    ``used`` computes with that.
+    """The tensor at the attribute ``path`` of a module was ``old`` when the module's state was saved (``saving``); in
+    the module that loaded that state (``loading``) it is ``new``, with other values, and the call ``used`` computes
+    with it.
+
+    ``old`` and ``new`` are labels.
     """
 
     path: str
@@ -27,9 +30,11 @@ class UnsavedTensor:
 
 
 def unsaved(story: Story, *, buffers: bool) -> Iterator[list[UnsavedTensor]]:
-    """For each line that loads a state: the tensors that it leaves out, in plain attributes or as unsaved buffers.
+    """Yield, for each line that loads a state, the tensors that the state leaves out, sorted by path: buffers that are
+    not saved with ``buffers``, else plain attributes.
 
-    Only those that the saved module worked with often, and that work on after the loading with other numbers.
+    Only those that the saved module worked with at least ``OFTEN`` times without writing them, and that work on after
+    the loading with other numbers.
     """
     told = set()
     for loading in story.trace.beside.loadings:

@@ -19,10 +19,10 @@ LIMIT = 100
 
 
 def origin(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the values of ``label`` at ``step``, before calls that only copy, convert,
-    reshape, select, join or clamp.
+    """Return the call that computed the values of the tensor ``label`` at ``step``, before calls that only copy,
+    convert, reshape, select, join or clamp.
 
-    Of several joined tensors the first one is followed. ``None`` when there is none, or they were overwritten since.
+    Of several joined tensors the first one is followed. None when there is none, or they were overwritten since.
     """
     for _ in range(LIMIT):
         record = story.tensor(label, step) or {}
@@ -41,8 +41,8 @@ def origin(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def argument(event: Event, name: str, position: int | None = None) -> str | None:
-    """The text of a call's plain argument, by its name or else by its position among all arguments; ``None`` when it
-    was not given.
+    """Return the text of a plain argument (no tensor) of the call ``event``, by its name or else by its position among
+    all arguments; None when it was not given.
     """
     for operand in event.operands:
         if operand.name == name:
@@ -75,7 +75,9 @@ def whole(text: str | None) -> int | None:
 
 
 def values(story: Story, label: str | None, step: int) -> list[float]:
-    """The known values in the whole storage of a tensor at ``step``, also those outside of a view; no bools."""
+    """Return the known values in the whole storage of the tensor ``label`` at ``step``, also those outside of a view;
+    no bools, NaN or infinity.
+    """
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
     return [float(value) for _, value in flat(held) if isinstance(value, int | float) and not isinstance(value, bool)]

@@ -52,10 +52,12 @@ Kind = Literal["largest", "smallest", "other"]
 
 @dataclass(frozen=True, slots=True)
 class WrittenBack:
-    """``write`` put ``value``, computed from the elements that ``read`` took, back at the same positions ``index``.
+    """``write`` is the call (``Event``) that put the tensor ``value``, computed from the elements that the call
+    ``read`` took, back at the same positions, the tensors ``index``; all are labels.
 
-    ``combined`` is the last call that brought other numbers in, ``other`` these; it is of ``kind``. None where they
-    were only added. ``axis`` is the first one that the index counts along; None if it is not known.
+    ``combined`` is the last call that brought other numbers in, ``other`` the label of these, ``kind`` which of several
+    results stays where a position repeats ("largest", "smallest" or "other"). ``combined`` and ``other`` are None where
+    numbers were only added. ``axis`` is the first axis that the index counts along; None if it is not known.
     """
 
     read: Event
@@ -75,7 +77,9 @@ class WrittenBack:
 
 @dataclass(frozen=True, slots=True)
 class LostResult:
-    """At ``place`` of the tensor stays the number ``stays``, although ``lost`` was also computed for it."""
+    """At the index ``place`` of a tensor stays the number ``stays``, although the number ``lost`` was also computed for
+    it.
+    """
 
     place: Index
     stays: float
@@ -83,8 +87,8 @@ class LostResult:
 
 
 def written_back(story: Story, write: Event) -> WrittenBack | None:
-    """What a write puts back where it was read just before, by the same index; None if it
-    does not, or computed nothing.
+    """Return what the call ``write`` puts back where it was read just before, by the same index; None if it does not,
+    or computed nothing.
 
     None too with ``accumulate=True``, and if the numbers that were brought in have no axis as long as one of the index.
     """
@@ -123,8 +127,8 @@ def written_back(story: Story, write: Event) -> WrittenBack | None:
 
 
 def index_of(story: Story, event: Event, labels: list[str] | None = None) -> list[str]:
-    """The integer tensors among the operands ``labels`` of a call (default: all after the first one): the positions of
-    an index; empty if there are none.
+    """Return the labels of the integer tensors among the operands ``labels`` of the call ``event`` (default: all after
+    the first one), which are the positions of an index; empty if there are none.
     """
     labels = [o.label for o in event.operands[1:] if o.label is not None] if labels is None else labels
     dtypes = [str((story.tensor(label, event.step) or {}).get("dtype")) for label in labels]
@@ -179,8 +183,8 @@ def _axis(story: Story, read: Event, index: list[str]) -> int | None:
 
 
 def lost_result(story: Story, found: WrittenBack) -> LostResult | Literal["unknown"] | None:
-    """A result that was not kept, by its numbers; None if all that is known for each place agrees,
-    ``"unknown"`` without numbers.
+    """Return a result that was not kept, by its numbers; None if all that is known for each place agrees, ``"unknown"``
+    if the trace does not have the numbers.
     """
     step, axis = found.write.step, found.axis or 0
     values = dict(Elements(story, found.value, step, answers=True).known())
@@ -220,8 +224,8 @@ def lost_result(story: Story, found: WrittenBack) -> LostResult | Literal["unkno
 
 
 def varies(story: Story, found: WrittenBack) -> bool:
-    """Whether the other numbers are not the same for entries with one position, as those of a
-    table read by the same index are.
+    """Whether the numbers that were brought in may differ for entries with one position; those of a table read by the
+    same index do not.
     """
     same = {key(story, label, found.write.step) for label in found.index}
     count = (story.shape(found.index[0], found.write.step) or (0,))[0]
@@ -243,7 +247,7 @@ def varies(story: Story, found: WrittenBack) -> bool:
 
 
 def repeats(story: Story, found: WrittenBack) -> tuple[int, int]:
-    """The number of entries in the index, and of places in the tensor that they can name
+    """Return two numbers: of the entries in the index of ``found``, and of the places in the tensor that they can name
     (along the axes that are indexed).
     """
     table, shape = story.shape(found.table, found.read.step) or (), story.shape(found.index[0], found.read.step) or ()
@@ -255,8 +259,8 @@ def repeats(story: Story, found: WrittenBack) -> tuple[int, int]:
 
 
 def all_written_back(story: Story) -> Iterator[WrittenBack]:
-    """All writes of the program itself that put results back where their operands were read, as
-    :func:`written_back` finds them.
+    """Yield all writes of the program itself that put results back where their operands were read, as
+    :func:`written_back` finds them, in order.
     """
     for event in story.calls(*WRITES):
         if event.parent is None and (found := written_back(story, event)) is not None:

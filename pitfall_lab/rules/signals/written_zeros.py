@@ -24,11 +24,11 @@ FURTHER = 12
 
 @dataclass(frozen=True, slots=True)
 class WrittenZeros:
-    """The zeros that the program itself wrote into a computed tensor: ``source`` computed the tensor, ``write`` is the
-    last call that set some of its entries to 0.
+    """Zeros that the program itself wrote into a computed tensor: ``source`` is the call (``Event``) that computed the
+    tensor, ``write`` the last call that set some of its entries to 0.
 
-    ``label`` is the tensor that ``write`` was given, ``result`` the one that it returned, and ``index`` the first
-    tensor that says which entries are set; empty if none does.
+    ``label`` is the label of the tensor that ``write`` was given, ``result`` that of the one that it returned, and
+    ``index`` that of the first tensor that says which entries are set; empty if none does.
     """
 
     write: Event
@@ -39,8 +39,8 @@ class WrittenZeros:
 
 
 def written_zeros(story: Story, counted: Counted) -> WrittenZeros | None:
-    """The zeros that a ranking or a softmax met (``counted``), with the last call that wrote them and the one that had
-    computed the tensor.
+    """Return the zeros that a ranking or a softmax met, as ``counted`` by the recording, with the last call that wrote
+    them and the one that had computed the tensor.
 
     None if the places were computed from the numbers themselves, or by chance in a training, or if it is not known how
     the numbers were computed.
@@ -78,7 +78,9 @@ def _source(story: Story, label: str, step: int) -> Event | None:
 
 
 def is_given(story: Story, index: str, label: str, step: int) -> bool:
-    """Whether a mask or an index was not computed from the values of ``label``, and is no dropout of a training."""
+    """Whether the tensor ``index``, a mask or an index, was not computed from the values of the tensor ``label``, and
+    is no dropout of a training.
+    """
     own = {label, same_numbers(story, label, step)}
     pending, seen = [index], {index}
     learned = (story.tensor(label, step) or {}).get("requires_grad")

@@ -18,7 +18,8 @@ DEEPEST = 3
 
 
 def turned_round(error: Error) -> Remedy | None:
-    """The fix for an array with negative strides: copy it in the expression that reversed it.
+    """Return the remedy for an array with negative strides; its fix copies the array in the expression that reversed
+    it.
 
     None if the text does not show exactly one such expression on the way to the call.
     """

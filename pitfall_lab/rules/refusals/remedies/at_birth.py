@@ -19,8 +19,8 @@ CASTS = {
 
 
 def birth(refused: Refused, given: Given | None) -> tuple[ast.expr, Span, int] | None:
-    """The expression that made a tensor in another statement of the program, its place and its
-    step; None if there is none.
+    """Return the expression that made the tensor ``given`` in another statement of the program, its place and its step;
+    None if there is none.
 
     None too for a parameter, and for one of several results of a call.
     """
@@ -42,7 +42,8 @@ def birth(refused: Refused, given: Given | None) -> tuple[ast.expr, Span, int] |
 
 
 def rewritten(refused: Refused, given: Given | None, form: str) -> Fix | None:
-    """The fix that writes the expression which made a tensor in another ``form``, in which ``{}`` stands for it.
+    """Return the fix that writes the expression which made the tensor ``given`` in the form ``form``, in which ``{}``
+    stands for the expression.
 
     None if :func:`birth` finds no such expression.
     """
@@ -59,9 +60,10 @@ def rewritten(refused: Refused, given: Given | None, form: str) -> Fix | None:
 
 
 def converted(error: Error) -> Remedy | None:
-    """The fix for a tensor of another number type than the call needs: convert it where it is made.
+    """Return the remedy for a tensor of another dtype than the call needs; its fix converts the tensor where it is
+    made.
 
-    None if it is made on this line, if its place is not known, or if the type that is needed is not.
+    None if it is made on this line, if its place is not known, or if the dtype that is needed is not.
     """
     refused, wrong = error.refused, error.wrong
     meant = (
@@ -89,7 +91,7 @@ def converted(error: Error) -> Remedy | None:
 
 
 def counted_from_one(error: Error) -> Remedy | None:
-    """The fix for class numbers from 1 to the number of classes: subtract 1 where they are made.
+    """Return the remedy for class numbers from 1 to the number of classes; its fix subtracts 1 where they are made.
 
     None if they go from or to another number, or are made on this line.
     """

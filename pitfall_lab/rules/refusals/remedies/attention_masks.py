@@ -13,8 +13,8 @@ from pitfall_lab.trace import T
 
 
 def for_each_head(error: Error) -> Remedy | None:
-    """The fix for a mask with one matrix per example: repeat it for the heads of the layer; None if the
-    mask differs in another way.
+    """Return the remedy for an attention mask with one matrix per example; its fix repeats the mask for the heads of
+    the layer. None if the mask differs in another way.
 
     Without a fix if the call does not show the mask.
     """
@@ -48,8 +48,8 @@ def for_each_head(error: Error) -> Remedy | None:
 
 
 def heads_that_divide(error: Error) -> Remedy | None:
-    """The fix for a number of heads that does not divide the features: the nearest number
-    that does, of two the smaller.
+    """Return the remedy for a number of heads that does not divide the features; its fix takes the nearest number that
+    does, of two the smaller.
 
     None if the text does not show one literal as the number of heads.
     """

@@ -17,8 +17,8 @@ from pitfall_lab.trace import T
 
 
 def outside(error: Error) -> Remedy | None:
-    """The fix for class numbers out of range: subtract 1 where they are counted from 1, or leave out a
-    negative one by ``ignore_index``.
+    """Return the remedy for class numbers out of range; its fix subtracts 1 where they are counted from 1, or leaves
+    out a negative one by ``ignore_index``.
 
     None if neither fits: some are too large without beginning at 1, or the text does not show the loss.
     """
@@ -74,10 +74,10 @@ def _shifted(error: Error, classes: int) -> Remedy | None:
 
 
 def one_dimension(error: Error) -> Remedy | None:
-    """The fix for a target with one dimension too many: ``squeeze(-1)`` for a column,
+    """Return the remedy for a target with one dimension too many; its fix is ``squeeze(-1)`` for a column,
     ``argmax(-1)`` for numbers from 0 to 1.
 
-    None for other targets, or if the call does not write it.
+    None for other targets, or if the call does not write the target.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call
@@ -98,7 +98,8 @@ def one_dimension(error: Error) -> Remedy | None:
 
 
 def one_hot(error: Error) -> Remedy | None:
-    """The fix for numbers that ``one_hot`` refuses: subtract 1 if they are counted from 1, else raise ``num_classes``.
+    """Return the remedy for numbers that ``one_hot`` refuses; its fix subtracts 1 if they are counted from 1, else
+    makes ``num_classes`` large enough.
 
     None if one of them is negative or not known; without a fix if ``num_classes`` is no literal.
     """

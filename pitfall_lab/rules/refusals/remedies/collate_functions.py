@@ -16,11 +16,11 @@ KEYWORD = "collate_fn"
 
 
 def as_elsewhere(program: Program, made: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that give a loader the function that other loaders of the program have, or one that nothing
-    uses; empty if there is none.
+    """Return fixes that give the loader which the call ``made`` makes the ``collate_fn`` that other loaders of the
+    program have, or a function that nothing uses; empty if there is none.
 
-    Empty too if the loader has one already; where that is a parameter of the function around it, the fixes give
-    it in the calls that do not.
+    Empty too if the loader has one already; where that is a parameter of the function around it, the fixes give it in
+    the calls that do not.
     """
     function, given = program.function(made), _given(made)
     if function is not None and isinstance(given, ast.Name) and given.id in parameters(function):

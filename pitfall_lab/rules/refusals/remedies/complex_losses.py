@@ -14,7 +14,8 @@ from pitfall_lab.trace import T
 
 
 def magnitudes(error: Error) -> Remedy | None:
-    """Fixes that take the magnitude of a complex operand, given by a name, in the statement that computes the loss.
+    """Return the remedy for a backward from a complex number; its fixes take the magnitude of a complex operand, given
+    by a name, in the statement that computes the loss.
 
     None if that statement is not known; without a fix if it has no such operand.
     """

@@ -18,10 +18,10 @@ from pitfall_lab.trace import T
 
 
 def joined_along(error: Error) -> Remedy | None:
-    """The fix for tensors that cannot be joined along this dimension: join them along the
-    only one in which they differ.
+    """Return the remedy for tensors that cannot be joined along this dimension; its fix joins them along the only one
+    in which they differ.
 
-    If there is no such dimension, that of :func:`resized`; None if the call gives ``**more``.
+    If there is no such dimension, the remedy of :func:`resized`, or None; None if the call gives ``**more``.
     """
     refused, program = error.refused, error.refused.story.program
     shapes = [g.shape for g in refused.tensors if g.part_of and g.shape is not None]
@@ -43,8 +43,8 @@ def joined_along(error: Error) -> Remedy | None:
 
 
 def batch_size_of(error: Error) -> Remedy | None:
-    """The fix for ``view`` or ``reshape`` with a batch size written as a number: take it
-    from the tensor, ``x.size(0)``.
+    """Return the remedy for ``view`` or ``reshape`` with a batch size written as a number; its fix takes it from the
+    tensor, ``x.size(0)``.
 
     If the numbers do not fit so, ``x.size(0), -1`` for a shape of two. None for other calls.
     """
@@ -84,8 +84,8 @@ def batch_size_of(error: Error) -> Remedy | None:
 
 
 def order_with_batch(error: Error) -> Remedy | None:
-    """The fix for a ``permute`` whose order has one dimension too few or too many: add the
-    batch dimension, or remove it.
+    """Return the remedy for a ``permute`` whose order has one dimension too few or too many; its fix adds the batch
+    dimension, or removes it.
 
     None for other calls, and if the order is not written in literals from 0.
     """
@@ -114,7 +114,8 @@ def order_with_batch(error: Error) -> Remedy | None:
 
 
 def mask_of_another_dimension(error: Error) -> Remedy | None:
-    """The fix for a mask of another length than the first dimension: ``x[:, mask]`` for ``x[mask]``.
+    """Return the remedy for a mask of another length than the first dimension; its fix is ``x[:, mask]`` for
+    ``x[mask]``.
 
     None if no dimension has the mask's length, or several do, or if the index has several parts.
     """
@@ -134,8 +135,8 @@ def mask_of_another_dimension(error: Error) -> Remedy | None:
 
 
 def index_with_a_column(error: Error) -> Remedy | None:
-    """The fix for an index with one position for each row: ``x.gather(1,
-    index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``.
+    """Return the remedy for an index with one position for each row; its fix is
+    ``x.gather(1, index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``.
 
     None for other calls and other shapes, and for a call on several lines.
     """
@@ -169,8 +170,8 @@ def index_with_a_column(error: Error) -> Remedy | None:
 
 
 def with_a_batch(error: Error) -> Remedy | None:
-    """The fix for a single example that a model is given in place of a batch: ``image.unsqueeze(0)`` in the
-    program's call of the model.
+    """Return the remedy for a single example that a model is given in place of a batch; its fix is
+    ``image.unsqueeze(0)`` in the program's call of the model.
 
     None if no model was called.
     """

@@ -35,7 +35,8 @@ WORDS = {
 
 
 def in_range(error: Error) -> Remedy | None:
-    """Fixes for a parameter out of range: make it positive (``softplus``, ``exp``), or give ``probs`` as ``logits``.
+    """Return the remedy for a parameter of a distribution out of its range; its fixes make it positive (``softplus``,
+    ``exp``), or give ``probs`` as ``logits``.
 
     No fix for other constraints; None if the line does not show the parameter.
     """

@@ -14,8 +14,8 @@ Change = tuple[Span, str]
 
 
 def with_keyword(program: Program, call: ast.Call, text: str) -> Change | None:
-    """The change that adds a keyword such as ``drop_last=True`` to a call; None if the call
-    gives it already, or ``**more``.
+    """Return the change that adds the keyword ``text``, such as ``drop_last=True``, to a call; None if the call gives
+    it already, or ``**more``.
     """
     name = text.partition("=")[0]
     if any(k.arg in (None, name) for k in call.keywords):
@@ -29,8 +29,8 @@ def with_keyword(program: Program, call: ast.Call, text: str) -> Change | None:
 
 
 def keyword_set(program: Program, call: ast.Call, text: str) -> Change | None:
-    """The change that gives a keyword this value: added, or in place of the value that the call has;
-    None if it gives ``**more``.
+    """Return the change that gives a call the keyword ``text`` (``"sparse=False"``): added, or in place of the value
+    that the call has; None if it gives ``**more``.
     """
     name, _, value = text.partition("=")
     given = next((k.value for k in call.keywords if k.arg == name), None)
@@ -38,7 +38,7 @@ def keyword_set(program: Program, call: ast.Call, text: str) -> Change | None:
 
 
 def before(program: Program, statement: ast.stmt, *lines: str) -> Change:
-    """The change that puts lines in front of a statement, at its indentation."""
+    """Return the change that puts ``lines`` in front of a statement (of its first decorator), at its indentation."""
     place, indent = program.place(first_line(statement)), program.indent(statement)
     text = "".join(
         line + "\n" + (indent if nonempty else "")
@@ -60,7 +60,7 @@ def outermost(program: Program, node: ast.AST) -> ast.stmt | None:
 
 
 def renamed(program: Program, call: ast.Call, name: str) -> Change:
-    """The change (place and new text) that gives the last part of a called function's name the text ``name``:
+    """Return the change (place and new text) that gives the last part of a called function's name the text ``name``:
     ``nn.BCELoss(…)`` becomes ``nn.BCEWithLogitsLoss(…)``.
     """
     place = program.place(call.func)
@@ -69,7 +69,7 @@ def renamed(program: Program, call: ast.Call, name: str) -> Change:
 
 
 def imported(program: Program, change: Change, call: ast.Call, name: str) -> tuple[Edit, ...]:
-    """Edits that make a change to ``call`` and, if it calls a function by a name of its own, import
+    """Return the edits that make ``change`` to ``call`` and, if it calls a function by a name of its own, import
     ``name`` from the same module.
 
     Empty if that import is not found.

@@ -13,7 +13,8 @@ from pitfall_lab.trace import T
 
 
 def letters(error: Error) -> Remedy | None:
-    """Fixes that give an operand the letter of the size that it has there; None if no equation fits.
+    """Return the remedy for a letter of ``einsum`` that stands for two sizes; its fixes give an operand the letter of
+    the size that it has there. None if no equation fits.
 
     None too if the call does not write the equation as a literal with ``->`` and without ``...``.
     """

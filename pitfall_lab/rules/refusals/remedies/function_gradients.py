@@ -29,8 +29,8 @@ def class_called(program: Program, name: str) -> ast.ClassDef | None:
 
 
 def saved_numbers(error: Error) -> Remedy | None:
-    """The remedy for a number that is given to ``save_for_backward``. Its fix keeps the number as an attribute of
-    ``ctx``, which ``backward`` reads.
+    """Return the remedy for a number that is given to ``save_for_backward``; its fix keeps the number as an attribute
+    of ``ctx``, which ``backward`` reads.
 
     Without a fix if the argument is no name, or ``backward`` does not unpack ``saved_tensors`` into as many names. None
     if the text does not show the function's class, or its ``forward`` does not call ``save_for_backward`` exactly once.
@@ -115,11 +115,11 @@ def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, a
 
 
 def gradient_of_another_shape(error: Error) -> Remedy | None:
-    """The remedy for a gradient that ``backward`` returns in the wrong shape: it names the
-    line that computes the gradient.
+    """Return the remedy for a gradient that ``backward`` returns in the wrong shape: it names the line that computes
+    the gradient.
 
-    Its fixes exchange the factors of a product, transpose, or sum there. None if the text does not show the
-    class, or has several returns.
+    Its fixes exchange the factors of a product, transpose, or sum there. None if the text does not show the class, or
+    has several returns.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     owner = class_called(program, error.match[1])

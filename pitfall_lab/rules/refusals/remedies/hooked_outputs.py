@@ -14,10 +14,10 @@ from pitfall_lab.trace import T
 
 
 def hooked_output(error: Error) -> Remedy | None:
-    """The fix for a layer that writes its input in place, although a full backward hook is on the layer
-    before: no ``inplace=True``.
+    """Return the remedy for a layer that writes its input in place, although a full backward hook is on the layer
+    before; its fixes remove ``inplace=True``, or make a new tensor in place of the line's own write.
 
-    Also a new tensor in place of the line's own write. None if there is neither.
+    None if there is neither.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     node, statement = program.at(refused.span), program.statement_at(refused.span)

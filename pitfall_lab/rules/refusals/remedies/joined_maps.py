@@ -14,8 +14,8 @@ from pitfall_lab.trace import Given, T
 
 
 def resized(error: Error) -> Remedy | None:
-    """At most one fix: it gives the map which was made later the size of the other; None if
-    the two are no maps of a batch.
+    """Return the remedy for two maps that are joined and differ in height or width; its fix gives the map which was
+    made later the size of the other. None if the two are no maps of a batch.
 
     None too if they do not differ in height or width, or if it is not known where they began to differ.
     """

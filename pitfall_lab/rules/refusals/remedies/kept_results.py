@@ -32,10 +32,11 @@ Keeper = tuple[ast.stmt, ast.expr, ast.expr]
 
 
 def detached(error: Error) -> Remedy | None:
-    """The fix for an object that keeps a result with its graph and is copied by ``deepcopy``: keep ``result.detach()``.
+    """Return the remedy for an object that keeps a result with its graph and is copied by ``deepcopy``; its fix keeps
+    ``result.detach()``.
 
-    Or, if a loss needs the graph, remove the result from the object before the copy. If the text does not show where it
-    is kept, the remedy of :func:`_normed`, or None.
+    Or, if a loss needs the graph, another removes the result from the object before the copy. If the text does not show
+    where it is kept, the remedy of :func:`_normed`, or None.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     keepers = list(dict.fromkeys(_keepers(error)))

@@ -33,11 +33,11 @@ FURTHEST = 20
 
 
 def of_the_input(error: Error) -> Remedy | None:
-    """The fix, tried last, for a layer that was built for another size of input: build it
-    for the size that it is given.
+    """Return the remedy for a layer that was built for another size of input; its fix, tried last, builds it for the
+    size that it is given.
 
-    None if another shape of the input fits, if the layer has worked with another input before, or if the
-    program does not make the layer.
+    None if another shape of the input fits, if the layer has worked with another input before, or if the program does
+    not make the layer.
     """
     refused, wrong = error.refused, error.wrong
     story, program = refused.story, refused.story.program

@@ -15,7 +15,9 @@ FACTORIES = {"tensor", "as_tensor", "FloatTensor", "Tensor"}
 
 
 def stacked(error: Error) -> Remedy | None:
-    """The fix for ``torch.tensor(list)`` of a list of tensors: ``torch.stack(list)``; None for other calls."""
+    """Return the remedy for ``torch.tensor(list)`` of a list of tensors, with the fix ``torch.stack(list)``; None for
+    other calls.
+    """
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     call = refused.call
     if (
@@ -41,7 +43,7 @@ def stacked(error: Error) -> Remedy | None:
 
 
 def collected_with_history(error: Error) -> Remedy | None:
-    """The fix for a list of tensors with their graphs that is converted to an array: append
+    """Return the remedy for a list of tensors with their graphs that is converted to an array; its fix appends
     ``loss.item()``, or ``.detach()`` if not 0-dim.
 
     None if the program appends to no list of this line.

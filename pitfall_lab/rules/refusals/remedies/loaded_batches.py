@@ -30,8 +30,8 @@ COLLATING = re.compile(r"default_collate|stack expects each tensor|each element 
 
 
 def collated(error: Error) -> Remedy | None:
-    """The fix for samples of different sizes, which a loader cannot stack: a ``collate_fn`` that pads them, or one of
-    other loaders.
+    """Return the remedy for samples of different sizes, which a loader cannot stack; its fixes give it a ``collate_fn``
+    that pads them, or one of other loaders.
 
     None if the line that failed iterates over no loader of the program, or calls ``stack`` itself.
     """
@@ -161,8 +161,8 @@ def _returned(story: Story) -> ast.expr | None:
 
 
 def single_row(error: Error) -> Remedy | None:
-    """The fix for a batch norm that is given one row: ``drop_last=True`` for a loader's last batch,
-    else ``eval()`` for one example.
+    """Return the remedy for a batch norm that is given one row; its fix is ``drop_last=True`` for a loader's last
+    batch, else ``eval()`` for one example.
 
     None if the input does not have one row, or if its call is not known.
     """
@@ -230,8 +230,8 @@ def _evaluated(program: Program, statement: ast.stmt) -> list[Fix]:
 
 
 def loader(story: Story, step: int) -> tuple[ast.Call, ast.expr] | None:
-    """The ``DataLoader`` that the program was iterating over at ``step``: the call that made
-    it, and how the loop names it.
+    """Return the ``DataLoader`` that the program was iterating over at ``step``: the call that made it, and the
+    expression by which the loop names it.
 
     None if that is not known.
     """
@@ -241,8 +241,10 @@ def loader(story: Story, step: int) -> tuple[ast.Call, ast.expr] | None:
 
 
 def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = ()) -> tuple[ast.Call, ast.expr] | None:
-    """The call that makes the ``DataLoader`` which a loop, a comprehension or an expression ``head`` goes over, and the
-    expression for it there; None unless the text shows exactly one such call.
+    """Return the call that makes the ``DataLoader`` which ``head`` (a loop, a comprehension or an expression) goes
+    over, and the expression for it there; None unless the text shows exactly one such call.
+
+    ``running`` are the statements that were being executed: of several calls of a function those in them are meant.
     """
     program = story.program
     inner = (
@@ -261,7 +263,7 @@ def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = 
 
 
 def nothing_in_samples(error: Error) -> Remedy | None:
-    """The remedy for samples with None in them: it names the line of ``__getitem__`` that returns the None.
+    """Return the remedy for samples with None in them: it names the line of ``__getitem__`` that returns the None.
 
     If the text does not show it, that of :func:`collated_elsewhere` (or None); it has that one's fixes in any case.
     """
@@ -290,7 +292,7 @@ def nothing_in_samples(error: Error) -> Remedy | None:
 
 
 def collated_elsewhere(error: Error) -> Remedy | None:
-    """The fix for samples that torch cannot join to a batch: give the loader a ``collate_fn`` as
+    """Return the remedy for samples that torch cannot join to a batch; its fixes give the loader a ``collate_fn`` as
     :func:`.as_elsewhere` finds one.
 
     None if the program has none, if the loader is not known, or if the message is about something else.
@@ -317,7 +319,8 @@ def _is_nothing(node: ast.expr) -> bool:
 
 
 def rest_of_the_split(error: Error) -> Remedy | None:
-    """The fix for lengths of ``random_split`` that do not add up to the dataset's: the last one as what is left of it.
+    """Return the remedy for lengths of ``random_split`` that do not add up to the dataset's; its fix makes the last one
+    what is left of it.
 
     None for other calls, and if the lengths are not written out in the call.
     """

@@ -17,7 +17,8 @@ LAYER, LAYER_WITH_LOGITS = "BCELoss", "BCEWithLogitsLoss"
 
 
 def of_scores(error: Error) -> Remedy | None:
-    """The fix for a loss of probabilities that is given scores: the loss that takes scores, where it is called or made.
+    """Return the remedy for a loss of probabilities (``BCELoss``) that is given scores; its fix takes the loss of
+    scores, where it is called or made.
 
     None if the call is none of these losses, or if the target is out of range.
     """

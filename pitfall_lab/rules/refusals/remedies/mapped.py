@@ -25,8 +25,8 @@ MOST_GROUPS, LEAST_IN_ONE = 32, 2
 
 
 def branches(error: Error) -> Remedy | None:
-    """The fix for a condition on a tensor under ``vmap``: compute both branches and choose for each row,
-    ``torch.where(condition, one, other)``.
+    """Return the remedy for a condition on a tensor under ``vmap``; its fix computes both branches and chooses for each
+    row, ``torch.where(condition, one, other)``.
 
     Without a fix if the condition is in no conditional expression, and in no ``if`` whose branches each assign or
     return one value. None if the program has no name for torch.
@@ -95,11 +95,9 @@ def _fix(edits: tuple[Edit, ...], shown: str) -> Fix:
 
 
 def random_numbers(error: Error) -> Remedy | None:
-    """Fixes for random numbers under ``vmap``: ``randomness=`` where the function is mapped.
+    """Return the remedy for random numbers under ``vmap``; its fixes give ``randomness=`` where the function is mapped.
 
-    None if the text shows no such place.
-
-    One for each place; one for all if a mapping is inside another.
+    One for each place; one for all if a mapping is inside another. None if the text shows no such place.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     mapping = [(node, changes) for node in program.nodes if (changes := _decided(program, node))]
@@ -177,8 +175,8 @@ def _partial(program: Program) -> tuple[str, list[Change]]:
 
 
 def statistics_of_a_batch(error: Error) -> Remedy | None:
-    """The fix for batch norms under ``vmap``: ``GroupNorm``, which normalises each example by itself;
-    None if the text makes none.
+    """Return the remedy for batch norms under ``vmap``; its fix takes ``GroupNorm``, which normalises each example by
+    itself. None if the text makes no batch norm.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     norms = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in NORMS and n.args]

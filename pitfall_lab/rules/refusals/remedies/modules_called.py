@@ -23,8 +23,8 @@ PAIRS = {"LSTM", "GRU", "RNN", "MultiheadAttention"}
 
 
 def nothing_from(refused: Refused) -> tuple[ast.expr, Function] | None:
-    """The expression on the line that failed whose function returns nothing, and that function; None if
-    there is none.
+    """Return the expression on the line that failed whose function returns nothing, and that function; None if there is
+    none.
     """
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
@@ -63,8 +63,8 @@ def _returns(program: Program, function: Function) -> bool:
 
 
 def given_nothing(refused: Refused) -> Given | None:
-    """The argument of the line that is None because a function of the program returns nothing; None
-    if there is no such function.
+    """Return the argument of the line that is None because a function of the program returns nothing; None if there is
+    no such function.
 
     Only its text and its kind (``NoneType``) are filled in.
     """
@@ -73,8 +73,8 @@ def given_nothing(refused: Refused) -> Given | None:
 
 
 def without_return(error: Error) -> Remedy | None:
-    """The fix for a function without ``return``: return the name that its last statement
-    assigns, or its last expression.
+    """Return the remedy for a function without ``return``; its fix returns the name that its last statement assigns, or
+    its last expression.
 
     None if the line calls no such function; without a fix if the last statement is another.
     """
@@ -124,8 +124,8 @@ def _returned(program: Program, function: Function) -> Iterator[Fix | None]:
 
 
 def pair(error: Error) -> Remedy | None:
-    """The fix for a recurrent or attention layer's pair of results that is given where one tensor is meant:
-    unpack it, ``out, _ = rnn(x)``.
+    """Return the remedy for a recurrent or attention layer's pair of results that is given where one tensor is meant;
+    its fix unpacks it, ``out, _ = rnn(x)``.
 
     ``rnn(x)[0]`` where it is not assigned to a name; None if no argument of the call is such a pair.
     """
@@ -173,7 +173,7 @@ def pair(error: Error) -> Remedy | None:
 
 
 def first_line(error: Error) -> Remedy | None:
-    """The fix for a module whose ``__init__`` does not call ``super().__init__()``: call it first.
+    """Return the remedy for a module whose ``__init__`` does not call ``super().__init__()``; its fix calls it first.
 
     None if the line that failed is in no ``__init__``, or if that calls it further down.
     """
@@ -196,14 +196,16 @@ def first_line(error: Error) -> Remedy | None:
 
 
 def loss_class(refused: Refused) -> Given | None:
-    """The loss class that the line that failed calls with two or more arguments; None if it does not."""
+    """Return the loss class that the line that failed calls with two or more arguments, as an argument of which only
+    the text and the kind are filled in; None if it does not.
+    """
     call = refused.call
     named = call is not None and called(call).endswith("Loss") and called(call)[:1].isupper() and len(call.args) > 1
     return Given("", refused.story.program.segment(call.func), "type") if call is not None and named else None
 
 
 def loss_object(error: Error) -> Remedy | None:
-    """The fix for a loss class that is called with tensors: make an object of it, and call that.
+    """Return the remedy for a loss class that is called with tensors; its fix makes an object of it, and calls that.
 
     None for other calls.
     """
@@ -228,7 +230,7 @@ def loss_object(error: Error) -> Remedy | None:
 
 
 def spread(error: Error) -> Remedy | None:
-    """The fix for arguments that are given to ``forward`` as one tuple: give them one by one.
+    """Return the remedy for arguments that are given to ``forward`` as one tuple; its fix gives them one by one.
 
     None if the call has more than one argument.
     """
@@ -248,10 +250,10 @@ def spread(error: Error) -> Remedy | None:
 
 
 def as_parameter(error: Error) -> Remedy | None:
-    """The fix for a tensor that is assigned to a parameter: ``nn.Parameter(…)`` around it.
+    """Return the remedy for a tensor that is assigned to a parameter; its fix puts ``nn.Parameter(…)`` around it.
 
-    None if it requires grad, as those from which it was computed would get no gradient then, or
-    if the line is no assignment.
+    None if it requires grad, as those from which it was computed would get no gradient then, or if the line is no
+    assignment.
     """
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     statement = program.statement_at(refused.span)

@@ -21,7 +21,9 @@ ATTRIBUTES = {"shape", "dtype", "device", "ndim", "grad", "T", "data"}
 
 
 def misused(refused: Refused) -> Given | None:
-    """``x.size[0]`` or ``x.shape(0)`` on the line that failed; None if there is neither."""
+    """Return ``x.size[0]`` or ``x.shape(0)`` on the line that failed, as an argument of which only the text is filled
+    in; None if there is neither.
+    """
     node = _misused(refused)
     return Given("", refused.story.program.segment(node), "object") if node is not None else None
 
@@ -38,9 +40,10 @@ def _misused(refused: Refused) -> ast.Subscript | ast.Call | None:
 
 
 def exchanged(error: Error) -> Remedy | None:
-    """The fix for a method that is indexed, or an attribute that is called; None for a call with several arguments.
+    """Return the remedy for a method that is indexed, or an attribute that is called; its fix is ``x.size(0)`` for
+    ``x.size[0]``, ``x.shape[0]`` for ``x.shape(0)``.
 
-    ``x.size(0)`` for ``x.size[0]``, ``x.shape[0]`` for ``x.shape(0)``.
+    None for a call with several arguments.
     """
     program, node = error.refused.story.program, _misused(error.refused)
     if isinstance(node, ast.Subscript):
@@ -54,7 +57,7 @@ def exchanged(error: Error) -> Remedy | None:
 
 
 def kept_as_tensor(error: Error) -> Remedy | None:
-    """The fix for a backward that starts from a number: keep the tensor from which ``item()``,
+    """Return the remedy for a backward that starts from a number; its fix keeps the tensor from which ``item()``,
     ``tolist()`` or ``float()`` took it.
 
     None if no assignment of that name in its function has one of these.
@@ -108,7 +111,7 @@ def _taken_out(program: Program, value: ast.expr) -> Iterator[tuple[ast.AST, str
 
 
 def guarded(error: Error) -> Remedy | None:
-    """The fix for ``w.grad.zero_()`` before the first backward: only if there is a gradient.
+    """Return the remedy for ``w.grad.zero_()`` before the first backward; its fix does it only if there is a gradient.
 
     None for other uses of the gradient.
     """

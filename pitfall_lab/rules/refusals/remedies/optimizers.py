@@ -20,7 +20,7 @@ from pitfall_lab.trace import OptimizerMade, Span, T
 
 
 def made(refused: Refused) -> OptimizerMade | None:
-    """The optimizer whose method raised the error: the last one made of its class; None if none was observed."""
+    """Return the optimizer whose method raised the error: the last one made of its class; None if none was observed."""
     kind = next((g.kind for g in refused.given if g.name in ("self", "optimizer")), None) or next(
         (g.kind for g in refused.failure.given if g.name == "self"), ""
     )
@@ -29,8 +29,8 @@ def made(refused: Refused) -> OptimizerMade | None:
 
 
 def of_dense_gradients(error: Error) -> Remedy | None:
-    """The fixes for an optimizer that refuses sparse gradients: ``SparseAdam`` for Adam and AdamW;
-    embeddings without ``sparse=True``.
+    """Return the remedy for an optimizer that refuses sparse gradients; its fixes take ``SparseAdam`` for Adam and
+    AdamW, or embeddings without ``sparse=True``.
 
     None if the program has no ``sparse=True``, or if it is not known where the optimizer is made.
     """
@@ -69,7 +69,7 @@ def of_dense_gradients(error: Error) -> Remedy | None:
 
 
 def of_sparse_gradients(error: Error) -> Remedy | None:
-    """The fix for ``SparseAdam`` with parameters whose gradients are not sparse: ``Adam``.
+    """Return the remedy for ``SparseAdam`` with parameters whose gradients are not sparse; its fix takes ``Adam``.
 
     None if it is not known where the optimizer is made.
     """
@@ -94,7 +94,8 @@ def of_sparse_gradients(error: Error) -> Remedy | None:
 
 
 def past_the_end(error: Error) -> Remedy | None:
-    """The fixes for a schedule that is stepped more often than it was made for: plan as many steps as the loops take.
+    """Return the remedy for a schedule that is stepped more often than it was made for; its fixes plan as many steps as
+    the loops take.
 
     None if it is not known where the schedule is made.
     """
@@ -154,7 +155,8 @@ def _count(program: Program, loop: ast.stmt) -> str | None:
 
 
 def watched_number(error: Error) -> Remedy | None:
-    """Fixes that give a plateau schedule a name with ``loss`` in it that the function assigns, one with ``val`` first.
+    """Return the remedy for a plateau schedule whose step is given no number; its fixes give it a name with ``loss`` in
+    it that the function assigns, one with ``val`` first.
 
     None if the call is not known; no fixes if there is no such name.
     """
@@ -189,7 +191,7 @@ def watched_number(error: Error) -> Remedy | None:
 
 
 def of_other_parameters(error: Error) -> Remedy | None:
-    """The remedy for an optimizer's state that was saved for another number of parameters: it says both numbers.
+    """Return the remedy for an optimizer's state that was saved for another number of parameters: it says both numbers.
 
     Its fix leaves out the loading, so that the optimizer begins with a new state. None unless an earlier optimizer of
     this class had stepped, with another number of parameters.
@@ -228,7 +230,9 @@ def of_other_parameters(error: Error) -> Remedy | None:
 
 
 def parameters_called(error: Error) -> Remedy | None:
-    """The fix for an optimizer that is given ``model.parameters`` without its call; None for other arguments."""
+    """Return the remedy for an optimizer that is given ``model.parameters`` without its call; its fix calls it. None
+    for other arguments.
+    """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     first = (
@@ -254,8 +258,8 @@ def parameters_called(error: Error) -> Remedy | None:
 
 
 def in_one_group(error: Error) -> Remedy | None:
-    """The fix for parameters in two groups of an optimizer: leave them out of the group of the
-    whole model, or of the first one.
+    """Return the remedy for parameters in two groups of an optimizer; its fix leaves them out of the group of the whole
+    model, or of the first one.
 
     None if the text does not list the groups; without a fix if the groups are no calls of ``parameters()``.
     """
@@ -315,8 +319,8 @@ def _groups(groups: ast.List) -> list[ast.expr]:
 
 
 def first_rate(error: Error) -> Remedy | None:
-    """The fix for a schedule that continues (``last_epoch``) with a new optimizer: put ``initial_lr``, the learning
-    rate at which the schedule began, into the optimizer's parameter group.
+    """Return the remedy for a schedule that continues (``last_epoch``) with a new optimizer; its fix puts
+    ``initial_lr``, the learning rate at which the schedule began, into the optimizer's parameter group.
 
     None if the program's text does not show how the optimizer is made, with ``….parameters()`` and ``lr=``.
     """
@@ -350,11 +354,11 @@ def first_rate(error: Error) -> Remedy | None:
 
 
 def with_closure(error: Error) -> Remedy | None:
-    """The fix for an optimizer whose step computes the loss several times: make what the block does
+    """Return the remedy for an optimizer whose step computes the loss several times; its fix makes what the block does
     before the step its closure.
 
-    It begins with the first ``zero_grad`` of the block. None if this and the backward are not in one
-    block, or if the loss has no name.
+    The closure begins with the first ``zero_grad`` of the block. None if this and the backward are not in one block, or
+    if the loss has no name.
     """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call

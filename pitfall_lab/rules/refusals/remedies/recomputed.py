@@ -33,7 +33,8 @@ DRAWS: dict[str, Callable[[str, list[str]], str | None]] = {
 
 
 def random_block(error: Error) -> Remedy | None:
-    """The fix for a checkpointed block that draws from Python's or NumPy's random numbers: draw them by torch.
+    """Return the remedy for a checkpointed block that draws from Python's or NumPy's random numbers; its fix draws them
+    by torch.
 
     If it draws none, the remedy of :func:`_stateful`, or None.
     """
@@ -151,7 +152,8 @@ def _stateful(error: Error, functions: list[Function]) -> Remedy | None:
 
 
 def not_reentrant(error: Error) -> Remedy | None:
-    """The fix for checkpoints that ``torch.autograd.grad`` cannot go through: ``use_reentrant=False`` in all of them.
+    """Return the remedy for checkpoints that ``torch.autograd.grad`` cannot go through; its fix gives all of them
+    ``use_reentrant=False``.
 
     None if the text has no such call.
     """

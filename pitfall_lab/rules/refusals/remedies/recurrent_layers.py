@@ -31,10 +31,10 @@ FURTHEST = 400
 
 
 def state(error: Error) -> Remedy | None:
-    """The fixes for a hidden state of another shape than the layer needs: its sizes in the right order, or
-    the batch size of the input.
+    """Return the remedy for a hidden state of another shape than the layer needs; its fixes give its sizes in the right
+    order, take the batch size of the input, or give the loader ``drop_last=True`` where one size differs.
 
-    Or ``drop_last=True`` of the loader, where one size differs. None if the number of dimensions differs.
+    None if the number of dimensions differs.
     """
     refused, wrong, story = error.refused, error.wrong, error.refused.story
     wanted = tuple(int(n) for n in re.findall(r"\d+", error.match[1]))
@@ -144,8 +144,8 @@ def _complete_batches(story: Story, step: int) -> Fix | None:
 
 
 def padded_again(error: Error) -> Remedy | None:
-    """The fix for sizes that differ because ``pad_packed_sequence`` pads only to the batch's longest
-    sequence: ``total_length=``.
+    """Return the remedy for sizes that differ because ``pad_packed_sequence`` pads only to the batch's longest
+    sequence; its fix gives ``total_length=``.
 
     None if neither tensor was computed from its result, or if their sizes are not the two lengths.
     """

@@ -28,12 +28,11 @@ COUNTER = "num_batches_tracked"
 
 
 def that_does_not_fit(error: Error) -> Remedy | None:
-    """Fixes that make a state fit a module, by the names and sizes that torch's message lists.
+    """Return the remedy for a state that does not fit a module, by the names and sizes that torch's message lists. None
+    if the line does not show call and state.
 
-    None if the line does not show call and state.
-
-    Take the names' prefix off, load into a part, take the part of a checkpoint, leave out one module's
-    entries, or ``strict=False``.
+    Its fixes take the names' prefix off, load into a part, take the part of a checkpoint, leave out one module's
+    entries, or give ``strict=False``.
     """
     refused, program = error.refused, error.refused.story.program
     call, statement = refused.call, program.statement_at(refused.span)
@@ -179,10 +178,10 @@ def _without(
 
 
 def on_meta(error: Error) -> Remedy | None:
-    """The fix for an error of a model on the device ``meta``, whose tensors have no memory that a state could be copied
-    into: ``load_state_dict(state, assign=True)``.
+    """Return the remedy for an error of a model on the device ``meta``, whose tensors have no memory that a state could
+    be copied into; its fix is ``load_state_dict(state, assign=True)``.
 
-    If no ``load_state_dict`` into such a model came before the error, the fix for ``model.to(device)``
+    If no ``load_state_dict`` into such a model came before the error, the remedy for ``model.to(device)``
     (:func:`_moved`), or None.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
@@ -251,9 +250,10 @@ def _moved(error: Error) -> Remedy | None:
 
 
 def not_a_state(error: Error) -> Remedy | None:
-    """The fix for a path or a module that is given as a state: ``torch.load(path)``, ``module.state_dict()``.
+    """Return the remedy for a path or a module that is given as a state; its fix is ``torch.load(path)`` or
+    ``module.state_dict()``.
 
-    None if the line does not show it, or if torch has no name.
+    None if the line does not show it, or if the program has no name for torch.
     """
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     call = refused.call
@@ -278,7 +278,8 @@ def not_a_state(error: Error) -> Remedy | None:
 
 
 def whole_objects(error: Error) -> Remedy | None:
-    """The fix for loading a whole module in a program that calls ``torch.save``: ``weights_only=False``.
+    """Return the remedy for loading a whole module in a program that calls ``torch.save``; its fix is
+    ``weights_only=False``.
 
     None for others.
     """

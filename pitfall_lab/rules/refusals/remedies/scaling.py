@@ -15,8 +15,8 @@ from pitfall_lab.trace import T
 
 
 def out_of_order(error: Error) -> Remedy | None:
-    """Fixes that move ``unscale_`` into the branch that steps, add a missing ``update``, or leave out a second call of
-    the same text.
+    """Return the remedy for calls of a ``GradScaler`` in another order than it takes them; its fixes move ``unscale_``
+    into the branch that steps, add a missing ``update``, or leave out a second call of the same text.
 
     None if the line that failed is no statement with a call of a method.
     """
@@ -48,7 +48,8 @@ def out_of_order(error: Error) -> Remedy | None:
 
 
 def kept_in_float32(error: Error) -> Remedy | None:
-    """The fix for a model that ``half()`` converted although it is trained with a scaler: leave it in float32.
+    """Return the remedy for a model that ``half()`` converted although it is trained with a scaler; its fix leaves it
+    in float32.
 
     None if the text does not show exactly one such call.
     """

@@ -18,11 +18,11 @@ GROWING = {"append", "add", "update", "setdefault", "extend", "insert"}
 
 
 def rows(error: Error) -> Remedy | None:
-    """The fix for an embedding table with too few rows for the indices that it looks up.
+    """Return the remedy for an embedding table with too few rows for the indices that it looks up.
 
-    If the rows were counted before all entries were added, count them afterwards; else as many rows as the largest
-    index needs, where the number of rows is a literal, or one more, if that is enough. None if it is not known how the
-    table was made, or if an index is negative.
+    If the rows were counted before all entries were added, its fix counts them afterwards; else it makes as many rows
+    as the largest index needs, where the number of rows is a literal, or one more, if that is enough. None if it is not
+    known how the table was made, or if an index is negative.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     wrong, table = error.wrong, error.other

@@ -16,8 +16,8 @@ FACTORIES = {"empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like", 
 
 
 def as_new_tensor(error: Error) -> Remedy | None:
-    """The fix that writes the line that failed without changing a tensor in place: ``x = x / 2`` for ``x /= 2``; None
-    if it has none.
+    """Return the remedy whose fix writes the line that failed without changing a tensor in place: ``x = x / 2`` for
+    ``x /= 2``; None if the line cannot be written so.
     """
     program = error.refused.story.program
     node, statement = program.at(error.refused.span), program.statement_at(error.refused.span)
@@ -26,7 +26,7 @@ def as_new_tensor(error: Error) -> Remedy | None:
 
 
 def without_out(error: Error) -> Remedy | None:
-    """The fix for a call with ``out=``: assign its result to the name instead, and remove the line
+    """Return the remedy for a call with ``out=``; its fix assigns the result to the name instead, and removes the line
     that only made memory for it.
 
     If ``out`` is no name, that of :func:`as_new_tensor`, or None.

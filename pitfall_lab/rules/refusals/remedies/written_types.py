@@ -28,9 +28,9 @@ MAKERS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_li
 
 
 def converted(error: Error) -> Remedy | None:
-    """The fix for a written value of another type: convert it to the type of the memory.
+    """Return the remedy for a written value of another dtype; its fix converts it to the dtype of the memory.
 
-    If that would lose fractions, make the memory in the value's type instead (no fix if the text does not show its
+    If that would lose fractions, it makes the memory in the value's dtype instead (no fix if the text does not show its
     making). None if the line does not show the value.
     """
     refused, program = error.refused, error.refused.story.program
