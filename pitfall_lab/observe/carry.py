@@ -47,8 +47,9 @@ _OWN_WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Values of earlier cells, to be sent to another process: ``data`` are the pickled values by name, ``classes`` the
-    program's classes and functions that they need, ``left`` the names of the values that could not be taken.
+    """Values of earlier cells, to be sent to another process. ``data`` are all copied values pickled together, by name,
+    as :func:`unpack` reads them (empty if none was copied); ``classes`` the classes and functions of ``__main__`` that
+    they need, as objects; ``left`` the names of the values that could not be copied.
     """
 
     data: bytes = b""
@@ -57,8 +58,8 @@ class Carried:
 
 
 def pack(values: Mapping[str, Any]) -> Carried:
-    """Pickle ``values`` by name; the names of those that cannot be copied are in ``left``, all if together
-    they exceed ``LIMIT`` bytes.
+    """Pickle ``values``, given by name; the names of those that cannot be copied are in ``left`` of the result, all of
+    them if together they exceed ``LIMIT`` bytes.
 
     >>> x = torch.ones(2)
     >>> back = {}
@@ -79,7 +80,9 @@ def pack(values: Mapping[str, Any]) -> Carried:
 
 
 def unpack(data: bytes, namespace: dict[str, Any]) -> None:
-    """Bind the names in ``namespace`` to the pickled values. The classes of the values must exist in this process."""
+    """Bind the names in ``namespace`` to the values pickled in ``data`` (``Carried.data``), with the gradients that
+    tensors had; nothing is bound if ``data`` is empty. The classes of the values must exist in this process.
+    """
     if not data:
         return
     # Storages that torch reads from a file look as if another library could write them, which a

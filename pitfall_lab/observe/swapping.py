@@ -26,7 +26,9 @@ class Watching(weakref.ref):  # type: ignore[type-arg]
 
 
 class SwapWatch:
-    """Calls ``before(one, other)`` and ``after(one, other)`` around each swap in this thread. Neither may raise."""
+    """Calls ``before(one, other)`` and ``after(one, other)`` around each swap of two tensors
+    (``torch.utils.swap_tensors``) in this thread. Neither may raise.
+    """
 
     def __init__(self, before: Callable[[Any, Any], None], after: Callable[[Any, Any], None]) -> None:
         self._before, self._after = before, after
