@@ -54,7 +54,9 @@ class ComputedBuffers:
         self._seen: dict[Path, _SeenBuffer] = {}
 
     def compare(self, found: Found, cells: Cells, budget: Budget) -> list[ComputedBuffer]:
-        """The buffers and attributes whose parameters have changed since they were computed."""
+        """The buffers and attributes whose parameters have changed since they were computed; an empty list if there are
+        none or the time is over.
+        """
         seen, said = dict[Path, _SeenBuffer](), list[ComputedBuffer]()
         names = {id(each.value): each.text for each in reversed(found.parameters)}
         for thing, owner, node, is_buffer in _computed(found, budget):
@@ -80,8 +82,8 @@ class ComputedBuffers:
 
 
 def freed_buffer(found: Found, cells: Cells, behind: set[Any], budget: Budget) -> ComputedBuffer | None:
-    """The buffer or attribute of an earlier cell whose graph was freed and is part of ``behind``; if that is empty, of
-    any graph. None if there is none.
+    """The first buffer or attribute, made in an earlier cell, in whose graph nodes were freed and whose own node is in
+    ``behind`` (a set of nodes; empty: any). ``moved`` is None in it. None if there is none.
     """
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     for thing, owner, node, is_buffer in _computed(found, budget):

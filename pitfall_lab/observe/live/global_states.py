@@ -33,11 +33,12 @@ class Kind(NamedTuple):
 
 
 class Switched(NamedTuple):
-    """Cell ``cell`` (None: not known) has switched a global ``setting`` of torch, such as the default dtype, from
-    ``before`` to ``now``.
+    """Cell ``cell`` (None: not known) has switched a global ``setting`` of torch from ``before`` to ``now``: the
+    default ``dtype`` (``float32``) or ``device`` (``cpu``), or ``grad`` mode, ``anomaly`` mode or ``deterministic``
+    algorithms (``on`` or ``off``).
 
     ``later``: tensors or modules existed already when it was switched. ``others`` are names of tensors and modules that
-    were made before the switch and still exist.
+    were made before the switch and still exist, at most :data:`MOST`; only for dtype and device.
     """
 
     setting: Setting
@@ -57,7 +58,9 @@ class States:
         self._started = self._any = False
 
     def ended(self, cell: int, *, torch_is_new: bool) -> None:
-        """Called after a cell has run, in the thread that has run it: grad mode belongs to the thread."""
+        """Called after cell ``cell`` has run, in the thread that has run it: grad mode belongs to the thread.
+        ``torch_is_new``: the cell has imported torch; without it at the first call, the cell of a switch is not known.
+        """
         known = self._started or torch_is_new
         self._started = True
         for setting, now in read().items():
@@ -75,7 +78,7 @@ class States:
 
     def compare(self, found: Found) -> list[Switched]:
         """The settings that a cell has switched after tensors or modules had been made; of dtype and device only those
-        under whose earlier value something was made that still exists.
+        under whose earlier value something was made that still exists. An empty list if there are none.
         """
         self._any = self._any or bool(found.tensors or found.modules or found.optimizers)
         made = []

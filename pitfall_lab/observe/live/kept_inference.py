@@ -15,10 +15,10 @@ from pitfall_lab.observe.live.object_kinds import is_own
 
 
 class KeptInference(NamedTuple):
-    """``name`` is the expression for the tensor, ``root`` the name that it begins with.
+    """A tensor made in inference mode: ``name`` is the expression for it, ``root`` the name that it begins with.
 
-    ``module`` is the expression for the module that has the tensor, or the collection of tensors that it is in, as the
-    attribute ``attribute``; both are empty if no module has it.
+    ``module`` is the expression for the module that has it, or that has the list or dict with it, and ``attribute`` the
+    name of that attribute; both are empty if no module has it.
     """
 
     name: str

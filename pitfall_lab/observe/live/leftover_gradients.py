@@ -19,11 +19,11 @@ from pitfall_lab.observe.live.written_again import samples
 
 
 class Leftover(NamedTuple):
-    """A leaf that ``optimizer`` holds, whose gradient cell ``left`` has written without a step, and which cell
-    ``stepped`` has written next.
+    """A leaf to whose left-over gradient a training cell may have added: cell ``left`` had written the gradient without
+    a step, and cell ``stepped`` wrote the leaf next. ``name`` and ``optimizer`` are the expressions for the leaf and
+    the optimizer that holds it, ``path`` the names and keys that lead to the leaf.
 
-    ``others`` counts further such leaves. ``name`` is the expression for the leaf, ``path`` the names and keys that
-    lead to it.
+    ``others`` counts further such leaves. Cells are given by their numbers.
     """
 
     name: str

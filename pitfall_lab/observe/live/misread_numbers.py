@@ -42,12 +42,12 @@ _Shape = tuple[int, ...]
 
 
 class Misread(NamedTuple):
-    """A loss computed from values of another kind or shape than it is meant for.
+    """A loss computed from values of another kind or shape than it is meant for. ``name`` is the expression for the
+    loss, ``path`` the names and keys that lead to it, ``node`` the name of the node that shows it.
 
-    ``why`` is ``every-pair``, or a word in the table above.
-
-    For ``every-pair``, ``given`` and ``made`` are the shapes of the operand with a graph and of the result. ``name`` is
-    the expression for the loss, ``path`` the names and keys that lead to it.
+    ``why`` is ``softmax-twice`` or ``sigmoid-twice`` (the loss applies it itself), ``no-logarithm`` (``nll_loss`` of
+    values that are no logarithms), or ``every-pair``: N numbers were compared with N others to N × N differences; only
+    then ``given`` and ``made`` are the shapes of the operand with a graph and of the result, else empty.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Misread(NamedTuple):
 
 
 def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
-    """The losses in the namespace that were computed from values of another kind or shape than they are meant for: one
-    entry for each.
+    """The tensors with one element among ``roots`` (named tensors with a graph) that were computed from values of
+    another kind or shape than their loss is meant for: one record for each.
     """
     found = []
     for root in roots:

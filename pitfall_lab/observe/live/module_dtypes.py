@@ -17,7 +17,8 @@ from pitfall_lab.observe.live.object_kinds import Kinds, is_own, tables
 
 
 class ConvertedModule(NamedTuple):
-    """The parameters of the module ``name`` had the number type ``before``, and have had ``after`` since ``cell``.
+    """The parameters of the module ``name`` had the dtype ``before`` (``float32``), and have had ``after`` since the
+    cell with the number ``cell``.
 
     ``also`` are further names of the same module.
     """
@@ -36,7 +37,9 @@ class ModuleTypes:
         self._types: dict[int, tuple[tuple[int, str], ...]] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> None:
-        """Remember the number types after a cell; of each module the last two."""
+        """Remember the dtypes of the modules after the cell with the number ``now``; of each module the last two.
+        Returns nothing.
+        """
         seen: dict[int, tuple[tuple[int, str], ...]] = {}
         for thing in found.modules:
             if not budget.goes_on():
@@ -48,7 +51,9 @@ class ModuleTypes:
         self._types = seen
 
     def converted(self, namespace: Mapping[str, Any], names: Iterable[str]) -> ConvertedModule | None:
-        """The first of the named modules that a cell has converted; ``None`` if there is none."""
+        """The first of the modules with these names that a cell has converted to another dtype; ``None`` if there is
+        none.
+        """
         kinds = Kinds()
         for name in names:
             value = namespace.get(name)

@@ -32,12 +32,12 @@ _Versions = dict[int, int]
 
 
 class Evaluating(NamedTuple):
-    """A module in evaluation mode after a cell that changed its parameters.
+    """A module in evaluation mode after a cell that changed its parameters. ``name`` is the expression for it, ``path``
+    the names and keys that lead to it, ``cell`` the number of the cell.
 
-    ``part`` is the first layer inside that computes something else in this mode, ``type`` its class, ``others`` counts
-    further ones. ``before``: the module was in this mode before the cell too. ``drops``: one of the layers is a
-    dropout, which is not frozen on purpose, as the statistics of batch normalization are. ``name`` is the expression
-    for the module, ``path`` the names and keys that lead to it.
+    ``part`` is the expression for the first layer inside that computes something else in this mode, ``type`` its class,
+    ``others`` counts further ones. ``before``: the module was in this mode before the cell too. ``drops``: one of the
+    layers is a dropout, which is not frozen on purpose, as the statistics of batch normalization are.
     """
 
     name: str

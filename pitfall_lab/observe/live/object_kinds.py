@@ -35,8 +35,8 @@ class Kinds:
         self._known.update((id(cls), "group") for cls in _GROUPS)
 
     def of(self, value: Any) -> Kind:
-        """Return the kind of an object (tensor, array, module, ...); an empty string
-        for an object that is not shown.
+        """Return the kind of an object: ``tensor``, ``array``, ``module``, ``optimizer``, ``group`` (a list, tuple or
+        dict) or ``object`` (of a class of the notebook); an empty string for an object that is not shown.
         """
         cls = type(value)
         known = self._known.get(id(cls))

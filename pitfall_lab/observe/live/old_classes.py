@@ -24,11 +24,14 @@ Why = Literal["super", "attribute", "pickle", "arguments"]
 
 
 class OldObject(NamedTuple):
-    """``name`` (an expression that begins with the name ``root``; empty if none leads to it) is an object of an earlier
-    definition of the class ``cls``.
+    """An object of an earlier definition of a class. ``name`` is the expression for it, ``root`` the name that this
+    begins with; both are empty if no name leads to it. ``cls`` is the name of the class.
 
-    ``member`` is the attribute or method that differs. ``through`` are classes of the object that have not been defined
-    anew and derive from the earlier ``cls``. ``optimizers`` are the names of those that hold its parameters.
+    ``why`` is what failed: ``super`` (``super()`` with the new class), ``attribute`` (one that only the new class has),
+    ``pickle``, or ``arguments`` (the two definitions of a method take different ones); ``member`` is that attribute or
+    method, else empty. ``through`` are classes of the object that have not been defined anew and derive from the
+    earlier ``cls``. ``optimizers`` are the names of those that hold its parameters; ``is_module``: it is a
+    ``torch.nn.Module``.
     """
 
     name: str

@@ -22,10 +22,11 @@ _GREATEST = 1e300
 
 
 class Overwritten(NamedTuple):
-    """Cell ``again`` has computed ``name`` from ``source`` once more; ``source`` was already the result of cell
-    ``first``, and has not changed, but ``name`` has.
+    """A number that a second run of a cell has computed from data that its first run had already changed: cell
+    ``again`` has computed ``name`` from ``source`` once more; ``source`` was already the result of cell ``first``, and
+    has not changed, but ``name`` has (two names, and numbers of cells).
 
-    ``was`` and ``now``: the values of a single number before and after; ``None`` for several.
+    ``was`` and ``now``: the values of a single number before and after; ``None`` if ``name`` holds several.
     """
 
     name: str
@@ -57,9 +58,11 @@ class OverwrittenNumbers:
     def compare(
         self, namespace: Mapping[str, Any], asked: Sequence[tuple[str, str, str]], now: int
     ) -> list[Overwritten]:
-        """The numbers that were overwritten and have not been computed again since.
+        """The numbers that were overwritten and have not been computed again since; ``now`` is the number of the last
+        cell. An empty list if there are none.
 
-        ``asked`` are the number's name, its source's, and the statement, for each of the cell's.
+        ``asked`` are the numbers that the last cell computes from data that it changes: for each, its name, the name of
+        the data, and the statement. At most :data:`MOST`.
         """
         if now == self._cell:
             return [each for each, _ in self._found.values()]

@@ -14,9 +14,10 @@ MOST = 1 << 24
 
 
 class RowsAsked(NamedTuple):
-    """The indices go from ``low`` to ``high``, and the table has ``rows`` rows.
+    """The indices of a failed look-up go from ``low`` to ``high``, and the table has ``rows`` rows.
 
-    ``numbers`` and ``table`` are their names, empty if the notebook has none for them.
+    ``numbers`` and ``table`` are the expressions for the tensors with the indices and of the table, empty if the
+    notebook has none for them.
     """
 
     low: int

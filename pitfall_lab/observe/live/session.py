@@ -1,4 +1,6 @@
-"""Examines the live objects of one notebook after each of its cells."""
+"""Examines the live objects of one notebook after each of its cells: :class:`Live` is told of each cell, and its
+:meth:`Live.look` returns a :class:`LookResult`.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,12 @@ FINDING, GRAPHS, ROWS, ORDERS, OTHERS = 0.22, 0.4, 0.2, 0.08, 0.1
 
 @dataclass(slots=True)
 class LookResult:
-    """The result of one look, as plain data."""
+    """The result of one look: the findings of each search as records, in the order in which they were found; an empty
+    list, or None, where there are none.
+
+    ``rows`` are the rows of the panel that were wanted (None: none were), ``more`` is how many names are left after
+    them.
+    """
 
     broken: list[Broken] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -123,7 +130,9 @@ class LookResult:
 
 
 class Computed(NamedTuple):
-    """A named tensor that an operation has computed: the node of that, and the cell that made it, if known."""
+    """A named tensor that an operation has computed: ``node`` is the name of its grad_fn, ``made`` the number of the
+    cell that made it (None: unknown).
+    """
 
     name: str
     node: str
@@ -131,10 +140,11 @@ class Computed(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """A tensor with a graph that a deepcopy has met: its name, the node that computed it, and the cell that made it.
+    """A tensor with a graph that a deepcopy has met: ``name`` is the expression for it, ``node`` the name of its
+    grad_fn, ``made`` the number of the cell that computed it (None: unknown), ``root`` the name that leads to it.
 
-    ``module`` and ``attribute``: the module that has it as an attribute, found from the name ``root``; empty if it is
-    held in another way. ``others`` counts further ones with this attribute in the modules of ``root``.
+    ``module`` and ``attribute``: the expression for the module that has it as an attribute, and the attribute; empty if
+    it is held in another way. ``others`` counts further ones with this attribute in the modules of ``root``.
     """
 
     name: str
@@ -147,10 +157,11 @@ class Copied(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A tensor that has no gradient: ``why`` is ``computed``, ``plain`` (it requires none) or ``not-reached``.
+    """A tensor that has no gradient: ``why`` is ``computed`` (it is no leaf and does not retain it), ``plain`` (it
+    requires none) or ``not-reached`` (a leaf to which no backward has come).
 
-    ``name`` is empty if the notebook has no name for it; ``node`` and ``made``: the operation that
-    computed it, and the cell, if known.
+    ``name`` is the expression for it, empty if the notebook has none; ``node`` and ``made``, for ``computed``: the name
+    of its grad_fn, and the number of the cell that computed it (None: unknown).
     """
 
     name: str
@@ -242,7 +253,7 @@ class Live:
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> LookResult:
         """Examine the namespace in at most ``seconds`` of processor time.
 
-        ``page``: first row and number of rows, if rows are wanted.
+        ``page``: index of the first row and number of rows, if rows are wanted.
 
         Search, graphs and rows each have a part of the time, so that none of them is skipped in a large namespace. What
         search and graphs leave is for the others.
@@ -386,7 +397,9 @@ class Live:
             return freed_buffer(find(namespace, (), budget), self._cells, behind, budget)
 
     def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
-        """Those of the names whose tensors are results and not leaves."""
+        """Those of the names whose tensors were computed by an operation (they have a graph); an empty list if there
+        are none.
+        """
         with unseen():
             roots = _roots_of(_named(namespace, names), Budget(seconds))
             return [
@@ -395,7 +408,9 @@ class Live:
             ]
 
     def missing(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Missing | None:
-        """Why a tensor has no gradient; None if it has one, or if this cannot be read."""
+        """Why ``tensor`` has no gradient; None if it has one, or if this cannot be read (it was made in inference mode,
+        is of another class, or is a view with a graph that was written, or it retains its gradient).
+        """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
                 return None
@@ -411,8 +426,8 @@ class Live:
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
 
     def copied(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Copied | None:
-        """Where the tensor with a graph is held that a ``copy.deepcopy`` has met and refused; None if no name leads to
-        it.
+        """Where ``tensor``, which has a graph and which a ``copy.deepcopy`` has met and refused, is held; None if no
+        name leads to it, or if this cannot be read.
         """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
@@ -445,8 +460,8 @@ class Live:
     def old_object(
         self, error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], seconds: float
     ) -> OldObject | None:
-        """The object that a failed cell has met whose class has been defined anew since it was made; None if there is
-        none.
+        """The object from which the ``error`` of a failed cell follows, because its class has been defined anew since
+        it was made; None if there is none. ``read`` are the names that the cell reads.
         """
         with unseen():
             return old_object(error, namespace, read, Budget(seconds))
@@ -472,12 +487,16 @@ class Live:
             return kept_inference(error, namespace, Budget(seconds))
 
     def converted(self, namespace: Mapping[str, Any], names: Iterable[str]) -> ConvertedModule | None:
-        """The first of the named modules whose parameters a cell has converted; ``None`` if there is none."""
+        """The first of the modules with these names whose parameters a cell has converted to another dtype; ``None`` if
+        there is none.
+        """
         with unseen():
             return self._types.converted(namespace, names)
 
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], seconds: float) -> Stepped | None:
-        """Which cells have moved a scheduler of a fixed number of steps; ``None`` if that is not known."""
+        """Which cells have moved ``scheduler``, of a class with a fixed number of steps (``total_steps``); ``None`` if
+        no name leads to it, or no cell has moved it.
+        """
         with unseen():
             return self._schedulers.stepped(scheduler, namespace, Budget(seconds))
 
@@ -489,7 +508,7 @@ class Live:
             return kinds(thing for name in names if (thing := resolve(namespace, (name,))) is not None)
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
-        """Return the rows inside one row's object; None if the object no longer exists."""
+        """Return the rows of the objects inside the object at ``path``; None if it no longer exists."""
         with unseen():
             thing = resolve(namespace, path)
             if thing is None:

@@ -20,9 +20,10 @@ _Mark = tuple[Any, ...]
 
 
 class SharedSetting(NamedTuple):
-    """Cell ``cell`` has changed ``attribute`` of a data set to another value, which it still has.
+    """Cell ``cell`` (a number) has changed ``attribute`` of a data set that several subsets share to another value,
+    which it still has.
 
-    ``parts`` are the expressions of the subsets of that data set and of the loaders of each.
+    ``parts`` has, for each subset of that data set, the expressions for it and for its loaders.
     """
 
     attribute: str
@@ -39,7 +40,9 @@ class SharedSettings:
         self._changed: dict[tuple[int, str, str], tuple[_Mark, int]] = {}
 
     def compare(self, parts: Sequence[SubsetPart] | None, now: int) -> list[SharedSetting]:
-        """All changes that have not been taken back; ``parts`` are all subsets, ``None`` if they were not found."""
+        """All changes that have not been taken back; ``parts`` are all subsets of the namespace, ``None`` if they were
+        not found. An empty list if there are none. ``now`` is the number of the last cell.
+        """
         if parts is None:
             return []
         shared: dict[int, list[SubsetPart]] = {}

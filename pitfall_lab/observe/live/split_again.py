@@ -29,10 +29,11 @@ _Key = tuple[Any, ...]
 
 
 class SplitAgain(NamedTuple):
-    """``loader`` has a part of the split of cell ``before``; cell ``again`` has split the same data set again.
+    """A loader that has a part of an earlier split, although its data set was split again: ``loader`` is the expression
+    for it; cell ``before`` made its split, cell ``again`` the new one (numbers of cells).
 
-    ``shared`` of the ``rows`` of the new part ``part`` are among those of the loader. ``names`` are those that lead to
-    a new part: its own, and those of loaders of it.
+    ``shared`` of the ``rows`` rows of the new part ``part`` (an expression) are among those of the loader. ``names``
+    are those that lead to a new part: its own, and those of loaders of it.
     """
 
     loader: str
@@ -45,7 +46,9 @@ class SplitAgain(NamedTuple):
 
 
 class SubsetPart(NamedTuple):
-    """A subset that a name leads to: the names of it, the names of loaders of it, its positions, and its data set.
+    """A subset that a name leads to. ``names`` are the expressions for it, ``loaders`` those for loaders of it,
+    ``positions`` its ``indices``, ``data`` its data set. ``key`` tells it from other subsets: its id, the id of its
+    data set, its length and its first positions.
 
     It holds references, so it must not be kept.
     """
@@ -68,7 +71,8 @@ class Splits:
         self._keys: tuple[Any, ...] = ()
 
     def compare(self, parts: list[SubsetPart], now: int) -> list[SplitAgain]:
-        """The loaders of a part of an earlier split whose data set has been split again since.
+        """The loaders of a part of an earlier split whose data set has been split again since; ``now`` is the number of
+        the last cell. An empty list if there are none.
 
         ``parts`` are all :func:`subsets` of the namespace.
         """
