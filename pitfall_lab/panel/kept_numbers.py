@@ -16,10 +16,11 @@ _DRAWS = ("rand", "shuffle", "perm", "sample", "dropout", "bernoulli", "multinom
 
 
 class KeptNumber(NamedTuple):
-    """A cell computes ``name`` from ``source``, and then binds ``source`` to something computed with ``name``.
+    """A number that a cell computes from data that it then changes by it: the cell computes ``name`` from ``source``,
+    and then binds ``source`` to something computed with ``name``.
 
-    ``key`` is the statement that computes it, to be found again in another run; ``names`` are the other names that it
-    reads.
+    ``key`` is the statement that computes it (its dumped syntax tree), to be found again in another run; ``names`` are
+    the other names that it reads.
     """
 
     name: str

@@ -20,7 +20,8 @@ _OPAQUE = T("This cannot be looked at without running code of its class.", "дЄНи
 def picture(
     namespace: Mapping[str, Any], path: tuple[str, ...], view: View, language: Language
 ) -> tuple[str | None, T] | None:
-    """A picture of the notebook's object at ``path``, as SVG (None where a text says all), and the picture as text.
+    """A picture of the notebook's object at ``path``, as SVG in ``language`` (None where a text says all), and the
+    picture as text, in English and Chinese.
 
     ``view`` says of what: its storage, its autograd graph, or what keeps it alive. ``None`` if the object no longer
     exists.

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class Statements:
-    """Calls ``report`` with the line of each statement before IPython runs it; how it is run and
-    what it raises is unchanged.
+    """Calls ``report`` with the line of each statement of a cell before IPython runs it; how it is run and what it
+    raises is unchanged. ``report`` may raise: that is ignored.
     """
 
     def __init__(self, shell: InteractiveShell, report: Callable[[int], None]) -> None:

@@ -27,6 +27,9 @@ _WHY = T(
 def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
     """The warning about a graph that grows with each run of a cell; ``None`` if different cells made the graph, which
     is usual, or if a backward of the whole graph is still to come.
+
+    ``graph`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     name, now = graph.name, ran.last
     if now is None or graph.kept:

@@ -21,6 +21,9 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def hooks_left(found: Iterable[LeftHook], ran: Ran) -> Iterator[dict[str, Any]]:
     """Yield a warning for each list or dict that a hook on the earlier model has filled, if a cell has read it after
     the new model, which has no such hook, was called.
+
+    ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
+    :func:`.message.warning`.
     """
     for each in found:
         read = _read(each, ran)

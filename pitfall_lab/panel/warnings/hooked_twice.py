@@ -35,6 +35,9 @@ _WHY = T(
 def hooked_twice(found: Twice, ran: Ran) -> dict[str, Any] | None:
     """The warning that a hook is registered twice; ``None`` for two hooks that hold different values, unless one handle
     name shows that the second was to replace the first.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     first, again = ran.get(found.first), ran.get(found.again)
     if found.first == found.again:

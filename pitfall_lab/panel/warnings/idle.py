@@ -18,6 +18,9 @@ _BY_HAND = re.compile(r"\.grad\b|autograd\.grad|import \*")
 def idle(found: Idle, ran: Ran) -> dict[str, Any] | None:
     """The warning about a module that is given gradients while no optimizer holds its parameters; ``None`` if its
     weights changed and some cell reads gradients: then the program may use them by hand.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     if found.moved and any(_BY_HAND.search(run.text) for run in ran.since(0)):
         return None

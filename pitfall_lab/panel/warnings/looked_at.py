@@ -24,6 +24,9 @@ does.
 def looked_at(found: Looked, ran: Ran) -> dict[str, Any] | None:
     """The warning that running statistics moved while a model was only run; ``None`` if a later cell has written the
     statistics on purpose.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs = [run for count in found.cells if (run := ran.get(count)) is not None]
     purpose = max((at for at, run in enumerate(runs) if _is_on_purpose(run, ran)), default=-1)

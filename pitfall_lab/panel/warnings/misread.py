@@ -65,6 +65,9 @@ def misread(found: Misread, ran: Ran) -> dict[str, Any] | None:
     """The warning about a loss that was given numbers of another kind or shape than it takes.
 
     None if the text of some cell shows that comparing every pair was intended.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs = list(ran.since(0))
     if found.why == "every-pair":

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 def parametrized_again(found: ParametrizedAgain, ran: Ran) -> dict[str, Any] | None:
     """The warning that a weight goes through one parametrization several times; ``None`` unless both cells have the
     same text, or a statement in common: two that are written apart are taken to be there on purpose.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     first, again = ran.get(found.first), ran.get(found.again)
     if first is None or again is None or not (is_same_cell(first, again) or _in_common(first, again)):

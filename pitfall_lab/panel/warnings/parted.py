@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 def parted(found: PartedWeight, ran: Ran) -> dict[str, Any] | None:
     """The warning that two places in a module no longer hold the same weight; ``None`` if the cell that replaced one of
     them names both: then it has done so knowingly.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     here = ran.get(found.cell)
     if here is not None and all(_names(here) & words for words in found.words):

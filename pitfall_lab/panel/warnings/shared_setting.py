@@ -38,6 +38,9 @@ class _Set(NamedTuple):
 def shared_settings(found: Sequence[SharedSetting], ran: Ran) -> list[dict[str, Any]]:
     """The warnings about attributes of data sets that were set through one part of a split and hold for the others,
     too; at most one for each attribute.
+
+    ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
+    :func:`.message.warning`.
     """
     return [said for each in found if (said := _shared_setting(each, ran)) is not None]
 

@@ -19,6 +19,9 @@ _BEGINS_ANEW = {"load_state_dict", "reset_parameters", "apply", "init_weights", 
 def split_replaced(found: SplitGone, ran: Ran) -> dict[str, Any] | None:
     """The warning that a model trained on a part of one split is measured on a part of a later split of the same rows;
     ``None`` if the cells' texts do not show that this is done with one model.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs = list(ran.since(0))
     functions = definitions(runs)

@@ -18,7 +18,11 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def steps_kept(found: Spanning, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a tensor that keeps the graphs of all steps so far alive; ``None`` if no cell has run."""
+    """The warning about a tensor that keeps the graphs of all steps so far alive; ``None`` if no cell has run.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
+    """
     now = ran.last
     if now is None:
         return None

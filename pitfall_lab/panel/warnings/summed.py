@@ -24,8 +24,11 @@ def summed(found: Summed, ran: Ran) -> dict[str, Any] | None:
     """The warning that a gradient is the sum of two cells' backwards; ``None`` unless both cells read the gradient of
     this name's tensors after their own backward.
 
-    Who reads after each backward wants each gradient; who reads once may want the sum, and who divides each loss by
-    the same number, as of so many parts, adds on purpose.
+    Who reads after each backward wants each gradient; who reads once may want the sum, and who divides each loss by the
+    same number, as of so many parts, adds on purpose.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs, first, now = list(ran.since(0)), ran.get(found.first), ran.get(found.now)
     if first is None or now is None or not adds_first(now, runs):
