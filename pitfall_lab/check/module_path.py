@@ -21,7 +21,7 @@ from pitfall_lab.processes import entries, environment
 
 @contextlib.contextmanager
 def as_for_python(folder: str, pythonpath: str) -> Iterator[None]:
-    """Set ``sys.path`` as for ``python FILE`` in ``folder`` with this ``PYTHONPATH``, until the ``with``
+    """Set ``sys.path`` as for ``python FILE`` in ``folder`` with ``pythonpath`` as ``PYTHONPATH``, until the ``with``
     block ends; then it is as before.
 
     If ``PYTHONSAFEPATH`` is set, the folder is not on the path.
