@@ -14,7 +14,7 @@ def disagreement_report(trace: Trace) -> str:
     """Return Markdown text about the disagreements of ``trace``; "" if there are none.
 
     It contains the first disagreement and its step, up to 19 more, the facts about the tensors of that call, the
-    versions and platform, and the whole program.
+    versions and platform, and the text of each of the trace's sources.
     """
     if not trace.disagreements:
         return ""

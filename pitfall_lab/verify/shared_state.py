@@ -17,9 +17,10 @@ from pitfall_lab.verify.writer import Writer
 
 @dataclass(slots=True)
 class World:
-    """State shared by the parts of one lockstep.
+    """State shared by the parts of one lockstep: ``sources`` finds the program's lines, ``lines`` watches them,
+    ``engine`` is the shadow, ``records`` are the known objects, ``writer`` writes the trace.
 
-    ``limit``: tensors with more elements than this are modelled without values.
+    ``limit``: tensors with more elements than this are modelled without values (below 0: all).
     """
 
     sources: SourceMap

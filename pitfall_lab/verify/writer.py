@@ -1,4 +1,6 @@
-"""Writes the trace: its events in order, each with only the fields that changed since an earlier event."""
+"""Writes the trace (:class:`Writer`): its events in order, each with only the fields that changed since an earlier
+event.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +47,9 @@ class Writer:
 
     Events describe objects at *paths* such as ``tensors.t3`` or ``storages.S1``. Calls that took the fast path are rows
     in the list, not events. Which values a row gives to a path is computed only when they are needed.
+
+    ``limit`` is the number of steps from which on the trace is full; ``checked``, ``agreed`` and ``mirrored`` count
+    calls: compared with torch, equal to it, and copied from it.
     """
 
     def __init__(self) -> None:
@@ -98,8 +103,8 @@ class Writer:
             self.events.pop()
 
     def changes(self, path: str, value: Any, by: By) -> list[Effect]:
-        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time,
-        later only the changed fields.
+        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time, later only the
+        changed fields. The value is stored as the last one at ``path``.
 
         No effects if nothing changed.
         """
@@ -127,7 +132,9 @@ class Writer:
         return path in self._last or self._recall(path)
 
     def last(self, path: str) -> Any:
-        """The value last written at ``path``, or None. The object returned is the one stored: do not change it."""
+        """The value last written at ``path``, or None if none was. The object returned is the one stored: do not change
+        it.
+        """
         known: Any = self._last.get(path) if path in self._last or self._recall(path) else None
         if self._looks and path in self._looks:
             known["cells"] = as_json(self._looks.pop(path))
@@ -152,15 +159,15 @@ class Writer:
     # ------------------------------------------------------------------ rows
 
     def wrote(self, storage: int, counter: int, version: int, seen: Look | None) -> None:
-        """Note that a row has written a storage: the version of its counter now, and the storage's
-        contents (None without values).
+        """Note that a row has written the storage with the mark ``storage``: the ``version`` of its counter (mark
+        ``counter``) now, and the storage's contents ``seen`` (None without values).
         """
         self._last[f"counters.C{counter}"] = version
         if seen is not None:
             self._looks[f"storages.S{storage}"] = seen
 
     def rename(self, mark: int, names: Sequence[str]) -> None:
-        """Note that a row has changed a tensor's names."""
+        """Note that a row has given the tensor with this mark other names: all that it has now."""
         path = f"tensors.t{mark}"
         if path in self._last:
             self._last[path].update(name=names[-1] if names else None, names=list(names))
@@ -237,7 +244,9 @@ class Writer:
         self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...],
         reach: Reach, *, steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...], beside: Beside,
     ) -> Trace:  # fmt: skip
-        """Return the finished trace; if it has rows, their events are made when they are first read."""
+        """Return the finished trace; if it has rows, their events are made when they are first read. ``failure`` is the
+        error that ended the program (None: none); the other arguments become parts of the trace.
+        """
         written, rows = self.events, self.rows
 
         def events() -> tuple[Event, ...]:
@@ -253,8 +262,8 @@ class Writer:
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:
-        """Replace fields of an event that was already written (for instance a forecast that came
-        true); a row stays as it is.
+        """Replace fields of the event at ``step``, which was already written (for instance a forecast that came true);
+        a row stays as it is.
         """
         event = self.events[step]
         if isinstance(event, Event):
@@ -280,7 +289,7 @@ def _written_out(event: Event | int | NodesRan | None, step: int, rows: Rows) ->
 
 
 class TooLong(Enough):
-    """Raised when the trace has reached its size limit."""
+    """Raised when the trace has reached its size limit: the recording pauses."""
 
     only_pauses = True
 

@@ -1,9 +1,11 @@
-"""Runs a program on torch without recording it, and collects the values of its backwards: roots, gradients and leaves.
+"""Runs a program on torch without recording it, and collects the values of its backwards (:func:`witness`): roots,
+gradients and leaves.
 
 They are used to compare a program before and after a fix: every value that was right must stay the same.
-With ``meant=True`` each tensor is cloned when it is saved for backward, so that a later write does not
-change the saved tensor and torch's version check cannot fail: the gradients are then the intended ones,
-computed by torch and not by the shadow.
+
+With ``meant=True`` each tensor is cloned when it is saved for backward, so that a later write does not change the saved
+tensor and torch's version check cannot fail: the gradients are then the intended ones, computed by torch and not by the
+shadow.
 """
 
 from __future__ import annotations
@@ -186,8 +188,8 @@ def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def digest(tensor: Any) -> dict[str, Any] | None:
-    """A tensor summarised by a few numbers: shape, sum, norm, inner product with a fixed vector,
-    and the first eight elements.
+    """A tensor summarised by a few numbers, as a dict: its ``shape``, and ``numbers``: sum, norm, inner product with a
+    fixed vector, and the first eight elements.
 
     None for what is no tensor. A tensor on ``meta`` or in another layout has no numbers; NaN and infinity are texts.
     """

@@ -22,9 +22,12 @@ SET_GRAD: Any = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 
 
 class Expected(NamedTuple):
-    """The expected properties of one result.
+    """The expected properties of one result of a call with a plan: ``window`` is its place in the shadow, ``form`` its
+    form (None: it has none), ``node`` the name of its grad_fn (None: none), ``nbytes`` the size of its storage and
+    ``itemsize`` that of an element, in bytes.
 
-    The label numbers ``t``, ``storage`` and ``counter`` are relative to those before the call.
+    The label numbers ``t`` (of the tensor), ``storage`` and ``counter`` are relative to those before the call;
+    ``counter`` is 0 if it has no new one.
     """
 
     window: Window
@@ -130,7 +133,7 @@ class Plan:
 
     @classmethod
     def clearing(cls, saying: Saying) -> Plan:
-        """The plan for ``x.grad = None``, which creates nothing."""
+        """The plan for ``x.grad = None``, which creates nothing; ``saying`` is the form of its events."""
         return cls._empty(saying, _clear)
 
     @classmethod
@@ -176,8 +179,8 @@ def _look_on(_: Any, __: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tupl
 
 
 class SharedPlans:
-    """What the recordings of one process share because it depends only on the keys of calls: the
-    forms of tensors, and plans.
+    """What the recordings of one process share because it depends only on the keys of calls: the forms of tensors, and
+    plans by key.
 
     Recordings with different value limits share nothing.
     """
@@ -231,8 +234,9 @@ _ROLES = {
 
 @cache
 def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Packed]:
-    """Compile a function that makes a packed row (:data:`~pitfall_lab.verify.fastpath.event_rows.Packed`) from the
-    operands and the other fields, in their order; ``roles`` says which marks it contains.
+    """Compile a function that makes a packed row (:data:`~pitfall_lab.verify.fastpath.event_rows.Packed`) from the list
+    of operands and the other fields, in their order; ``roles`` are pairs of an operand's index and a letter, which say
+    which marks it contains.
     """
     before = ", ".join(f"p{place}" for place in range(MARKS))
     numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)

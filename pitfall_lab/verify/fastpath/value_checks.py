@@ -17,7 +17,9 @@ from pitfall_lab.verify.records import Records, StorageRecord, TensorRecord
 
 
 def holds(real: Any, place: StorageRecord, data: np.ndarray) -> bool:
-    """Whether a tensor's storage is at its old address and its contents are ``data``, those after the last event."""
+    """Whether the storage of ``real`` is the one recorded as ``place`` and its contents are ``data``, those after the
+    last event.
+    """
     memory = real.untyped_storage()
     return (
         memory._cdata == place.impls[0]
@@ -53,8 +55,8 @@ class ValueChecks:
         return True
 
     def agree(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan, operands: list[TensorRecord]) -> bool:
-        """Compare the contents of new storages, or those of the storage that the call wrote and its
-        version; False if they differ.
+        """Compare the contents of the new storages of the results ``reals`` with those of ``shadows``, or, if the call
+        writes, those of the storage that it wrote and its version; False if they differ.
 
         Contents that the shadow does not have count as equal.
         """
@@ -75,7 +77,7 @@ class ValueChecks:
         return True
 
     def fill(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan) -> None:
-        """Copy contents that the shadow could not compute from torch to the shadow."""
+        """Copy contents of new or written storages that the shadow could not compute from torch to the shadow."""
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
             if shadow.storage.data is None and (plan.writes or (type(expected) is not int and expected.storage)):  # type: ignore[union-attr]
                 self._memory.fill(self._records.storages[shadow.storage.mark], real)
