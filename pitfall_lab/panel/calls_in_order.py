@@ -17,8 +17,8 @@ def in_order(tree: ast.AST, runs: list[Cell]) -> Iterator[ast.Call | ast.Assign]
 
     A function that is given to another one (``opt.step(closure)``) counts as called there.
 
-    >>> cells = [Cell(1, "", "def f():\\n    b()")]
-    >>> [ast.unparse(each) for each in in_order(ast.parse("for x in a():\\n    f()\\n    c(d())"), cells)]
+    >>> cells = [Cell(1, "", "def f():\n    b()")]
+    >>> [ast.unparse(each) for each in in_order(ast.parse("for x in a():\n    f()\n    c(d())"), cells)]
     ['a()', 'f()', 'b()', 'd()', 'c(d())']
     """
     yield from _events(tree, own_functions(runs), DEEP)
