@@ -1,4 +1,4 @@
-"""``pitfall-lab explain PL101``: print the page of a rule.
+"""``pitfall-lab explain PL101``: print the page of a rule (:func:`run`).
 
 Needs no torch: the pages are made beforehand (:mod:`pitfall_lab.reference.pages`).
 """

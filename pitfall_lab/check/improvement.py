@@ -95,11 +95,11 @@ def _error(story: Story, failure: Failure) -> EndingError:
 
 
 def found_of(story: Story, finding: Finding) -> FoundFinding:
-    """The name of a finding that is the same in the program and in a repaired version: its
-    rule, and the texts of its lines.
+    """The name of a finding that is the same in the program and in a repaired version: its rule, and the texts of its
+    lines.
 
-    The lines are its own and the related ones with the role saved, operand or backward. Severity and step are added,
-    which :func:`is_better` does not compare.
+    The lines are its own and the related ones with the role saved, operand, backward or around. Severity and step are
+    added, which :func:`is_better` does not compare.
     """
     places = [
         f"{r.role}:{snippet(story, r.span)}"

@@ -1,5 +1,5 @@
-"""How much of a checked program was observed: a sentence when observation stopped early, and counts
-of calls for the JSON output.
+"""How much of a checked program was observed: a sentence when observation stopped early, and counts of calls for the
+JSON output (:func:`unobserved` and :func:`as_data`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The settings of a check, from ``[tool.pitfall-lab]`` in the nearest pyproject.toml and from the command line."""
+"""The settings of a check, from ``[tool.pitfall-lab]`` in the nearest pyproject.toml and from the command line
+(:class:`Settings` and :func:`near`).
+"""
 
 from __future__ import annotations
 

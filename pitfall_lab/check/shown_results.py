@@ -1,5 +1,5 @@
-"""What a repair changes in what its program shows: the last line that it prints otherwise, or the last
-number that it leaves otherwise.
+"""What a repair changes in what its program shows: the last line that it prints otherwise, or the last number that it
+leaves otherwise (:func:`line` and :func:`number`).
 
 Both programs run with the same random numbers. A line counts only if a second run of the repaired program prints it as
 well, so that times and addresses are never taken for the work of a repair.

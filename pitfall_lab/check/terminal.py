@@ -40,7 +40,7 @@ SEVERITIES = {"error": T(en="error", zh="错误"), "warning": T(en="warning", zh
 
 
 class Paint:
-    """Wraps text in terminal colour codes, or returns it unchanged."""
+    """Wraps text in terminal colour codes (``paint("error", text)``), or, without ``colours``, returns it unchanged."""
 
     def __init__(self, *, colours: bool = False) -> None:
         self.colours = colours
@@ -175,8 +175,8 @@ def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
 
 
 def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) -> str:
-    """The end of a report: what was not observed, then one line with the number of findings
-    and whether the engines agreed.
+    """The end of the report of the file ``name``: what was not observed, then one line with the number of findings and
+    whether the engines (torch and the shadow engine) agreed.
 
     After it, notes: limits of what was recorded, disagreements of the engines, and cells that were left out. Where
     there is no finding, the line says how the program ended.

@@ -163,9 +163,9 @@ def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | No
 def trying(
     shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None, found: list[Finding] | None = None
 ) -> Iterator[SearchProgress]:
-    """Do what :func:`tried` does, and yield the progress after each trial.
+    """Do what :func:`tried` does, and yield the progress before the first trial, after each, and at the end.
 
-    ``found``: what :func:`find` returns for ``trace``.
+    ``found``: what :func:`find` returns for ``trace``; without it, this is called here.
     """
     findings = find(trace) if found is None else found
     chosen = findings if wanted is None else wanted

@@ -1,4 +1,4 @@
-"""The process in which checked programs run: it imports torch once and forks for every run.
+"""The process in which checked programs run: it imports torch once and forks for every run (:func:`main`).
 
 Nothing a program does (exit, crash, patch torch, change directory, never end) affects the next run or the checker. The
 checker writes one JSON job per line to standard input and reads one JSON line back: how the run's process ended. What
@@ -246,8 +246,8 @@ class Allowance:
 
 
 class Prints:
-    """The output of a run: the first 1 MiB is kept, the rest is read and discarded, so that endless output
-    fills no memory and no disk.
+    """The output of a run, through a pipe: the first 1 MiB is kept, the rest is read and discarded, so that endless
+    output fills no memory and no disk.
     """
 
     LIMIT = 1 << 20

@@ -1,4 +1,6 @@
-"""Converts the arguments of torch calls to values without torch, and finds the tensors in them."""
+"""Converts the arguments of torch calls to values without torch, and finds the tensors in them (:func:`convert` and
+:func:`tensors`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis))
 
 
 class Unconvertible(Exception):
-    """Raised for an argument that has no counterpart in the shadow."""
+    """Raised for an argument that has no counterpart in the shadow (this package's own engine); its text says what it
+    is.
+    """
 
 
 def convert(

@@ -1,10 +1,10 @@
-"""Copies the values that a cell takes from earlier cells to another process: modules,
-optimizers, tensors and plain values.
+"""Copies the values that a cell takes from earlier cells to another process: modules, optimizers, tensors and plain
+values (:func:`pack` and :func:`unpack`).
 
-All values are pickled together, so that those that share memory (an optimizer and its module, a tensor and its
-view) still do. Only values are taken that can be pickled without running the learner's code and are equal
-afterwards; the names of the others are returned. The bytes are written by this process and read by one that it has
-started, never received from a browser.
+All values are pickled together, so that those that share memory (an optimizer and its module, a tensor and its view)
+still do. Only values are taken that can be pickled without running the learner's code and are equal afterwards; the
+names of the others are returned. The bytes are written by this process and read by one that it has started, never
+received from a browser.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The range of the numbers that a loss compares predictions with, read from torch: a trace shows
-only the ends of a long tensor.
+"""The range of the numbers that a loss compares predictions with, read from torch: a trace shows only the ends of a
+long tensor (:func:`compared`).
 """
 
 from __future__ import annotations

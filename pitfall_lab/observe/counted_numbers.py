@@ -1,8 +1,8 @@
-"""Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors.
+"""Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors (:class:`Counts`).
 
 Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, the targets that a loss
-leaves out, columns of a table that have become one number, class numbers that are compared, entries of sparse
-tensors that are stored in parts, and the two numbers in the middle of an even count.
+leaves out, columns of a table that have become one number, class numbers that are compared, entries of sparse tensors
+that are stored in parts, and the two numbers in the middle of an even count.
 """
 
 from __future__ import annotations

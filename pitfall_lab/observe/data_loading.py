@@ -1,5 +1,5 @@
-"""Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws,
-which examples are drawn, and whether its workers share them out.
+"""Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws, which examples
+are drawn, and whether its workers share them out (:func:`generators` and :func:`undivided`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Finds how the program's current line writes a value: ``x``, ``self.fc.weight``, ``batch["image"]``, ``x[:, 0]``.
+"""Finds how the program's current line writes a value: ``x``, ``self.fc.weight``, ``batch["image"]``, ``x[:, 0]``
+(:class:`Expressions`).
 
 No code of the program is run: names are looked up, and attributes are read only if that runs no code.
 """

@@ -1,4 +1,4 @@
-"""Observes processes that the program starts.
+"""Observes processes that the program starts (:class:`ForkWatch`).
 
 In a forked process the recording ends; in this one the trace gets a note.
 

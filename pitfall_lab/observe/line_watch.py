@@ -1,5 +1,5 @@
-"""Calls a function after each line of the learner's program, to find effects that are not torch calls
-(NumPy writes, ``from_numpy``).
+"""Calls a function after each line of the learner's program, to find effects that are not torch calls (NumPy writes,
+``from_numpy``) (:class:`LineWatch`).
 
 Switched on only once NumPy and torch share memory, only in the learner's files, and not if another tool (a debugger, a
 coverage tool) is tracing. ``missed`` then says why some lines were not watched.

@@ -1,4 +1,6 @@
-"""Compares the names of a state that is being loaded with those of the module that it is loaded into."""
+"""Compares the names of a state that is being loaded with those of the module that it is loaded into
+(:func:`compared`).
+"""
 
 from __future__ import annotations
 

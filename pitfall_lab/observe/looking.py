@@ -1,4 +1,4 @@
-"""Reads tensors without running the program's modes or the methods of its tensor classes."""
+"""Reads tensors without running the program's modes or the methods of its tensor classes (:func:`unseen`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Finds numbers that a call loses without an error: out of the range of a type of whole numbers, or
-different ones that become equal.
+"""Finds numbers that a call loses without an error: out of the range of a type of whole numbers, or different ones that
+become equal (:func:`out_of_range`, :func:`lost_by_conversion` and :func:`joined_whole_numbers`).
 """
 
 from __future__ import annotations

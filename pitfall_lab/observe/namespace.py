@@ -1,5 +1,5 @@
-"""Finds the names of tensors in the learner's frames (variables, attributes of modules), and the
-arrays on a tensor's memory.
+"""Finds the names of tensors in the learner's frames (variables, attributes of modules), and the arrays on a tensor's
+memory (:class:`FrameNames`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Observes the parameters that an optimizer receives, and those that it holds when it steps;
-neither is an observable torch call.
+"""Observes the parameters that an optimizer receives, and those that it holds when it steps; neither is an observable
+torch call (:class:`StepWatch`).
 
 Also the learning rates with which it steps, which a scheduler changes without a torch call.
 """

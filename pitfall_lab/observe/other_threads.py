@@ -1,4 +1,6 @@
-"""Observes that other threads of the program use torch. Their calls are not recorded; the trace gets a note."""
+"""Observes that other threads of the program use torch (:class:`OtherThreads`). Their calls are not recorded; the trace
+gets a note.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a broadcast of a column ``(N, 1)`` with a list ``(N,)`` would have given for the pairs that belong together.
+"""What a broadcast of a column ``(N, 1)`` with a list ``(N,)`` would have given for the pairs that belong together
+(:class:`Pairs`).
 
 A trace shows only the ends of a long tensor, so this is computed in addition to the program: the call that makes the
 table is repeated without the column's last axis, and so are the next calls, until a single number is left.

@@ -1,4 +1,6 @@
-"""Which rows of a tensor a program picks by a NumPy array or a list, whose numbers a trace does not have."""
+"""Which rows of a tensor a program picks by a NumPy array or a list, whose numbers a trace does not have
+(:class:`Picks`).
+"""
 
 from __future__ import annotations
 

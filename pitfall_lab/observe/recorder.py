@@ -941,7 +941,7 @@ FORKED = T(
 
 
 def reason_of(error: Exception) -> T:
-    """The reason why a recording ended, from the error that ended it."""
+    """The reason why a recording ended, a sentence in English and Chinese, from the error that ended it."""
     if isinstance(error, Enough):
         return error.why
     said = f"{type(error).__name__}: {error}".splitlines()[0][:300]

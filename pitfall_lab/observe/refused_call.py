@@ -1,4 +1,5 @@
-"""Describes the call that raised an error: the function, and its arguments as the program's own line writes them.
+"""Describes the call that raised an error: the function, and its arguments as the program's own line writes them
+(:func:`refused_call` and :func:`uncaught`).
 
 Runs only after an error was raised, and costs nothing before that.
 """

@@ -1,4 +1,5 @@
-"""Finds regions: parts of a program that torch runs as a whole (transformed, compiled and traced functions).
+"""Finds regions: parts of a program that torch runs as a whole (transformed, compiled and traced functions)
+(:func:`around` returns the outermost).
 
 Inside a region tensors are wrapped, traced or already compiled, so the calls that a mode sees there are not the
 learner's. A region is found by the frames between the learner's line and the call, which are searched only if torch's

@@ -1,5 +1,5 @@
-"""Reads what a loaded state is about to put in the place of an optimizer's options and averages: no torch call shows
-it.
+"""Reads what a loaded state is about to put in the place of an optimizer's options and averages: no torch call shows it
+(:func:`replaced` and :func:`misplaced`).
 """
 
 from __future__ import annotations

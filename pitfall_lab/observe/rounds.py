@@ -1,4 +1,5 @@
-"""Finds the rounds (iterations) of a program's loops, and lets those go unrecorded that only repeat what was recorded.
+"""Finds the rounds (iterations) of a program's loops, and lets those go unrecorded that only repeat what was recorded
+(:class:`Rounds`).
 
 A round is seen from torch's calls alone: a call in a function of the program comes from an earlier place than the one
 before. No line is traced and no code is changed. Three kinds of loops are left: those whose rounds make an optimizer

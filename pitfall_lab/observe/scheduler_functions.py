@@ -1,4 +1,4 @@
-"""Reads which functions a learning-rate scheduler calls."""
+"""Reads which functions a learning-rate scheduler calls (:func:`shared_variables`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Finds parts of a layer whose ``forward`` is the program's own and is not called, as torch computes the layer in one
-piece from the weights of its parts.
+piece from the weights of its parts (:func:`skipped_parts` returns them).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Reads some of the numbers that a data set stores, before and after an example is taken from it, to see whether
-taking an example changes them.
+"""Reads some of the numbers that a data set stores, before and after an example is taken from it, to see whether taking
+an example changes them (:func:`parts` and :class:`StoredPart`).
 """
 
 from __future__ import annotations

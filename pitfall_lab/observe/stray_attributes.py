@@ -1,5 +1,5 @@
-"""Finds attributes that the program set on a tensor, module or optimizer under a name that torch
-never reads (``require_grad``).
+"""Finds attributes that the program set on a tensor, module or optimizer under a name that torch never reads
+(``require_grad``) (:func:`of_tensors`, :func:`of_modules` and :func:`of_optimizer`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Observes ``torch.utils.swap_tensors``, also where a module conversion uses it.
+"""Observes ``torch.utils.swap_tensors``, also where a module conversion uses it (:class:`SwapWatch`).
 
 Torch refuses to swap a tensor with weak references, and no mode sees a swap. So while a program is recorded, torch's
 check for weak references ignores those of this package, and the function that swaps is wrapped.

@@ -1,4 +1,4 @@
-"""Reads facts about tensors and graph nodes from torch, without keeping any of them alive."""
+"""Reads facts about tensors and graph nodes from torch, without keeping any of them alive (:func:`read`)."""
 
 from __future__ import annotations
 
@@ -361,7 +361,9 @@ def are_finite(found: Iterable[torch.Tensor]) -> bool:
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The base of a view that autograd tracks; None for any other tensor."""
+    """The base of a view that autograd tracks; None for any other tensor, and for opaque tensors and those of inference
+    mode.
+    """
     return tensor._base if not is_opaque(tensor) and not tensor.is_inference() and tensor._is_view() else None
 
 
@@ -549,7 +551,7 @@ class Slot(NamedTuple):
 
 
 def slots_of(node: Any) -> list[Slot]:
-    """A node's saved tensors with their states; no hook of the learner's is run."""
+    """A node's saved tensors with their states; an empty list if it has none. No hook of the learner's is run."""
     out = []
     for raw_name in [name for name in dir(node) if name.startswith("_raw_saved_")]:
         name = raw_name.removeprefix("_raw_saved_")
@@ -617,8 +619,8 @@ def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None
 
 
 def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:
-    """The shape and dtype of each result of the node's operation, as far as torch stores them; empty if
-    this release of torch does not.
+    """The shape and the name of the dtype of each result of the node's operation, as far as torch stores them; an empty
+    list if this release of torch does not.
     """
     return [(_shape_in(seen), dtype_name(seen.dtype)) for seen in node._input_metadata] if private.has_metadata else []
 

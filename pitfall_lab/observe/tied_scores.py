@@ -1,4 +1,5 @@
-"""Counts the scores that are equal to the one score of each row with which all of the row are compared.
+"""Counts the scores that are equal to the one score of each row with which all of the row are compared
+(:class:`TiedScores`).
 
 A trace shows only the ends of long tensors, so such comparisons are looked at while the program runs: ``scores >
 scores[label]``, added up, is the place of the label among all, and equal scores are not in this sum.

@@ -1,4 +1,5 @@
-"""Counts the zeros, written by an index or a mask, that a ranking puts before other numbers, or that get a share.
+"""Counts the zeros, written by an index or a mask, that a ranking puts before other numbers, or that get a share
+(:class:`ZeroedEntries`).
 
 A trace shows only the ends of long tensors, so the tensors that such a call wrote to are remembered, and looked at when
 their smallest or largest numbers are taken, or a softmax.

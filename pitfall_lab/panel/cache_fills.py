@@ -1,4 +1,5 @@
-"""Finds, in the texts of cells, code that computes a result with a module only when it is not cached yet.
+"""Finds, in the texts of cells, code that computes a result with a module only when it is not cached yet (:func:`fills`
+returns them).
 
 Found are ``if key not in kept: kept[key] = …`` in all its forms (``is None``, ``hasattr``, an early ``return``,
 ``except KeyError``, ``setdefault``), and ``functools.cache``, ``lru_cache`` and ``cached_property``.

@@ -1,4 +1,6 @@
-"""What the code of a cell does through the functions of the notebook that it calls, by their names."""
+"""What the code of a cell does through the functions of the notebook that it calls, by their names (:func:`reaching`
+and :func:`does`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pitfall_lab.panel.cells_run import Cell
 
 
 def definitions(runs: list[Cell]) -> dict[str, ast.AST]:
-    """The functions and methods of the notebook by name; the newest wins."""
+    """The functions and methods in the cells ``runs`` by name, as syntax trees; the newest wins."""
     nodes = (node for run in runs for node in ast.walk(run.tree))
     return {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
 

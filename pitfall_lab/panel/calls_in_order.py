@@ -1,4 +1,6 @@
-"""The calls and assignments of a cell in the order in which they run, through the notebook's own functions."""
+"""The calls and assignments of a cell in the order in which they run, through the notebook's own functions
+(:func:`in_order`).
+"""
 
 from __future__ import annotations
 

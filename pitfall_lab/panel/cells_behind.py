@@ -1,5 +1,5 @@
-"""Finds the earlier cells that computed what a failed cell uses: recorded together with it, they
-show where the failure began.
+"""Finds the earlier cells that computed what a failed cell uses: recorded together with it, they show where the failure
+began (:func:`behind`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Kind = Callable[[str], str]
 
 
 class Behind(NamedTuple):
-    """Earlier runs of cells to repeat before a failed cell, oldest first, and what running them
-    again changes (``effects``).
+    """Earlier runs of cells to repeat before a failed cell, oldest first (``cells``), and a sentence, in English and
+    Chinese, on what running them again changes (``effects``).
     """
 
     cells: tuple[Cell, ...]

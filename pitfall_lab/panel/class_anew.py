@@ -1,4 +1,6 @@
-"""Why a cell failed with an object whose class another cell has defined anew since the object was made."""
+"""Why a cell failed with an object whose class another cell has defined anew since the object was made
+(:func:`class_anew`).
+"""
 
 from __future__ import annotations
 

@@ -84,7 +84,9 @@ _FAILED = T(
 
 
 class LivePanel:
-    """The kernel's side of the live panel: all its open connections."""
+    """The kernel's side of the live panel: all its open connections to front ends, and what it knows of the cells that
+    have run.
+    """
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell

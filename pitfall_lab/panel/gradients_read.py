@@ -1,4 +1,4 @@
-"""Finds the tensors whose gradients were read by the expression at which a cell failed."""
+"""Finds the tensors whose gradients were read by the expression at which a cell failed (:func:`gradients_read`)."""
 
 # ruff: noqa: PLC0415 - a notebook without torch does not import it
 

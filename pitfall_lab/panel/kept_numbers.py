@@ -1,4 +1,5 @@
-"""Reads from the text of a cell which numbers it computes from data that it then changes by them.
+"""Reads from the text of a cell which numbers it computes from data that it then changes by them
+(:func:`kept_numbers`).
 
 ``mu = x.mean(); x = x - mu`` and ``order = n.argsort(); n = n[order]`` find the numbers of the data only once: run
 again, the cell starts from its own result.

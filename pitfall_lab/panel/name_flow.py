@@ -1,4 +1,6 @@
-"""Reads from the text of a cell which names it takes from earlier cells, and from which names each name is computed."""
+"""Reads from the text of a cell which names it takes from earlier cells, and from which names each name is computed
+(:func:`flow`).
+"""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class RowsRequest:
-    """A front end's request for the rows of the panel's table from number ``first`` on: one page, or
-    ``every`` row, to be sorted there.
+    """A front end's request for the rows of the panel's table from the one with index ``first`` on: one page, or, with
+    ``every``, all rows, to be sorted there.
     """
 
     first: int = 0

@@ -37,7 +37,8 @@ class RewriteStatement(NamedTuple):
 
 
 def writes(tree: ast.Module) -> list[RewriteStatement]:
-    r"""The statements of a cell that change something in place, so that each run changes it once more.
+    r"""The statements of a cell that change something in place, so that each run changes it once more; those inside of
+    loops, functions and classes are left out.
 
     >>> [(each.target, each.text, each.made) for each in writes(ast.parse("y = from_numpy(a)\ny -= 1\nx[:, 0] /= s\nz[0] = 1"))]
     [('y', 'y -= 1', True), ('x', 'x[:, 0] /= s', False)]

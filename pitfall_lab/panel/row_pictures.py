@@ -1,4 +1,4 @@
-"""A picture of a row's object, drawn by the same views as the pictures in a notebook."""
+"""A picture of a row's object, drawn by the same views as the pictures in a notebook (:func:`picture`)."""
 
 # ruff: noqa: PLC0415 - a picture is drawn when a row is opened, which is seldom
 

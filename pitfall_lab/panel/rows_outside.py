@@ -1,4 +1,6 @@
-"""Why an embedding was given row numbers that it does not have: which indices, which table, and what gave its size."""
+"""Why an embedding was given row numbers that it does not have: which indices, which table, and what gave its size
+(:func:`outside`).
+"""
 
 from __future__ import annotations
 

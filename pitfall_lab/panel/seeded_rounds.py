@@ -1,5 +1,5 @@
-"""Reads from the texts of the cells that a loop sets a seed to the same number in each of its rounds, and draws
-random numbers in it.
+"""Reads from the texts of the cells that a loop sets a seed to the same number in each of its rounds, and draws random
+numbers in it (:func:`seeded`).
 """
 
 from __future__ import annotations

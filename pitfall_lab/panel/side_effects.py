@@ -1,4 +1,6 @@
-"""Says, from the text of cells, what running them again does apart from assigning their names again."""
+"""Says, from the text of cells, what running them again does apart from assigning their names again
+(:func:`side_effects`).
+"""
 
 from __future__ import annotations
 

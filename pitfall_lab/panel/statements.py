@@ -1,4 +1,6 @@
-"""Reports each statement of a cell just before it is run: IPython compiles and runs a cell's statements one by one."""
+"""Reports each statement of a cell just before it is run: IPython compiles and runs a cell's statements one by one
+(:class:`Statements`).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Finds, from the text of a cell or a statement, the names whose objects it changes: ``w -=
-…``, ``h[0] = …``, ``h.mul_()``.
+"""Finds, from the text of a cell or a statement, the names whose objects it changes: ``w -= …``, ``h[0] = …``,
+``h.mul_()`` (:func:`written_into` and :func:`changed`).
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ class Adoption:
         return record, effects + self._describe.tensor(record, seen, "observed")
 
     def shadow_of(self, real: Any, seen: TensorFacts) -> tuple[ShadowTensor, StorageRecord, list[Effect]]:
-        """Make the engine's copy (shadow) of the tensor ``real`` in its present state, on the record of its storage;
-        return both, and the effects for the trace.
+        """Make the engine's copy (shadow) of the tensor ``real`` with the facts ``seen``, in its present state, and
+        find or make the record of its storage; return both, and the effects for the trace.
         """
         storage, effects = self._storage(real, seen)
         base, more = self._base(real)

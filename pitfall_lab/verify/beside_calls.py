@@ -285,7 +285,8 @@ class BesideCalls:
     def before(self, call: Call, step: int) -> None:
         """Called before a call: record numbers that the call will lose (integer overflow).
 
-        At the first copy of a loading, record its names.
+        At the first copy of a loading (``copy_`` in ``load_state_dict``), compare the names of the state with those of
+        the module.
         """
         if self._fresh:  # the module may be gone with the function that made it, before anything else looks
             self._fresh -= 1

@@ -1,4 +1,6 @@
-"""A bug report about disagreements between torch and the shadow, ready to paste into an issue."""
+"""A bug report about disagreements between torch and the shadow, ready to paste into an issue
+(:func:`disagreement_report`).
+"""
 
 from __future__ import annotations
 

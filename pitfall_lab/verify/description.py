@@ -152,8 +152,8 @@ class Description:
         }
 
     def names(self, record: TensorRecord) -> list[Effect]:
-        """Return the effects that describe the present names of a tensor; none if the
-        tensor is not in the trace yet.
+        """Return the effects that describe the present names of a tensor; none if the tensor is not in the trace yet,
+        or they are unchanged.
         """
         path = f"tensors.{record.label}"
         return self._writer.changes(path, _names(record), "observed") if self._writer.known(path) else []

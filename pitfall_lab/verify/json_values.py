@@ -1,4 +1,4 @@
-"""Converts tensor contents to the trace's plain JSON values, abbreviated where they are long."""
+"""Converts tensor contents to the trace's plain JSON values, abbreviated where they are long (:func:`cells`)."""
 
 from __future__ import annotations
 
@@ -161,7 +161,9 @@ def beyond(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.n
 
 
 def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
-    """Whether each pair of elements differs by at most a few units in the last place of ``dtype`` plus ``allowed``."""
+    """Whether each pair of elements of two arrays differs by at most a few units in the last place of ``dtype`` plus
+    ``allowed``; equal infinities count as equal, and NaN beside NaN.
+    """
     return not beyond(observed, modelled, dtype, allowed).any()
 
 

@@ -40,7 +40,9 @@ class _Stretch:
 
 
 class Passing:
-    """Opens a region at the first call inside it, and writes its event at the next call outside it."""
+    """Opens a region (a function that torch runs as a whole) at the first call inside it, and writes its event at the
+    next call outside it.
+    """
 
     def __init__(self, world: World, adoption: Adoption, meeting: CatchingUp) -> None:
         self._world, self._records, self._writer = world, world.records, world.writer

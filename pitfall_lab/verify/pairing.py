@@ -18,7 +18,9 @@ Pair = tuple[Any, Node]
 
 
 class Pairing:
-    """Walks both graphs in parallel, without recursion: a chain of 2,000 operations is a usual graph."""
+    """Walks torch's graph and the shadow's in parallel, without recursion: a chain of 2,000 operations is a usual
+    graph.
+    """
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer = world.records, world.writer

@@ -1,4 +1,4 @@
-"""Runs a call in the shadow before torch runs it, or says why the shadow has no prediction for it."""
+"""Runs a call in the shadow before torch runs it, or says why the shadow has no prediction for it (:func:`predict`)."""
 
 from __future__ import annotations
 

@@ -406,7 +406,7 @@ class Records:
         return record
 
     def settle(self, record: TensorRecord) -> StorageRecord:
-        """Create the StorageRecord of a tensor that had only a weak reference to its StorageImpl."""
+        """Create, enter and return the StorageRecord of a tensor that had only a weak reference to its StorageImpl."""
         impl, storage = record.place, record.shadow.storage  # type: ignore[union-attr]
         nbytes, name = storage.size * storage.dtype.itemsize, storage.dtype[:]
         record.place = place = StorageRecord(storage.mark, storage, None, nbytes, name, storage.dtype.itemsize)
@@ -436,7 +436,9 @@ class Records:
         return impl in self.fresh or impl in self.by_impl
 
     def add_new_storage(self, record: StorageRecord, impl: int) -> None:
-        """Enter a storage that is seen for the first time; ``impl`` is a weak reference to its StorageImpl."""
+        """Enter the storage ``record``, which is seen for the first time; ``impl`` is a weak reference to its
+        StorageImpl.
+        """
         self.storages[record.mark] = self.by_impl[impl] = record
         record.shadow.mark = record.mark
         record.impls = (impl,)

@@ -1,5 +1,5 @@
-"""The state that all parts of the lockstep share: the program's source, the shadow
-engine, the records and the trace.
+"""The state that all parts of the lockstep share: the program's source, the shadow engine, the records and the trace
+(:class:`World`).
 """
 
 from __future__ import annotations

@@ -172,7 +172,9 @@ class Unseen:
             self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
 
     def look_again(self) -> list[Effect]:
-        """Copy to the shadow what another thread, which has used torch, may have changed; return the effects."""
+        """Copy to the shadow what another thread, which has used torch, may have changed, and add notes on where it
+        did; return the effects.
+        """
         self.note_threads()
         effects: list[Effect] = []
         for record in list(self._records.by_mark.values()):

@@ -123,7 +123,9 @@ class Writer:
         return [Effect(path, value, by)]
 
     def first(self, path: str, value: Any, by: By) -> list[Effect]:
-        """Like :meth:`changes`, for a path that no event and no row has written before."""
+        """Like :meth:`changes`, for a path that no event and no row has written before: always one effect with the
+        whole value.
+        """
         self._last[path] = dict(value) if isinstance(value, dict) else value
         return [Effect(path, value, by)]
 
@@ -175,8 +177,8 @@ class Writer:
             self._renamed[mark] = list(names)
 
     def forget_gone(self) -> None:
-        """Discard the last values of objects that rows have reported dead, once many have
-        accumulated (marks are never reused).
+        """Discard the last values of objects that rows have reported dead, once many have accumulated (label numbers
+        are never reused).
         """
         if len(self._last) + len(self._renamed) < self._room:
             return

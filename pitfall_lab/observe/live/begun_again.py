@@ -1,5 +1,5 @@
 """Finds models that were reset to their first parameters and trained again, while the optimizer goes on at the lower
-learning rate that the first training had ended with.
+learning rate that the first training had ended with (:meth:`Beginnings.compare` returns them).
 
 Before an optimizer's first step the checksums of its parameters and its learning rates are stored, as plain numbers.
 Parameters with the same checksums in a later cell were reset, in whatever way; parameters that were all written in a

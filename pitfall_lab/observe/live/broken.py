@@ -1,5 +1,5 @@
-"""Finds backwards that would raise, or would use wrong values, because a saved tensor of
-their graph was changed since.
+"""Finds backwards that would raise, or would use wrong values, because a saved tensor of their graph was changed since
+(:func:`broken` returns them).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Finds buffers and attributes of modules that were computed from a parameter which has changed since, or whose graph
-was freed.
+was freed (:class:`ComputedBuffers` and :func:`freed_buffer`).
 
 What a module computes when it is made, it does not compute again: it does not follow the parameter, and only one
 backward can go through its graph. Of each the key of its node and the versions of the leaves are stored, as numbers.
@@ -24,10 +24,11 @@ MOST = 200
 
 class ComputedBuffer(NamedTuple):
     """A tensor in a module that was computed from a parameter, and does not follow it: ``name`` is the expression for
-    it, ``owner`` the class of the module, ``made`` the cell that computed it from ``leaf``, and ``moved`` the first
-    later cell that changed ``leaf`` (``None``: no cell that has ended).
+    it, ``path`` are the names that lead to it, ``owner`` is the class of the module. ``made`` is the number of the cell
+    that computed it from ``leaf``, an expression (None: unknown), and ``moved`` that of the first later cell that
+    changed ``leaf`` (``None``: no cell that has ended).
 
-    ``is_buffer``: it is registered as a buffer, and no plain attribute. ``path`` are the names that lead to it.
+    ``is_buffer``: it is registered as a buffer, and no plain attribute.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Finds parameters whose shape was changed (``p.data = p.data[kept]``) while what belongs to them has the old shape:
-their gradient, or an optimizer's state (its moments).
+their gradient, or an optimizer's state (its moments) (:meth:`CutParameters.compare` returns them).
 
-Seen from shapes alone: after each cell the shape of each parameter that an optimizer holds is kept as plain numbers.
-A state tensor is only compared with the shape that the parameter had, as some optimizers keep sums of other shapes.
+Seen from shapes alone: after each cell the shape of each parameter that an optimizer holds is kept as plain numbers. A
+state tensor is only compared with the shape that the parameter had, as some optimizers keep sums of other shapes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Finds forward hooks that keep gradients from the parameters in front of them: what a hook returns takes the place of
-a layer's output, and may have no graph.
+a layer's output, and may have no graph (:meth:`CuttingHooks.compare` returns them).
 
 Seen from plain numbers: one optimizer holds parameters in front of a layer with a forward hook and parameters behind
 it, a cell has stepped those behind, and none of those in front has a gradient or was written. In front of a layer is

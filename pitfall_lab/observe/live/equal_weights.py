@@ -1,4 +1,5 @@
-"""Finds weights whose units are equal, or zero, and are given equal gradients: no step can tell the units apart.
+"""Finds weights whose units are equal, or zero, and are given equal gradients: no step can tell the units apart
+(:meth:`SeenWeights.compare` returns the first).
 
 Weights that begin equal or zero are often right (a last layer, a branch that is to begin as nothing): the first step
 makes them differ. So a tensor is reported only after it was written since it was first seen, and if the units of its

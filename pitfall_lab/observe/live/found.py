@@ -1,4 +1,6 @@
-"""Finds the tensors, arrays, modules and optimizers in a notebook's namespace, also inside lists, dicts and modules."""
+"""Finds the tensors, arrays, modules and optimizers in a notebook's namespace, also inside lists, dicts and modules
+(:func:`find`).
+"""
 
 from __future__ import annotations
 

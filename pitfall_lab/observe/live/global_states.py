@@ -1,5 +1,5 @@
-"""Finds global settings of torch that a cell has switched and left so: the default dtype and device, grad
-mode, and two for debugging.
+"""Finds global settings of torch that a cell has switched and left so: the default dtype and device, grad mode, and two
+for debugging (:meth:`States.compare` returns them).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ MOST = 3
 
 
 class Kind(NamedTuple):
-    """A name, and the dtype and device of its tensor, or of its module's parameters."""
+    """The name of a tensor or module, and the names of the dtype (``float32``) and device type (``cpu``) of the tensor,
+    or of the module's first parameter.
+    """
 
     name: str
     dtype: str

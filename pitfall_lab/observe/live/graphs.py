@@ -1,4 +1,4 @@
-"""Reads the graphs of live tensors: the nodes and their saved tensors, without unpacking them.
+"""Reads the graphs of live tensors: the nodes and their saved tensors, without unpacking them (:func:`kept`).
 
 Unpacking runs hooks and may raise. It is done only for a saved tensor whose version is above 0 when it is first seen,
 and for one whose version has changed: torch's own version check then decides whether backward would raise.

@@ -1,5 +1,5 @@
 """Finds graphs that span several runs of one cell (:func:`growing`), and sums and lists that keep alive the graphs of
-steps whose backward has run.
+steps whose backward has run (:meth:`GraphGrowth.compare` returns them).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Finds objects that hold a function of the notebook whose name has since been bound to another function.
+"""Finds objects that hold a function of the notebook whose name has since been bound to another function
+(:meth:`Functions.compare` returns them).
 
 A loader keeps its ``collate_fn``, a data set its transform, a scheduler its lambda, a module its hooks: defining the
-function again does not reach them. Which function a name had after which cell is kept as numbers (ids and hashes of
-its code); the objects are searched only once some name has another function than before.
+function again does not reach them. Which function a name had after which cell is kept as numbers (ids and hashes of its
+code); the objects are searched only once some name has another function than before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the grad_fn of a live tensor without regenerating a view's stale grad_fn.
+"""Reads the grad_fn of a live tensor without regenerating a view's stale grad_fn (:func:`history`).
 
 Torch regenerates the grad_fn of a view if it is read after the view's memory was written, and a program could notice
 that. So it is not read for a view that may be in that state; graph walks then start from the grad_fn of its base.

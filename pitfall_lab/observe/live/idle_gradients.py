@@ -1,5 +1,5 @@
 """Finds modules that are given gradients by a loss that trains another one, while no optimizer holds any of their
-parameters.
+parameters (:meth:`Idles.compare` returns them).
 
 Such a module is a teacher, a copy whose weights are averages, or an encoder that was left out of the optimizer. It is
 reported after the optimizer of the loss has made steps. Weights that changed meanwhile may have been changed with their

@@ -1,5 +1,5 @@
 """Makes the rows of the live panel for what is inside a module, an optimizer, a list or a dict; for parameters with
-norms, gradient norms and the last update's size.
+norms, gradient norms and the last update's size (:func:`children`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Finds what keeps a tensor's memory alive: names, lists, modules and nodes of live graphs, as far as
-they can be reached by name.
+"""Finds what keeps a tensor's memory alive: names, lists, modules and nodes of live graphs, as far as they can be
+reached by name (:func:`keeping`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Finds the tensor made in inference mode that a failed cell has met: the value of a name, or what a module, a list, a
-dict or an object of the notebook holds.
+dict or an object of the notebook holds (:func:`kept_inference` returns it).
 
 A layer that keeps a table from its first forward keeps a tensor of inference mode if that forward ran there.
 """

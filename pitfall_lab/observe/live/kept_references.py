@@ -1,5 +1,5 @@
-"""Finds names that keep a module's weights by reference: a ``state_dict()``, a detached weight or
-its NumPy array without a copy.
+"""Finds names that keep a module's weights by reference: a ``state_dict()``, a detached weight or its NumPy array
+without a copy (:meth:`References.compare` returns them).
 
 Between the looks only version numbers are kept, to know in which cell the weights have changed since.
 """

@@ -1,4 +1,5 @@
-"""Finds kept state dicts of optimizers whose tensors a training has changed in place.
+"""Finds kept state dicts of optimizers whose tensors a training has changed in place (:meth:`KeptStates.compare`
+returns them).
 
 ``state_dict()`` of an optimizer gives its own tensors, and ``load_state_dict`` takes those that need no conversion, so
 a kept state may be changed by the steps before it is loaded, or by those after. Of each kept state the ids and the

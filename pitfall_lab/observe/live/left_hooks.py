@@ -1,5 +1,5 @@
 """Finds lists and dicts that a forward hook has filled, after the model with the hook was made anew: the new one has no
-hook, and what they hold is still that of the earlier model.
+hook, and what they hold is still that of the earlier model (:meth:`LeftHooks.compare` returns them).
 
 Kept are the code of each hook as a number, the names that it fills, and the ids of what these hold.
 """

@@ -1,4 +1,5 @@
-"""Finds gradients that a cell left in ``.grad`` without a step, and to which a later training cell may have added.
+"""Finds gradients that a cell left in ``.grad`` without a step, and to which a later training cell may have added
+(:meth:`Leftovers.compare` returns the first).
 
 Seen from versions alone: the cell wrote ``.grad`` of leaves that an optimizer holds and not the leaves; what it wrote
 is not zero; and nothing has cleared or replaced it before a cell that has written the leaves. Whether that cell cleared
@@ -56,8 +57,8 @@ class Leftovers:
         self._found: Leftover | None = None
 
     def compare(self, found: Found, now: int, budget: Budget) -> Leftover | None:
-        """The first leaf that the last cell has written, of those that already had a gradient left from an earlier
-        cell; None if there is none, or when time is over.
+        """The first leaf that the last cell, of number ``now``, has written, of those that already had a gradient left
+        from an earlier cell; None if there is none, or when time is over.
         """
         if now == self._cell:
             return self._found

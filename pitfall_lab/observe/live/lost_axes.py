@@ -1,5 +1,5 @@
-"""Finds names whose tensor has been replaced by one with the same number of elements and another number of axes of
-size 1: a target of shape (500, 1) that is made anew as (500,), for example.
+"""Finds names whose tensor has been replaced by one with the same number of elements and another number of axes of size
+1: a target of shape (500, 1) that is made anew as (500,), for example (:meth:`Shapes.compare` returns them).
 """
 
 from __future__ import annotations

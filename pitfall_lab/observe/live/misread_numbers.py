@@ -1,4 +1,5 @@
-"""Finds, in the graphs of losses, values of another kind or shape than the loss works on.
+"""Finds, in the graphs of losses, values of another kind or shape than the loss works on (:func:`misread` returns
+them).
 
 A column of N predictions against a list of N targets makes N × N differences; a loss that takes scores may have been
 given probabilities. Both are found from the graph alone: from the names of its nodes, and from the shapes of their

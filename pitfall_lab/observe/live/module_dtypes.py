@@ -1,4 +1,5 @@
-"""Remembers the number type of each module's parameters after each cell, to name the cell that has converted one.
+"""Remembers the dtype of each module's parameters after each cell, to name the cell that has converted one
+(:meth:`ModuleTypes.converted`).
 
 ``module.to(…)``, ``half()`` and ``double()`` change the module itself and return it: a second name for the result is no
 second module.
@@ -31,7 +32,7 @@ class ConvertedModule(NamedTuple):
 
 
 class ModuleTypes:
-    """The number types of modules, and the cells after which they were first seen."""
+    """The dtypes of modules, and the cells after which they were first seen."""
 
     def __init__(self) -> None:
         self._types: dict[int, tuple[tuple[int, str], ...]] = {}

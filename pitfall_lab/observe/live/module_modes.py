@@ -1,4 +1,5 @@
-"""Finds modules whose parameters changed while dropout or batch normalization inside them were in evaluation mode.
+"""Finds modules whose parameters changed while dropout or batch normalization inside them were in evaluation mode
+(:meth:`ModuleModes.compare` returns them).
 
 A layer whose own parameters, or those of its neighbours, did not change belongs to a part that is not trained: there
 evaluation mode is what is wanted.
@@ -61,7 +62,10 @@ class ModuleModes:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Evaluating]:
-        """The modules that are in evaluation mode after the last cell, and whose parameters that cell has changed."""
+        """The modules that are in evaluation mode after the last cell, of number ``now``, and whose parameters that
+        cell has changed; only those with a layer that computes something else in this mode. An empty list if there are
+        none.
+        """
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now
         known = _versions(found)

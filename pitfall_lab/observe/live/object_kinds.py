@@ -1,4 +1,5 @@
-"""Finds out what kind of object something is without running code of its class: no attribute is read through it.
+"""Finds out what kind of object something is without running code of its class: no attribute is read through it
+(:class:`Kinds`).
 
 A class may define ``__class__``, ``__getattr__`` or a metaclass with its own ``__eq__``; all of these are avoided by
 calling the descriptors of Python's, torch's and NumPy's own classes.

@@ -1,7 +1,8 @@
-"""Finds the object that a failed cell has met whose class a cell has defined anew since the object was made.
+"""Finds the object that a failed cell has met whose class a cell has defined anew since the object was made
+(:func:`old_object` returns it).
 
-Its methods are those of the earlier definition, and the name of the class leads to another one. Nothing of the
-object's own code is run: its class and its attributes are read by Python's own descriptors.
+Its methods are those of the earlier definition, and the name of the class leads to another one. Nothing of the object's
+own code is run: its class and its attributes are read by Python's own descriptors.
 """
 
 from __future__ import annotations

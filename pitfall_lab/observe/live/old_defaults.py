@@ -1,5 +1,5 @@
 """Finds functions of the notebook with a module or an optimizer as the default of a parameter, whose name has since
-been bound to another one.
+been bound to another one (:meth:`Defaults.compare` returns them).
 
 A default is computed once, when the cell with the ``def`` runs. Which object a name had after which cell is kept as
 numbers (ids); the old object is alive, since the function holds it.

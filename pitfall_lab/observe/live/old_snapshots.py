@@ -1,4 +1,5 @@
-"""Finds copies of weights (a state dict, a second model) that were made of a model whose name has another model now.
+"""Finds copies of weights (a state dict, a second model) that were made of a model whose name has another model now
+(:meth:`Snapshots.compare` returns them).
 
 The names and shapes of both models' weights agree, so the copy can be loaded into the new one. Of the copies checksums
 are stored, of the models the ids and the classes of their parts, as plain values.

@@ -1,4 +1,5 @@
-"""Finds numbers that a second run of a cell has overwritten: it computes them from data that it then changes by them.
+"""Finds numbers that a second run of a cell has overwritten: it computes them from data that it then changes by them
+(:meth:`OverwrittenNumbers.compare` returns them).
 
 ``mu, sd = x.mean(), x.std(); x = (x - mu) / sd``: the second run leaves ``x`` as it is and finds 0 and 1, and the mean
 of the data is lost. Which numbers those may be, the cell's text says; samples of the values show that the data was not

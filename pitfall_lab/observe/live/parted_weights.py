@@ -1,5 +1,5 @@
 """Finds tied weights that a cell has parted: two attributes inside one module were one parameter, until another
-parameter was put in one of the two places.
+parameter was put in one of the two places (:meth:`PartedWeights.compare` returns them).
 
 Of each tie only the paths and ids are stored. What was parted on purpose mostly shows it: the new weight has another
 shape (a head for other classes), or begins with the values of the old one. Those are left out.

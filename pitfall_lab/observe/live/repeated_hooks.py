@@ -1,5 +1,5 @@
-"""Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, or its
-function was called again, and the first hook is still there.
+"""Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, or its function
+was called again, and the first hook is still there (:meth:`Hooks.compare` returns them).
 
 Only numbers are kept from cell to cell: which hook was first seen after which cell, and which name held its handle.
 """

@@ -1,4 +1,6 @@
-"""Reads what a random generator was seeded with, and which objects draw from the global one when they are used."""
+"""Reads what a random generator was seeded with, and which objects draw from the global one when they are used
+(:func:`is_seeded` and :func:`draws`).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Finds features and labels whose rows one cell has put into two different orders, so that no row has its own label any
-more.
+more (:meth:`Orders.compare` returns them).
 
 Of each table in the namespace a checksum of each row is kept. Where a cell makes a table and a column of which each has
 exactly the rows of an earlier one in another order, the table's order is known from its rows, and the column either

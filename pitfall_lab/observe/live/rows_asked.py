@@ -1,4 +1,6 @@
-"""Finds out which rows an embedding was to look up when it failed, and which names its table and the indices have."""
+"""Finds out which rows an embedding was to look up when it failed, and which names its table and the indices have
+(:func:`rows_asked`).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Compares the saved tensors of live graphs from cell to cell: which have changed, with or without a new version.
+"""Compares the saved tensors of live graphs from cell to cell: which have changed, with or without a new version
+(:meth:`Memory.compare`).
 
-For each saved tensor a few numbers are kept: the cell in which it was first seen, and its version and
-checksum then. No object is kept.
+For each saved tensor a few numbers are kept: the cell in which it was first seen, and its version and checksum then. No
+object is kept.
 """
 
 from __future__ import annotations

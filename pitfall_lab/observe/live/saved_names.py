@@ -1,4 +1,4 @@
-"""Finds the names of a tensor that a node has saved."""
+"""Finds the names of a tensor that a node has saved (:class:`Names`)."""
 
 from __future__ import annotations
 

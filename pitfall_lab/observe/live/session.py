@@ -233,9 +233,9 @@ class Live:
 
         Of the cell's text: ``bound`` are the names that it binds, ``carried`` those of them that it reads before it
         binds them, ``written`` those that it writes into, ``writes`` the statements that change data once more when
-        they run again. ``assigned`` are the names that have another object since, ``caches`` the variables in which the
-        cells so far keep results, ``kept_numbers`` the numbers computed from data that the cell changes (name, source,
-        statement).
+        they run again. ``assigned`` are the names that have another object since (None: those in ``bound``), ``caches``
+        the variables in which the cells so far keep results, ``kept_numbers`` the numbers computed from data that the
+        cell changes (name, source, statement).
         """
         end = _next_node()
         self._states.ended(cell, torch_is_new=torch_is_new)
@@ -451,8 +451,9 @@ class Live:
             return copied._replace(module=layers[path[:-1]], attribute=path[-1], others=len(like) - 1)
 
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
-        """The smallest and largest index that a failed embedding or index look-up was given, and how many rows its
-        table has; None if no index was out of range, or if the two cannot be read within ``seconds``.
+        """The smallest and largest of the indices ``numbers`` that a failed embedding or index look-up was given, and
+        how many rows its table ``table`` has; None if no index was out of range, or if the two cannot be read within
+        ``seconds``.
         """
         with unseen():
             return rows_asked(namespace, numbers, table, Budget(seconds))

@@ -1,4 +1,5 @@
-"""Finds attributes of a data set that a cell has changed while several subsets share the data set.
+"""Finds attributes of a data set that a cell has changed while several subsets share the data set
+(:meth:`SharedSettings.compare` returns them).
 
 ``random_split`` and ``Subset`` copy nothing: what is set for one part holds for all. Only the attributes of data sets
 are compared, as plain values or numbers; nothing is taken from a data set.

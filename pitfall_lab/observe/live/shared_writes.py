@@ -1,4 +1,4 @@
-"""Finds data whose memory a cell has changed through another name.
+"""Finds data whose memory a cell has changed through another name (:meth:`SharedWrites.compare` returns them).
 
 Of tensors and arrays with different names on the same memory a small sample of the values is stored. Which cell was
 right in writing there, and what reads it later, only the texts of the cells show. Parameters, buffers and gradients are

@@ -1,4 +1,5 @@
-"""Finds tensors whose graph goes back through several steps: it has saved a weight at several versions.
+"""Finds tensors whose graph goes back through several steps: it has saved a weight at several versions
+(:func:`spanning` returns them).
 
 No backward can go through such a graph, as the steps have written into what it has saved. It only keeps the tensors of
 each step alive: a memory of rows, or a running value, that was written with results and their graphs.

@@ -1,9 +1,9 @@
-"""Finds a data set that was split again while a loader still has a part of the split before:
-its rows are in both new parts.
+"""Finds a data set that was split again while a loader still has a part of the split before: its rows are in both new
+parts (:meth:`Splits.compare` returns them).
 
-Only subsets are read (``random_split``, ``Subset``) and their loaders, and only their lists of positions: nothing
-is taken from a data set. Folds, of which each split is still there as a whole, and a loader of a few rows are no
-part of a split that is gone.
+Only subsets are read (``random_split``, ``Subset``) and their loaders, and only their lists of positions: nothing is
+taken from a data set. Folds, of which each split is still there as a whole, and a loader of a few rows are no part of a
+split that is gone.
 """
 
 from __future__ import annotations

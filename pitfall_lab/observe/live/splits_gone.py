@@ -1,5 +1,5 @@
 """Finds data that was split again after nothing of the split before is left: its rows are in the new parts, and a model
-that was trained on some of them may be there still.
+that was trained on some of them may be there still (:meth:`GoneSplits.compare` returns them).
 
 Of each whole split its cell and the rows of its parts are stored as numbers: the positions of subsets, or the checksums
 of the rows of tables whose rows together are those of another table (``X_train, X_val = X[some], X[others]``). Of the

@@ -1,4 +1,5 @@
-"""Finds gradients to which a backward has added although a step had used them: nothing cleared them in between.
+"""Finds gradients to which a backward has added although a step had used them: nothing cleared them in between
+(:meth:`Gradients.compare` returns the first).
 
 Seen from versions alone: ``.grad`` is the same tensor as after the cell before, and was written, and the parameter had
 been changed. A gradient that was cleared in place looks the same, so the texts of the cells must be read too.

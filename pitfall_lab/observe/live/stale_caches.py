@@ -1,5 +1,6 @@
 """Finds cached results (in a dict, a list, an attribute, a global name, or by ``functools.cache``) whose module has
-other weights now than when they were computed, or whose function has been defined again.
+other weights now than when they were computed, or whose function has been defined again (:meth:`Caches.compare` returns
+them).
 
 Which names cache results of which modules and functions, the texts of the cells say. Of the results' tensors and of the
 weights only ids, versions and checksums are stored, of a function a hash of its code. What was put back as it was

@@ -1,5 +1,5 @@
 """Finds objects that go on changing the learning rate of an optimizer which no longer trains, while a newer optimizer
-trains at a learning rate that nothing changes.
+trains at a learning rate that nothing changes (:meth:`Schedulers.compare` returns them).
 
 Such an object (a scheduler of torch's, or one of the notebook's own) keeps its optimizer in its attribute
 ``optimizer``; a name that is bound to a new optimizer does not reach it. Seen from plain numbers alone: in the last

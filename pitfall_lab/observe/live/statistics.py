@@ -1,5 +1,5 @@
 """Finds models whose running statistics moved in a cell that trained nothing: they were run in training mode, only to
-look.
+look (:meth:`Statistics.compare` returns them).
 
 Seen from versions: the counter of a batch normalization was written, no parameter and no gradient was, and there is no
 graph from which a backward is still to come. A model that has not been trained yet is left out, as training will

@@ -1,4 +1,5 @@
-"""Finds gradients to which two cells have added, one after the other, without a step in between.
+"""Finds gradients to which two cells have added, one after the other, without a step in between
+(:meth:`GradientSums.compare` returns them).
 
 Seen from versions alone: ``.grad`` is the tensor that an earlier cell left there, holds numbers, and was written again,
 and the leaf itself was not changed. That is what accumulation is; whether the sum was meant, the cells' texts must say.

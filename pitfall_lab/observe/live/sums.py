@@ -1,4 +1,4 @@
-"""Checksums of tensor contents, to find changes that no version counter counted.
+"""Checksums of tensor contents, to find changes that no version counter counted (:class:`Sums`).
 
 Only CPU memory is read. Up to :data:`WHOLE` bytes are read completely; of a larger tensor only :data:`BLOCKS` pieces,
 so a write between them is not found. A tensor whose strides skip elements of its storage, such as ``x[:, 0]``, has no

@@ -1,4 +1,4 @@
-"""Finds the named tensors and arrays that share memory with a given one."""
+"""Finds the named tensors and arrays that share memory with a given one (:func:`tied` returns them)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Finds parameters that a loss depends on but no optimizer holds: a recreated module, layers added later, layers
-through which trained ones get their gradients.
+through which trained ones get their gradients (:meth:`Owners.compare` returns them).
 
 A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen parts are like
 that. So a parameter is reported only if a loss depends on it or it has a gradient, and only in one of four cases. The

@@ -1,4 +1,5 @@
-"""Finds attributes that were set on parameters, modules and optimizers in place of the ones that torch reads.
+"""Finds attributes that were set on parameters, modules and optimizers in place of the ones that torch reads
+(:meth:`Attributes.compare` returns them).
 
 Python lets any attribute be set: ``p.require_grad = False`` is a slip, ``net.requires_grad = False`` only stores a flag
 on a module, and ``optimizer.lr = 0.01`` a number that no step reads. An attribute is reported only while it says

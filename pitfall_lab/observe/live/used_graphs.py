@@ -1,5 +1,5 @@
-"""Finds losses whose new graph continues in one that a backward has freed, so that the next backward would
-fail there.
+"""Finds losses whose new graph continues in one that a backward has freed, so that the next backward would fail there
+(:func:`used` returns them).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Finds data of another cell that a statement has changed in place once more: its cell was run again, and the data was
-not made again.
+not made again (:meth:`Rewrites.compare` returns them).
 
 A few values of the data are stored: they show whether the second run has changed anything, and whether the data had
 been changed back before. What a second run does not change (a mask, a limit, a mean that is subtracted) is not
@@ -179,8 +179,8 @@ def _pointer(tensor: Any) -> int:
 
 
 def place_of(thing: Thing, least: int = LEAST) -> Place | None:
-    """The memory of a tensor or array of numbers on the CPU that has no gaps and at least ``least`` elements; ``None``
-    for all others.
+    """The memory of a tensor or array of numbers on the CPU (address, number of bytes, dtype) that has no gaps and at
+    least ``least`` elements; ``None`` for all others, and for tensors that require grad.
     """
     value = thing.value
     if thing.kind == "array":
@@ -222,7 +222,9 @@ def samples(thing: Thing) -> np.ndarray | None:
 
 
 def sample_of(place: Place) -> np.ndarray:
-    """A copy of up to :data:`SAMPLED` of the values, from positions spread over all of them."""
+    """A copy, as float64, of up to :data:`SAMPLED` (256) of the values in this memory, from positions spread over all
+    of them; equal memory gives an equal copy.
+    """
     address, size, kind = place
     memory = (ctypes.c_char * size).from_address(address)
     numbers: np.ndarray = np.frombuffer(memory, dtype=kind)  # type: ignore[call-overload] # no copy: an object with a buffer

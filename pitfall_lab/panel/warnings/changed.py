@@ -1,5 +1,5 @@
-"""Warns that a cell has changed a saved tensor of a live graph: backward will raise, or compute a
-wrong gradient without an error.
+"""Warns that a cell has changed a saved tensor of a live graph: backward will raise, or compute a wrong gradient
+without an error (:func:`changed` returns the warning).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Warns of a buffer that a module has computed from a parameter when it was made, and not again."""
+"""Warns of a buffer that a module has computed from a parameter when it was made, and not again (:func:`computed_once`
+returns the warning).
+"""
 
 from __future__ import annotations
 

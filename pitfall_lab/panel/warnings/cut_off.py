@@ -1,4 +1,6 @@
-"""Warns that a loss has no graph: it was made from plain numbers, and no parameter gets a gradient from it."""
+"""Warns that a loss has no graph: it was made from plain numbers, and no parameter gets a gradient from it
+(:func:`leaf_loss` returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns that an optimizer's state, or a gradient, has the shape that its parameter had before a cell changed it."""
+"""Warns that an optimizer's state, or a gradient, has the shape that its parameter had before a cell changed it
+(:func:`cut_parameter` returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns of a forward hook that returns something else than what the layer computes: nothing in front of it learns."""
+"""Warns of a forward hook that returns something else than what the layer computes: nothing in front of it learns
+(:func:`cutting_hook` returns the warning).
+"""
 
 from __future__ import annotations
 

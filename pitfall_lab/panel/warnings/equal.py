@@ -1,4 +1,4 @@
-"""Warns of weights whose units stay equal, or zero, in training."""
+"""Warns of weights whose units stay equal, or zero, in training (:func:`equal` returns the warning)."""
 
 from __future__ import annotations
 

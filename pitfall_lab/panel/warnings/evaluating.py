@@ -1,4 +1,6 @@
-"""Warns that a model is trained in evaluation mode, because nothing has switched it back."""
+"""Warns that a model is trained in evaluation mode, because nothing has switched it back (:func:`evaluating` returns
+the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns of a growing graph: over several runs of one cell, or by adding losses whose backward has already run."""
+"""Warns of a growing graph: over several runs of one cell, or by adding losses whose backward has already run
+(:func:`growing` returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns that an object still holds the old function, after a cell has defined another one under its name."""
+"""Warns that an object still holds the old function, after a cell has defined another one under its name
+(:func:`held_functions` returns the warnings).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns that a cell reads what a hook has stored of an earlier model: the new model has no such hook."""
+"""Warns that a cell reads what a hook has stored of an earlier model: the new model has no such hook
+(:func:`hooks_left` returns the warnings).
+"""
 
 from __future__ import annotations
 

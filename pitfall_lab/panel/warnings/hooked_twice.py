@@ -1,5 +1,5 @@
-"""Warns of a hook that is registered twice on one module or tensor, because the cell
-that registers it was run again.
+"""Warns of a hook that is registered twice on one module or tensor, because the cell that registers it was run again
+(:func:`hooked_twice` returns the warning).
 """
 
 from __future__ import annotations

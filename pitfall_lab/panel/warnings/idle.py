@@ -1,4 +1,6 @@
-"""Warns of modules that get gradients from the training of another one, while no optimizer holds their parameters."""
+"""Warns of modules that get gradients from the training of another one, while no optimizer holds their parameters
+(:func:`idle` returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns of weights that were stored without a copy: what is stored changes as training continues."""
+"""Warns of weights that were stored without a copy: what is stored changes as training continues (:func:`kept` returns
+the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Notes that a cell has switched a global setting of torch and left it so; and says so
-where an error follows from it.
+"""Notes that a cell has switched a global setting of torch and left it so; and says so where an error follows from it
+(:func:`left_switched` returns the warning).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Warns that the first step of a training cell used gradients which an earlier cell had left in ``.grad``."""
+"""Warns that the first step of a training cell used gradients which an earlier cell had left in ``.grad``
+(:func:`leftover` returns the warning).
+"""
 
 from __future__ import annotations
 

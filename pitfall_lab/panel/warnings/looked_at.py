@@ -1,4 +1,6 @@
-"""Warns that a model was run in training mode only to look, which has moved its running statistics."""
+"""Warns that a model was run in training mode only to look, which has moved its running statistics (:func:`looked_at`
+returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns that a loss was given numbers of another kind or shape than it works on."""
+"""Warns that a loss was given numbers of another kind or shape than it works on
+(:func:`misread` returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns that a function still uses an old model, which was the default of its parameter when it was defined."""
+"""Warns that a function still uses an old model, which was the default of its parameter when it was defined
+(:func:`old_defaults` returns the warnings).
+"""
 
 from __future__ import annotations
 

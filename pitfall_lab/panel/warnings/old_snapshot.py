@@ -1,4 +1,6 @@
-"""Warns that the best weights so far, which were loaded, are those of a model that has been created again since."""
+"""Warns that the best weights so far, which were loaded, are those of a model that has been created again since
+(:func:`old_snapshot` returns the warning).
+"""
 
 from __future__ import annotations
 

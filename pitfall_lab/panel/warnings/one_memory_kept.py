@@ -1,4 +1,6 @@
-"""Warns of a list whose elements are all one memory, because what was appended is no copy."""
+"""Warns of a list whose elements are all one memory, because what was appended is no copy (:func:`one_memory_kept`
+returns the warning).
+"""
 
 from __future__ import annotations
 

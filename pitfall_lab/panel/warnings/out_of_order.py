@@ -1,4 +1,6 @@
-"""Warns that a cell has read a name whose value was computed from an older value of another name."""
+"""Warns that a cell has read a name whose value was computed from an older value of another name (:func:`out_of_order`
+returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns that a second run of a cell has overwritten numbers which a later cell reads."""
+"""Warns that a second run of a cell has overwritten numbers which a later cell reads (:func:`overwritten` returns the
+warnings).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Warns of a parametrization that is registered twice on one weight, because the cell that registers it was run
-again.
+"""Warns of a parametrization that is registered twice on one weight, because the cell that registers it was run again
+(:func:`parametrized_again` returns the warning).
 """
 
 from __future__ import annotations

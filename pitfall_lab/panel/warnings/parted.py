@@ -1,5 +1,5 @@
 """Warns about tied weights that are no longer tied: two places in a module had one parameter, until a cell replaced it
-in one of the two.
+in one of the two (:func:`parted` returns the warning).
 """
 
 from __future__ import annotations

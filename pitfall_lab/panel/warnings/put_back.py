@@ -1,5 +1,5 @@
 """Warns that a model was put back to its beginning and trained again by an optimizer that went on from the first
-training.
+training (:func:`begun_again` returns the warning).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Warns of features and labels whose rows were put into two different orders."""
+"""Warns of features and labels whose rows were put into two different orders
+(:func:`reordered` returns the warning).
+"""
 
 from __future__ import annotations
 

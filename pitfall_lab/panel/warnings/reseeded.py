@@ -1,4 +1,6 @@
-"""Warns of a loop that sets a seed to the same number in each round, so that each round draws the same numbers."""
+"""Warns of a loop that sets a seed to the same number in each round, so that each round draws the same numbers
+(:func:`reseeded` returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Warns that a training which has run before runs now with a tensor of the same name that has lost or gained an axis
-of size 1.
+"""Warns that a training which has run before runs now with a tensor of the same name that has lost or gained an axis of
+size 1 (:func:`reshaped` returns the warning).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Warns that a statement has changed data of another cell once more, because its cell was run again."""
+"""Warns that a statement has changed data of another cell once more, because its cell was run again (:func:`rewritten`
+returns the warning).
+"""
 
 from __future__ import annotations
 

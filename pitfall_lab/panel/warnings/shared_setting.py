@@ -1,4 +1,6 @@
-"""Warns that an attribute of a data set was set through one part of a split, and another part was used with it."""
+"""Warns that an attribute of a data set was set through one part of a split, and another part was used with it
+(:func:`shared_settings` returns the warnings).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Warns that a cell has changed, through another name, numbers on which earlier cells had trained, and that are
-used again; or, while it made something else of them, numbers on which a later cell trains.
+"""Warns that a cell has changed, through another name, numbers on which earlier cells had trained, and that are used
+again; or, while it made something else of them, numbers on which a later cell trains (:func:`shared_writes` returns the
+warnings).
 """
 
 from __future__ import annotations

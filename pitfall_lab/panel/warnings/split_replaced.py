@@ -1,4 +1,6 @@
-"""Warns that a model is measured on rows that it was trained on, because all names of the split have new parts."""
+"""Warns that a model is measured on rows that it was trained on, because all names of the split have new parts
+(:func:`split_replaced` returns the warning).
+"""
 
 from __future__ import annotations
 

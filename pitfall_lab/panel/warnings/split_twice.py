@@ -1,4 +1,6 @@
-"""Warns that a model is measured on rows that it was trained on, because the data set was split again."""
+"""Warns that a model is measured on rows that it was trained on, because the data set was split again
+(:func:`split_twice` returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warns that gradients add up from step to step, because no cell clears them."""
+"""Warns that gradients add up from step to step, because no cell clears them (:func:`stacked` returns the warning)."""
 
 from __future__ import annotations
 

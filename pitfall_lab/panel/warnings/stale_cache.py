@@ -1,5 +1,5 @@
 """Warns that a cell has used cached results again that were computed before the weights that they come from had
-changed, or before the function that computes them was defined again.
+changed, or before the function that computes them was defined again (:func:`stale_caches` returns the warnings).
 """
 
 # ruff: noqa: PLC0415 - a notebook without torch does not import it

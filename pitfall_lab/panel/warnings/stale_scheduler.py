@@ -1,4 +1,6 @@
-"""Warns of a scheduler of an optimizer that the notebook has replaced by a new one."""
+"""Warns of a scheduler of an optimizer that the notebook has replaced by a new one (:func:`stale_scheduler` returns the
+warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns of an optimizer's state that was kept without a copy, was changed by steps, and is loaded again."""
+"""Warns of an optimizer's state that was kept without a copy, was changed by steps, and is loaded again
+(:func:`states_kept` returns the warnings).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns of a tensor that keeps the graphs of all steps so far: it was written with results that carry theirs."""
+"""Warns of a tensor that keeps the graphs of all steps so far: it was written with results that carry theirs
+(:func:`steps_kept` returns the warning).
+"""
 
 from __future__ import annotations
 

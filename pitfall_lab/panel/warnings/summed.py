@@ -1,4 +1,6 @@
-"""Warns that a gradient which a cell reads is the sum of its own backward and of an earlier cell's."""
+"""Warns that a gradient which a cell reads is the sum of its own backward and of an earlier cell's (:func:`summed`
+returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns that a loss was computed from a result of the step before, whose graph was freed by a backward."""
+"""Warns that a loss was computed from a result of the step before, whose graph was freed by a backward (:func:`used`
+returns the warning).
+"""
 
 from __future__ import annotations
 

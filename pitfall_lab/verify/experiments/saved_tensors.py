@@ -124,7 +124,9 @@ class Study:
         return self._written(lambda text: MODIFIED not in text)
 
     def harmless(self) -> list[str]:
-        """The tensors whose overwriting before backward raised no error in any trial."""
+        """The tensors (expressions) whose overwriting before backward raised no error in any trial; empty if there are
+        none.
+        """
         every = dict.fromkeys(name for trial in self.trials for name in trial.writes)
         return [name for name in every if all(trial.writes.get(name) is None for trial in self.trials)]
 
@@ -167,7 +169,8 @@ class Study:
 
 
 def study(code: str, *, conditions: bool = True) -> Study:
-    """Run the experiments for an expression over the operands of the samples; raises :class:`CannotRun` if torch does.
+    """Run the experiments for the expression ``code`` over the operands of the samples; raises :class:`CannotRun` if
+    torch raises an error or returns no tensor.
 
     Without ``conditions``, only the trial is made in which every operand that can require gradients does.
     """

@@ -30,11 +30,12 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
     """Run ``source`` in ``namespace`` and return what it computed, as plain data that JSON can hold.
 
     Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each of the first
-    ``MOST_BACKWARDS``: the digests of its ``roots``, of the ``leaves`` at that moment, of the ``gradients`` they have
-    afterwards and of the ``results`` of ``torch.autograd.grad``, and whether it ``raised``), ``leaves`` (their digests
-    at the end), ``names`` (the digests of the tensors and arrays that are values of global variables at the end),
-    ``numbers`` (the finite values of global variables that are one number, in the order of their first assignment) and
-    ``warnings`` (the texts of torch's warnings). With ``meant``, each tensor is cloned when it is saved for backward.
+    ``MOST_BACKWARDS`` (200): the digests (:func:`digest`) of its ``roots``, of the ``leaves`` at that moment, of the
+    ``gradients`` they have afterwards and of the ``results`` of ``torch.autograd.grad``, and whether it ``raised``),
+    ``leaves`` (their digests at the end), ``names`` (the digests of the tensors and arrays that are values of global
+    variables at the end), ``numbers`` (the finite values of global variables that are one number, in the order of their
+    first assignment) and ``warnings`` (the texts of torch's warnings). With ``meant``, each tensor is cloned when it is
+    saved for backward.
     """
     record = _Record()
     error = None

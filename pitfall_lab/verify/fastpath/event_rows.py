@@ -116,7 +116,7 @@ class Rows:
         self.scopes: list[tuple[str, ...]] = []
 
     def place(self, span: Span | None) -> int:
-        """Append a span and return its index. Each line that calls has its own."""
+        """Append a span (None: no place) and return its index. Each line that calls has its own."""
         self.spans.append(span)
         return len(self.spans) - 1
 
@@ -213,8 +213,8 @@ def _named(label: str, names: tuple[str, ...]) -> list[Effect]:
 
 
 class Unsayable(Exception):
-    """The event cannot be expressed with placeholders: it refers to something other than the
-    call's operands and results.
+    """The event cannot be expressed with placeholders: it refers to something other than the call's operands and
+    results. The text is the label or the argument.
     """
 
 

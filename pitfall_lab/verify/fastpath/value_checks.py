@@ -1,5 +1,5 @@
 """Compares the contents of torch's tensors with the engine's for calls that were seen before and have a stored plan:
-operands before the call, results after it.
+operands before the call, results after it (:class:`ValueChecks`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ValueChecks:
 
     @staticmethod
     def looks(plan: Plan, shadows: tuple[ShadowTensor, ...]) -> tuple[Look, ...]:
-        """The contents of the new storages that the call's event shows."""
+        """The contents of the new storages that the call's event shows, one for each of ``plan.looks``."""
         made: dict[int, Any] = {}
         for x, expected in zip(shadows, plan.results, strict=True):
             if type(expected) is not int:
