@@ -350,7 +350,7 @@ def grad_of(tensor: torch.Tensor, *, stale: bool = False) -> torch.Tensor | None
 def are_finite(found: Iterable[torch.Tensor]) -> bool:
     """Whether no element is NaN or infinite; True for none.
 
-    Tensors that are not dense or not floating point are left out.
+    Tensors that are not dense, not floating point, empty or on the meta device are left out.
     """
     dense = [
         x.detach()

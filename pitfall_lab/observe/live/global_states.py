@@ -39,8 +39,8 @@ class Switched(NamedTuple):
     default ``dtype`` (``float32``) or ``device`` (``cpu``), or ``grad`` mode, ``anomaly`` mode or ``deterministic``
     algorithms (``on`` or ``off``).
 
-    ``later``: tensors or modules existed already when it was switched. ``others`` are names of tensors and modules that
-    were made before the switch and still exist, at most :data:`MOST`; only for dtype and device.
+    ``later``: tensors or modules existed already when it was switched. ``others`` are names of tensors and modules
+    whose dtype or device is still ``before``, at most :data:`MOST`; only for dtype and device.
     """
 
     setting: Setting

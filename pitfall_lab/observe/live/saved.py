@@ -145,12 +145,14 @@ class Cells:
             self._statements += statements
 
     def line(self, number: Any) -> int | None:
-        """The line, in its cell, of the statement that made the node with this number; ``None`` if unknown."""
+        """The line, in its cell, of the statement that made the node with the sequence number ``number``; ``None`` if
+        unknown.
+        """
         at = bisect_right(self._statements, (number, tensor_facts.LAST)) - 1 if self.of(number) is not None else -1
         return self._statements[at][1] if at >= 0 and self.of(self._statements[at][0]) == self.of(number) else None
 
     def of(self, number: Any) -> int | None:
-        """The cell that made the node with this number; ``None`` if unknown."""
+        """The cell that made the node with the sequence number ``number``; ``None`` if unknown."""
         if type(number) is not int:
             return None
         at = bisect_right(self._began, (number, tensor_facts.LAST, 0)) - 1

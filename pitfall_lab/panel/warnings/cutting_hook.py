@@ -24,8 +24,8 @@ _Function = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def cutting_hook(found: CuttingHook, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a forward hook that cuts the graph; ``None`` if the hooks' texts return nothing, or only what
-    is computed from the layer's output.
+    """The warning about a forward hook that cuts the graph; ``None`` if the hooks' texts are not found, or return
+    nothing or only what is computed from the layer's output.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

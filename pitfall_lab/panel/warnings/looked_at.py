@@ -24,8 +24,9 @@ does.
 
 
 def looked_at(found: Looked, ran: Ran) -> dict[str, Any] | None:
-    """The warning that running statistics moved while a model was only run; ``None`` if a later cell has written the
-    statistics on purpose.
+    """The warning that running statistics moved while a model was only run.
+
+    Only the cells after the last one whose text shows that it moved them on purpose count; ``None`` if there are none.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

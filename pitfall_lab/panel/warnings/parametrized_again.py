@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 def parametrized_again(found: ParametrizedAgain, ran: Ran) -> dict[str, Any] | None:
-    """The warning that a weight goes through one parametrization several times; ``None`` unless both cells have the
-    same text, or a statement in common: two that are written apart are taken to be there on purpose.
+    """The warning that a weight goes through one parametrization several times.
+
+    ``None`` unless both cells have the same text, or a statement in common: two that are written apart are taken to be
+    there on purpose. ``None`` too if the name is the variable of a loop in one of them.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

@@ -37,6 +37,8 @@ class Births(NamedTuple):
 class CallRow(NamedTuple):
     """One call that followed a plan (what is stored about calls of this kind), by the names of its parts. Stored, it is
     :data:`Packed`.
+
+    A mark is the number in a label: 3 for ``t3``.
     """
 
     saying: int
@@ -82,9 +84,9 @@ class NodesRan(NamedTuple):
     """The nodes that one backward ran, as one object in the place of the events of all of them.
 
     ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The
-    lists have one item for each node: mark, name, shape and contents of the gradient that it received (``gradients`` is
-    empty without values), and whether its saved tensors were freed. ``parts``, by the node's place: the gradients that
-    were added up to it, each with the mark of its node.
+    lists have one item for each node: mark (the number in its label), name, shape and contents of the gradient that it
+    received (``gradients`` is empty without values), and whether its saved tensors were freed. ``parts``, by the node's
+    place: the gradients that were added up to it, each with the mark of its node.
     """
 
     parent: int
