@@ -166,10 +166,11 @@ def check_file(
     language: Language = "en",
     fixes: bool = True,
 ) -> dict[str, Any]:
-    """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked
-    has its reason under ``error``.
+    """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked has its reason
+    under ``error``.
 
-    ``timeout`` (seconds) takes the place of the one in the settings near the file; the other settings apply.
+    ``timeout`` (seconds) takes the place of the one in the settings near the file; the other settings apply. ``argv``
+    are the file's command line arguments; without ``fixes``, no fix is tried.
     """
     with Workshop() as shop:
         settings = replace(near(Path(path)), timeout=timeout)

@@ -67,7 +67,8 @@ class ScriptCell:
 @dataclass(frozen=True, slots=True)
 class Script:
     r"""A file as it is run: a notebook's code cells become one text, one after the other. ``name`` is its name in
-    reports, ``encoding`` that of the file, ``cells`` are the code cells of a notebook (empty for a file).
+    reports, ``path`` where it is, ``encoding`` that of the file, ``cells`` are the code cells of a notebook (empty for
+    a file).
 
     ``shown`` has the same lines as ``text`` as the author wrote them (magics are other lines in ``text``); ``raw`` is
     the file. Line ends are ``\n`` in both, whatever they are in the file. ``forgiven`` are the lines (first, last) of

@@ -150,7 +150,9 @@ class Runs(Protocol):
         """
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
-        """Run a program on torch alone, and return what it computed."""
+        """Run a program on torch alone, and return what it computed. With ``meant``, saved tensors are cloned, so that
+        later writes do not change them.
+        """
 
 
 def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> list[Finding]:
@@ -165,7 +167,8 @@ def trying(
 ) -> Iterator[SearchProgress]:
     """Do what :func:`tried` does, and yield the progress before the first trial, after each, and at the end.
 
-    ``found``: what :func:`find` returns for ``trace``; without it, this is called here.
+    ``found``: what :func:`find` returns for ``trace``; without it, this is called here. The other arguments are those
+    of :func:`tried`.
     """
     findings = find(trace) if found is None else found
     chosen = findings if wanted is None else wanted

@@ -194,7 +194,7 @@ class SourceMap:
         """Build a span in the source with index ``source``. ``start`` and ``end`` are columns in UTF-8 bytes, as in
         Python's ``ast`` and code objects; None: from the first or to the last character of the line that is no space.
 
-        ``None`` if a line does not exist.
+        ``None`` if a line does not exist. Lines count from 1.
         """
         lines = self._text_lines(source)
         if not 1 <= line <= len(lines) or not 1 <= end_line <= len(lines):

@@ -17,6 +17,7 @@ def gradients_read(error: BaseException, namespace: Mapping[str, Any]) -> Iterat
     own code, the expression before ``.grad`` and its object.
 
     Only names and attributes that can be looked up without running code are followed; others are left out.
+    ``namespace`` has the notebook's names and their objects.
     """
     last: TracebackType | None = None
     step = error.__traceback__

@@ -24,7 +24,7 @@ def picture(
     picture as text, in English and Chinese.
 
     ``view`` says of what: its storage, its autograd graph, or what keeps it alive. ``None`` if the object no longer
-    exists.
+    exists. ``namespace`` has the notebook's names and their objects.
     """
     from pitfall_lab.observe.live.inside import resolve
     from pitfall_lab.observe.live.keeping import keeping

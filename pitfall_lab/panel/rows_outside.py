@@ -38,7 +38,8 @@ def looked_up(error: BaseException) -> tuple[Any, Any] | None:
 
 def sizes_of(name: str, rows: int, ran: Ran, namespace: Mapping[str, Any]) -> tuple[str, int]:
     """The name whose length the cell that made ``name`` has used, and its length now, if that is not ``rows``, the
-    number of rows that were made, any more; else an empty text and 0.
+    number of rows that were made, any more; else an empty text and 0. ``ran`` are the runs of cells; ``namespace`` has
+    the notebook's names and their objects.
     """
     maker = next((run for run in reversed(list(ran.since(0))) if name in run.assigned), None)
     for statement in simple(maker.tree.body) if maker is not None else ():

@@ -58,7 +58,8 @@ class Order:
 
     def ran(self, cell: Cell, namespace: Mapping[str, Any], *, succeeded: bool) -> list[OutOfOrder]:
         """Called after a cell has run; return the names it has read whose values were computed from an older value of
-        another name. An empty list if there are none, if it has not succeeded, or if it has no id.
+        another name. An empty list if there are none, if it has not succeeded, or if it has no id. ``namespace`` has
+        the notebook's names and their objects.
         """
         taken, made = cell.flow
         if not succeeded or not cell.id:

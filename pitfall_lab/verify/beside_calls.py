@@ -286,7 +286,7 @@ class BesideCalls:
         """Called before a call: record numbers that the call will lose (integer overflow).
 
         At the first copy of a loading (``copy_`` in ``load_state_dict``), compare the names of the state with those of
-        the module.
+        the module. ``step`` is the call's step in the trace.
         """
         if self._fresh:  # the module may be gone with the function that made it, before anything else looks
             self._fresh -= 1

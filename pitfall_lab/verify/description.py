@@ -67,8 +67,8 @@ class Description:
     def new_gradient(
         self, record: TensorRecord, leaf: TensorRecord, dtype: str, device: str, version: int
     ) -> list[Effect]:
-        """Return the effects that describe the gradient of ``record``, in a new storage, and that it is the gradient of
-        ``leaf`` (in a recording without values).
+        """Return the effects that describe the tensor of ``record``, in a new storage, and that it is the gradient of
+        ``leaf`` (in a recording without values); ``dtype``, ``device`` and ``version`` are the gradient's.
         """
         shadow, storage, writer = record.shadow, record.storage, self._writer
         assert shadow is not None

@@ -480,7 +480,7 @@ class Lockstep:
         return [real for record in self._records.by_mark.values() if (real := record()) is not None]
 
     def given(self, optimizer: Any, parameter: Any, span: Span | None, rate: float | None) -> None:
-        """Record a parameter that is passed to an optimizer."""
+        """Record a parameter that is passed to an optimizer. The arguments are those of :meth:`.Listener.given`."""
         self._optimizers.given(optimizer, parameter, len(self._writer.events), span, rate)
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:

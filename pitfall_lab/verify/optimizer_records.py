@@ -83,7 +83,8 @@ class Optimizers:
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None, rate: float | None) -> None:
         """Called when an optimizer receives ``parameter``, in its constructor or later: add it to the record of the
-        optimizer, and the learning rate of its group (None: no plain number).
+        optimizer, and the learning rate of its group (None: no plain number). ``step`` is the number of the trace's
+        next event, ``span`` the expression in the program (None: unknown).
         """
         number = self.number(optimizer)
         if number is None:

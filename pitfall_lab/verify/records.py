@@ -278,7 +278,8 @@ class Records:
         self, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None
     ) -> TensorRecord:
         """Make a record, with the next label, for the tensor or array ``real``, seen for the first time at step
-        ``born``. ``shadow`` and ``storage`` are None where it has none.
+        ``born``. ``shadow`` and ``storage`` are None where it has none. ``kind`` is ``"tensor"``, ``"parameter"`` or
+        ``"array"``.
         """
         self.tensor_count += 1
         return self.enter_as(self.tensor_count, real, shadow, kind, born, storage)

@@ -18,7 +18,8 @@ from pitfall_lab.verify.writer import Writer
 @dataclass(slots=True)
 class World:
     """State shared by the parts of one lockstep: ``sources`` finds the program's lines, ``lines`` watches them,
-    ``engine`` is the shadow, ``records`` are the known objects, ``writer`` writes the trace.
+    ``engine`` is the shadow, ``records`` are the known objects, ``writer`` writes the trace, ``namespace`` looks up the
+    program's names for tensors, ``other_threads`` notes calls of torch in other threads.
 
     ``limit``: tensors with more elements than this are modelled without values (below 0: all).
     """

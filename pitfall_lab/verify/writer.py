@@ -238,7 +238,9 @@ class Writer:
     # ------------------------------------------------------------------ the end
 
     def disagree(self, step: int, path: str, observed: Any, modelled: Any) -> None:
-        """Record a disagreement between torch and the shadow."""
+        """Record a disagreement between torch and the shadow. ``step`` is that of the call, ``path`` names the fact
+        (``tensors.t3.version``), with the values ``observed`` in torch and ``modelled`` by the shadow.
+        """
         self.disagreements.append(Disagreement(step, path, observed, modelled))
         self.disagreed_steps.add(step)
 

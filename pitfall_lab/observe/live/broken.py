@@ -34,7 +34,9 @@ class Broken(NamedTuple):
     present one. ``made`` is the cell that computed the node, ``line`` the line of the statement in it, ``changed`` the
     cell that changed the tensor; each None where unknown. ``silent``: the change did not increment the version, so
     backward does not raise. ``refusals`` are torch's error messages, one for each saved tensor that fails its version
-    check. ``changes`` are numbers of changes: a backward from another root may go wrong by the same ones.
+    check. ``changes`` are numbers of changes: a backward from another root may go wrong by the same ones. ``among`` is
+    the expression for the list or dict of ``among_path``; both are empty if only one of its entries goes wrong, or the
+    root is in none.
     """
 
     name: str

@@ -97,6 +97,7 @@ class Functions:
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[HeldFunction]:
         """The objects that still hold a function whose name has another one now, one record for each; ``now`` is the
         number of the last cell. An empty list if there are none; the findings of the time before if the time is over.
+        ``namespace`` has the notebook's names and their objects.
         """
         functions = own_functions(namespace, budget)
         if functions is None:
@@ -169,7 +170,7 @@ class Functions:
 
 def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, types.FunctionType] | None:
     """The functions of the notebook that names are bound to, by name (see :func:`own`); ``None`` if the time did not
-    suffice.
+    suffice. ``namespace`` has the notebook's names and their objects.
     """
     functions: dict[str, types.FunctionType] = {}
     for name in list(namespace):
@@ -184,7 +185,7 @@ def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, typ
 
 def own(value: Any, namespace: Mapping[str, Any]) -> types.FunctionType | None:
     """The function that ``value`` is, without its decorators, if a cell has defined it outside of other functions and
-    classes; else ``None``.
+    classes; else ``None``. ``namespace`` has the notebook's names and their objects.
     """
     for _ in range(WRAPPED):
         if type(value) is types.FunctionType and "__wrapped__" in value.__dict__:

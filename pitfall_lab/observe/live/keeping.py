@@ -24,7 +24,7 @@ _SECONDS = 0.3
 
 def keeping(namespace: Mapping[str, Any], path: Path) -> T:
     """Return sentences, in English and Chinese, that list the names on the memory of the tensor at ``path`` and the
-    nodes of live graphs that have saved it.
+    nodes of live graphs that have saved it. ``namespace`` has the notebook's names and their objects.
     """
     names = [name for name, _ in tied(namespace, path)]
     with unseen():

@@ -28,7 +28,9 @@ class KeptInference(NamedTuple):
 
 
 def kept_inference(error: BaseException, namespace: Mapping[str, Any], budget: Budget) -> KeptInference | None:
-    """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it."""
+    """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it. ``error``
+    is what the code raised; ``namespace`` has the notebook's names and their objects.
+    """
     used = {_memory(each) for each in _tensors(error)}
     if not used:
         return None

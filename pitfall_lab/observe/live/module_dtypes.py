@@ -53,7 +53,7 @@ class ModuleTypes:
 
     def converted(self, namespace: Mapping[str, Any], names: Iterable[str]) -> ConvertedModule | None:
         """The first of the modules with these names that a cell has converted to another dtype; ``None`` if there is
-        none.
+        none. ``namespace`` has the notebook's names and their objects.
         """
         kinds = Kinds()
         for name in names:

@@ -60,7 +60,7 @@ def old_object(
     """The object from which the error ``error`` of a failed cell follows, because its class has been defined anew since
     the object was made; ``None`` if there is none.
 
-    ``read`` are the names that the failed cell reads.
+    ``read`` are the names that the failed cell reads. ``namespace`` has the notebook's names and their objects.
     """
     found = _reason(error, namespace, read, budget)
     if found is None:

@@ -63,7 +63,7 @@ class OverwrittenNumbers:
         cell. An empty list if there are none.
 
         ``asked`` are the numbers that the last cell computes from data that it changes: for each, its name, the name of
-        the data, and the statement. At most :data:`MOST`.
+        the data, and the statement. At most :data:`MOST`. ``namespace`` has the notebook's names and their objects.
         """
         if now == self._cell:
             return [each for each, _ in self._found.values()]

@@ -66,7 +66,7 @@ class Hooks:
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Twice]:
         """The hooks that are registered twice on one object, by two cells (on a tensor also by one): one record for
         each table of hooks. ``now`` is the number of the last cell. An empty list if there are none or the time is
-        over.
+        over. ``namespace`` has the notebook's names and their objects.
         """
         came: dict[tuple[int, str, int], int] = {}
         many: list[tuple[Thing, str, list[_Hook]]] = []

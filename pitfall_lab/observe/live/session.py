@@ -358,6 +358,7 @@ class Live:
         """Why a backward that has just failed met a graph that was freed before; None if it did not.
 
         Called before :meth:`ended`. ``made`` are the names that the failed cell assigned, ``read`` those that it read.
+        ``namespace`` has the notebook's names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             budget = Budget(seconds)
@@ -388,7 +389,8 @@ class Live:
         """The buffer or attribute of a module, computed in an earlier cell, through whose freed graph the backward went
         that has just failed; None if there is none, or if it is not found within ``seconds``.
 
-        ``made`` are the names that the failed cell has assigned.
+        ``made`` are the names that the failed cell has assigned. ``namespace`` has the notebook's names and their
+        objects.
         """
         with unseen():
             budget = Budget(seconds)
@@ -398,7 +400,7 @@ class Live:
 
     def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
         """Those of the names whose tensors were computed by an operation (they have a graph); an empty list if there
-        are none.
+        are none. ``namespace`` has the notebook's names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             roots = _roots_of(_named(namespace, names), Budget(seconds))
@@ -409,7 +411,8 @@ class Live:
 
     def missing(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Missing | None:
         """Why ``tensor`` has no gradient; None if it has one, or if this cannot be read (it was made in inference mode,
-        is of another class, or is a view with a graph that was written, or it retains its gradient).
+        is of another class, or is a view with a graph that was written, or it retains its gradient). ``namespace`` has
+        the notebook's names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
@@ -427,7 +430,8 @@ class Live:
 
     def copied(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Copied | None:
         """Where ``tensor``, which has a graph and which a ``copy.deepcopy`` has met and refused, is held; None if no
-        name leads to it, or if this cannot be read.
+        name leads to it, or if this cannot be read. ``namespace`` has the notebook's names and their objects,
+        ``seconds`` is the time limit.
         """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
@@ -453,7 +457,7 @@ class Live:
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
         """The smallest and largest of the indices ``numbers`` that a failed embedding or index look-up was given, and
         how many rows its table ``table`` has; None if no index was out of range, or if the two cannot be read within
-        ``seconds``.
+        ``seconds``. ``namespace`` has the notebook's names and their objects.
         """
         with unseen():
             return rows_asked(namespace, numbers, table, Budget(seconds))
@@ -462,7 +466,8 @@ class Live:
         self, error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], seconds: float
     ) -> OldObject | None:
         """The object from which the ``error`` of a failed cell follows, because its class has been defined anew since
-        it was made; None if there is none. ``read`` are the names that the cell reads.
+        it was made; None if there is none. ``read`` are the names that the cell reads. ``namespace`` has the notebook's
+        names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             return old_object(error, namespace, read, Budget(seconds))
@@ -474,42 +479,48 @@ class Live:
         return self._states.of(setting)
 
     def of_inference(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-        """The names, of ``names``, of tensors that were made in inference mode."""
+        """The names, of ``names``, of tensors that were made in inference mode. ``namespace`` has the notebook's names
+        and their objects.
+        """
         with unseen():
             return [each.text for each in _named(namespace, names) if is_own(each.value) and each.value.is_inference()]
 
     def kept_inference(
         self, error: BaseException, namespace: Mapping[str, Any], seconds: float
     ) -> KeptInference | None:
-        """The tensor of inference mode that a failed cell has met inside a module or a collection; ``None`` if there
-        is none.
+        """The tensor of inference mode that a failed cell has met inside a module or a collection; ``None`` if there is
+        none. ``error`` is what the cell raised; ``namespace`` has the notebook's names and their objects, ``seconds``
+        is the time limit.
         """
         with unseen():
             return kept_inference(error, namespace, Budget(seconds))
 
     def converted(self, namespace: Mapping[str, Any], names: Iterable[str]) -> ConvertedModule | None:
         """The first of the modules with these names whose parameters a cell has converted to another dtype; ``None`` if
-        there is none.
+        there is none. ``namespace`` has the notebook's names and their objects.
         """
         with unseen():
             return self._types.converted(namespace, names)
 
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], seconds: float) -> Stepped | None:
         """Which cells have moved ``scheduler``, of a class with a fixed number of steps (``total_steps``); ``None`` if
-        no name leads to it, or no cell has moved it.
+        no name leads to it, or no cell has moved it. ``namespace`` has the notebook's names and their objects,
+        ``seconds`` is the time limit.
         """
         with unseen():
             return self._schedulers.stepped(scheduler, namespace, Budget(seconds))
 
     def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
         """For each of ``names`` that is a floating-point tensor, or a module with parameters: the name with the dtype
-        and the device.
+        and the device. ``namespace`` has the notebook's names and their objects.
         """
         with unseen():
             return kinds(thing for name in names if (thing := resolve(namespace, (name,))) is not None)
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
-        """Return the rows of the objects inside the object at ``path``; None if it no longer exists."""
+        """Return the rows of the objects inside the object at ``path``; None if it no longer exists. ``namespace`` has
+        the notebook's names and their objects.
+        """
         with unseen():
             thing = resolve(namespace, path)
             if thing is None:

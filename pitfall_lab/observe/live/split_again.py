@@ -135,7 +135,8 @@ def _is_whole(parts: list[SubsetPart]) -> bool:
 
 def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[SubsetPart] | None:
     """The ``torch.utils.data.Subset`` objects that the notebook's names, lists, dicts and loaders lead to, each once,
-    with those names and loaders; ``None`` if the time in ``budget`` did not suffice.
+    with those names and loaders; ``None`` if the time in ``budget`` did not suffice. ``namespace`` has the notebook's
+    names and their objects.
     """
     kinds, found = Kinds(), dict[int, SubsetPart]()
     for name in list(namespace):  # of a million names, the names alone are copied ten times faster

@@ -22,7 +22,7 @@ def split_twice(found: SplitAgain, ran: Ran, is_module: Callable[[str], bool]) -
     cell has given a new part to a model that was there before the new split.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
-    :func:`.message.warning`.
+    :func:`.message.warning`. ``is_module(name)`` says whether the name is bound to a module.
     """
     since = [run for run in ran.since(found.again) if run.succeeded]
     new = {name for run in since for name in run.bound}

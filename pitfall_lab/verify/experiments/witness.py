@@ -35,7 +35,7 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
     ``leaves`` (their digests at the end), ``names`` (the digests of the tensors and arrays that are values of global
     variables at the end), ``numbers`` (the finite values of global variables that are one number, in the order of their
     first assignment) and ``warnings`` (the texts of torch's warnings). With ``meant``, each tensor is cloned when it is
-    saved for backward.
+    saved for backward. ``name`` is the file name in tracebacks.
     """
     record = _Record()
     error = None

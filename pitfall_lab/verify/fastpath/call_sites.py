@@ -53,7 +53,7 @@ class CallCompiler:
     def follow(self, wanted: tuple[Any, ...], plan: Any, by_id: dict[int, Any], graph: Graph) -> Callable[..., Any]:
         """Return the function ``follow(args, kwargs, place, epoch)`` (see the class) for calls with the arguments
         ``wanted``: for each, the plain value or the form of tensor that it has to be. Its source is generated when this
-        method is first called.
+        method is first called. ``by_id`` has the records of the known tensors by the ``id`` of the tensor.
         """
         if self._bind is None:
             self._bind = self._made(wanted)
