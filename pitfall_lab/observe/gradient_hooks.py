@@ -27,8 +27,8 @@ class Posts:
         self._handles: list[Any] = []
 
     def before(self, node: Any, key: Any) -> None:
-        """Tell the gradients that ``node`` receives, after the hooks that are registered already; ``outgoing`` is
-        empty. ``key`` is any value by which ``tell`` recognizes the node.
+        """Register a hook on ``node`` that calls ``tell`` with the gradients that the node receives, after the hooks
+        that are registered already; ``outgoing`` is empty. ``key`` is any value by which ``tell`` recognizes the node.
         """
 
         def look(given: tuple[Any, ...]) -> None:
@@ -38,8 +38,8 @@ class Posts:
         self._handles.append(node.register_prehook(look))
 
     def after(self, node: Any, key: Any) -> None:
-        """Tell the gradients that ``node`` receives and those that it returns. ``key`` is any value by which ``tell``
-        recognizes the node.
+        """Register a hook on ``node`` that calls ``tell`` with the gradients that the node has received and those that
+        it returns. ``key`` is any value by which ``tell`` recognizes the node.
         """
 
         def look(outgoing: tuple[Any, ...], given: tuple[Any, ...]) -> None:

@@ -50,7 +50,7 @@ class Offer:
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
         """The earlier cells in which the failure of the cell with this text began; None if there are none or the panel
-        does not know them.
+        does not know them. ``error`` is what the cell raised, None if nothing.
         """
         return self.beside.behind(error, text) if self.beside is not None else None
 

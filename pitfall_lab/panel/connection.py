@@ -375,7 +375,8 @@ class LivePanel:
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
         """The earlier cells in which the failure of this cell, which is the last that ran, began; ``None`` if there are
-        none, too many, or running them again would not help.
+        none, too many, or running them again would not help. ``error`` is what the cell raised (None: nothing),
+        ``text`` its text.
         """
         if error is None or "torch" not in sys.modules:
             return None

@@ -15,7 +15,9 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Forecasts:
-    """Makes forecasts and remembers where each is, so that none is made twice."""
+    """Makes forecasts (errors of a later backward that a write has made certain) and remembers where each is, so that
+    none is made twice.
+    """
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer = world.records, world.writer

@@ -18,8 +18,8 @@ Pair = tuple[Any, Node]
 
 
 class Pairing:
-    """Walks torch's graph and the shadow's in parallel, without recursion: a chain of 2,000 operations is a usual
-    graph.
+    """Matches each node of torch's graph with the node of the shadow's graph that models it, and compares what the two
+    saved. Both graphs are walked in parallel, without recursion: a chain of 2,000 operations is a usual graph.
     """
 
     def __init__(self, world: World, describe: Description) -> None:

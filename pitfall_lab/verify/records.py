@@ -70,7 +70,8 @@ class StorageRecord:
 class TensorRecord(Watching):
     """One tensor or array of the program. The record is itself the weak reference to it: calling it returns the object
     or None. ``mark`` is the number in its label, ``key`` the object's id, ``kind`` ``tensor``, ``parameter`` or
-    ``array``, ``born`` the step at which it was seen first, ``names`` its names in the program.
+    ``array``, ``born`` the step at which it was seen first, ``names`` its names in the program, ``records`` the tables
+    that it is in.
 
     ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` counts how often a name was
     looked for: a parameter is used, by its initialisation, before its module has a name. ``place`` is its

@@ -22,7 +22,7 @@ MOST_OPERANDS = 64
 
 
 class Naming:
-    """Names results.
+    """Gives the results of calls the names of the variables that they are assigned to.
 
     Takes a name back when a later step of the same line turns out to produce the value that is assigned.
     """

@@ -276,7 +276,9 @@ class Writer:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Switch off Python's cyclic garbage collector, which would scan again and again what is being created."""
+    """In this context, Python's cyclic garbage collector is off, which would scan again and again what is being
+    created.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -140,8 +140,8 @@ class Table:
         self.after[row["id"]] = now
 
     def share(self, numbers: dict[Any, int], *, unfolded: bool = False) -> None:
-        """Give a number to memory that several rows share; memory that had a number keeps it. ``numbers`` has the
-        number by the memory's key, and is changed to those of now.
+        """Give a number (``storage`` in the row) to memory that several rows share; memory that had a number keeps it.
+        ``numbers`` has the numbers of the last time, by the memory's key; they are replaced by the present ones.
 
         ``unfolded``: the rows are shown inside others, whose numbers do not change; a row on the memory of one of those
         gets its number.

@@ -77,7 +77,9 @@ class ValueChecks:
         return True
 
     def fill(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan) -> None:
-        """Copy contents of new or written storages that the shadow could not compute from torch to the shadow."""
+        """Copy contents of new or written storages that the shadow could not compute from torch to the shadow.
+        ``reals`` are the results of the call in torch, ``shadows`` those in the shadow, in the same order.
+        """
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
             if shadow.storage.data is None and (plan.writes or (type(expected) is not int and expected.storage)):  # type: ignore[union-attr]
                 self._memory.fill(self._records.storages[shadow.storage.mark], real)
