@@ -1,5 +1,5 @@
-"""How this package starts other programs: here and nowhere else, so that no file beside the
-user runs in a module's place.
+"""How this package starts other programs (:func:`start`, :func:`run`, :func:`pool`): here and nowhere else, so that no
+file beside the user runs in a module's place.
 
 ``python -c`` and ``python -m`` look for modules in the current folder first. A process of ours that was started so
 would run a ``torch.py`` from wherever the user is, with the user's rights. So each Python is started with ``-P``, which
@@ -33,12 +33,14 @@ _PACKAGE = Path(__file__).absolute().parent
 
 
 def ours(module: str, *words: str) -> list[str]:
-    """The command line of a Python that runs ``main()`` of one of our modules."""
+    """The command line of a Python that runs ``main()`` of one of this package's modules (``pitfall_lab.check``), with
+    the arguments ``words``.
+    """
     return [sys.executable, "-P", str(_PACKAGE / "processes.py"), module, *words]
 
 
 def code(text: str, *words: str) -> list[str]:
-    """The command line of a Python that runs a few lines."""
+    """The command line of a Python that runs the source ``text``, with the arguments ``words``."""
     return [sys.executable, "-P", "-c", text, *words]
 
 
@@ -49,23 +51,27 @@ def installed(name: str) -> str | None:
 
 
 def start(command: Sequence[str], *, variables: Mapping[str, str] | None = None, **options: Any) -> Popen[str]:
-    """Start a program whose standard files are text; ``variables`` are its whole
-    environment (default: this process's).
+    """Start a program whose standard files are text (UTF-8) and return it while it runs; ``variables`` are its whole
+    environment (default: this process's), in either case without the current folder in ``PYTHONPATH``. ``options`` are
+    passed on to ``Popen``.
     """
     return subprocess.Popen(command, text=True, encoding="utf-8", env=environment(variables), **options)
 
 
 def run(command: Sequence[str], *, variables: Mapping[str, str] | None = None, **options: Any) -> CompletedProcess[str]:
-    """Run a program to its end, as :func:`start` does."""
+    """Run a program to its end, with the environment that :func:`start` gives it; ``options`` are passed on to
+    ``subprocess.run``. An exit status other than 0 raises nothing unless ``check=True`` is given.
+    """
     more = {"text": True, "encoding": "utf-8", "check": False, **options}
     return subprocess.run(command, env=environment(variables), **more)  # noqa: PLW1510 - it is in ``more``
 
 
 @contextlib.contextmanager
 def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that run functions of ours.
+    """A context that gives an executor of ``jobs`` processes, which run functions of this package; at its end, calls
+    that have not begun are cancelled.
 
-    They take over this one's path, and its environment as it is while they start.
+    The processes take over this one's path, and its environment as it is while they start.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
@@ -98,7 +104,9 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def entries(pythonpath: str) -> list[str]:
-    """The absolute paths that Python puts on its path for a ``PYTHONPATH``; an empty entry is the current folder."""
+    """The absolute paths that Python puts on its path for the text of a ``PYTHONPATH``, where an empty entry is the
+    current folder; an empty list for an empty text.
+    """
     return [os.path.abspath(entry) for entry in pythonpath.split(os.pathsep)] if pythonpath else []  # noqa: PTH100 - it resolves ".."
 
 

@@ -54,7 +54,8 @@ sys.modules[__name__].__class__ = _CallableModule
 
 
 def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) -> list[Finding]:
-    """Return the findings in a program's text, each with the fixes that removed it when they were applied and re-run.
+    """Return the findings in the program text ``source``, called ``name`` in messages, each with the fixes that removed
+    it when they were applied and re-run. ``timeout`` is in seconds for each run.
 
     The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible, and when observation
     stopped before the program did: an empty list means that the whole program was observed. The exception's

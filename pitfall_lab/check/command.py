@@ -1,4 +1,4 @@
-"""The command line of ``pitfall-lab check``."""
+"""The command line of ``pitfall-lab check``: :func:`run` checks the files and returns the exit code."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """Parse a command line argument that is a number of seconds, more than 0 and less than a million; else
+    """The number in a command line argument that is a number of seconds, more than 0 and less than a million; else
     raise ``ArgumentTypeError``.
     """
     try:
@@ -124,11 +124,12 @@ def _whole(text: str, what: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check all files and return the exit code: 0 nothing found, 1 an error or a warning, 2 not
-    checked to the end, 3 out of time.
+    """Check all files that the parsed arguments name, print what was found, and return the exit code: 0 nothing found,
+    1 an error or a warning (with ``--diff`` also if a fix would be made), 2 a file was not checked to its end, 3 a file
+    was out of time. The first of 2, 3 and 1 that is true of a file counts.
 
-    With ``--fix``, fixed files are written. Raises :class:`~pitfall_lab.cli.Refusal` if ``--no-fixes`` is combined
-    with ``--fix`` or ``--diff``.
+    With ``--fix``, fixed files are written. Raises :class:`~pitfall_lab.cli.Refusal` if ``--no-fixes`` is combined with
+    ``--fix`` or ``--diff``.
     """
     chosen = "json" if args.json and args.format is None else args.format or "text"
     if args.no_fixes and (args.fix or args.diff):

@@ -1,4 +1,6 @@
-"""Check one file: read it, run it, repair it if requested, and filter the findings by the settings."""
+"""Check one file: read it, run it, repair it if requested, and filter the findings by the settings (:func:`examine`,
+:func:`repaired`, and :func:`check_file` as plain data).
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,13 @@ MOST_ROUNDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of checking one file.
+    """The result of checking one file, called ``name``. ``script`` is its text as it was run (None: it could not be
+    read), ``trace`` the recording of the run (None: it did not run), ``findings`` what was found and the settings do
+    not leave out.
 
-    ``problem``: why it could not be checked, or not to its end; without ``trace`` it did not run.
-
-    ``printed`` is what the program printed, ``fixed`` are the findings that were repaired, and ``before`` is the script
-    before these repairs, which are made in ``script``.
+    ``problem``: why it could not be checked, or not to its end (None: it was). ``printed`` is what the program printed,
+    ``fixed`` are the findings that were repaired, and ``before`` is the script before these repairs, which are made in
+    ``script`` (None if none was asked for).
     """
 
     name: str
@@ -55,7 +58,8 @@ class Checked:
 def examine(
     path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "", fixes: bool = True
 ) -> Checked:
-    """Check one file, called ``name`` in the report (by default its path).
+    """Check one file, called ``name`` in the report (by default its path). It runs in ``shop``, with ``argv`` as its
+    arguments.
 
     Errors in reading or running it are part of the result; none is raised.
 
@@ -71,11 +75,12 @@ def examine(
 
 
 def repaired(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "") -> Checked:
-    """Check one file and apply the first verified fix of the first finding, again until none is left;
-    the file itself is not written.
+    """Check one file and apply the first verified fix of the first finding, again until none is left; the result has
+    the edited text in ``script``, and the file itself is not written. Arguments as for :func:`examine`.
 
-    A fix is verified alone, so the program is checked again after each one, ``MOST_ROUNDS`` times at most. Findings
-    that are only an info, and fixes of lines that the author did not write (a notebook's magics), are left out.
+    A fix is verified alone, so the program is checked again after each one, ``MOST_ROUNDS`` (50) times at most.
+    Findings that are only an info, and fixes of lines that the author did not write (a notebook's magics), are left
+    out.
     """
     checked = examine(path, shop, settings, argv, name=name)
     before, fixed = checked.script, []
@@ -123,6 +128,7 @@ def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[
 
 def stopped_early(script: Script, trace: Trace, findings: Sequence[Finding], printed: str = "") -> Unchecked | None:
     """The reason when the program ended with an error that no rule explains, so that the rest of it was not looked at.
+    ``findings`` are all that were found, ``printed`` is what it printed.
 
     None if it ran to its end, or if a finding (other than an info) is there.
     """
@@ -160,10 +166,11 @@ def check_file(
     language: Language = "en",
     fixes: bool = True,
 ) -> dict[str, Any]:
-    """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked
-    has its reason under ``error``.
+    """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked has its reason
+    under ``error``.
 
-    ``timeout`` (seconds) takes the place of the one in the settings near the file; the other settings apply.
+    ``timeout`` (seconds) takes the place of the one in the settings near the file; the other settings apply. ``argv``
+    are the file's command line arguments; without ``fixes``, no fix is tried.
     """
     with Workshop() as shop:
         settings = replace(near(Path(path)), timeout=timeout)
@@ -171,7 +178,7 @@ def check_file(
 
 
 def document(checked: Checked, language: Language = "en") -> dict[str, Any]:
-    """The JSON object of a checked file.
+    """The JSON object of a checked file, as plain data, with texts in ``language``.
 
     Lines of a notebook count within their cell, and ``cell`` (of code cells, from 1) is added.
     """

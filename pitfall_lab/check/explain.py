@@ -1,4 +1,4 @@
-"""``pitfall-lab explain PL101``: print the page of a rule.
+"""``pitfall-lab explain PL101``: print the page of a rule (:func:`run`).
 
 Needs no torch: the pages are made beforehand (:mod:`pitfall_lab.reference.pages`).
 """
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one page, or the list of all rules; raise :class:`~pitfall_lab.cli.Refusal` if no rule
-    is named, or an unknown one.
+    """Print one page, or the list of all rules, and return 0; raise :class:`~pitfall_lab.cli.Refusal` if no rule is
+    named, or an unknown one.
     """
     if arguments.list:
         print(listing(arguments.language), end="")
@@ -82,8 +82,8 @@ LOOKALIKES = str.maketrans("OIL", "011")
 
 
 def known(word: str) -> Rule | Family:
-    """The rule of a code or a name; raises :class:`~pitfall_lab.cli.Refusal` when there is none, with
-    the nearest one if one is near.
+    """The rule with the code or name ``word``, in upper or lower case; raises :class:`~pitfall_lab.cli.Refusal` when
+    there is none, with the nearest one if one is near.
     """
     from pitfall_lab.rules import CATALOGUE, rule
 
@@ -98,7 +98,7 @@ def known(word: str) -> Rule | Family:
 
 
 def page(rule: Rule | Family, language: Language) -> str:
-    """The rule's page as it was made, without the remark for those who edit it.
+    """The text of the rule's page as it was made, without the remark for those who edit it.
 
     Raises :class:`~pitfall_lab.cli.Refusal` if it was not made.
     """

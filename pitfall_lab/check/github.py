@@ -1,4 +1,4 @@
-"""Findings as workflow commands, which GitHub shows beside the lines of a pull request."""
+"""Findings as workflow commands, which GitHub shows beside the lines of a pull request (:func:`github`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def github(checked: Sequence[Checked], language: Language = "en") -> str:
-    """Return one line for each finding and for each file that could not be checked; empty if there are none.
+    """Return the workflow commands as text: one line for each finding and for each file with a problem; empty if there
+    are none.
 
     A log is read on terminals, too: control characters of a file or of its errors are made visible.
     """

@@ -1,5 +1,5 @@
-"""``# pitfall: ignore[PL101]`` on a line: findings there are not reported; a comment that
-ignores nothing is reported.
+"""``# pitfall: ignore[PL101]`` on a line: findings there are not reported; a comment that ignores nothing is reported
+(:func:`without_ignored`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ UNUSED_WHY = T(
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """One comment: its place, and the codes it names (none: all)."""
+    """One ignore comment: the ``span`` that it takes, and the ``codes`` that it names, as they are written (empty: it
+    ignores all).
+    """
 
     span: Span
     codes: tuple[str, ...]
@@ -61,11 +63,12 @@ def ignores(text: str) -> list[Ignore]:
 def without_ignored(
     findings: list[Finding], text: str, *, wanted: Callable[[str], bool], complete: bool
 ) -> tuple[list[Finding], list[Finding]]:
-    """The findings that are not ignored, and notes about comments that ignore nothing.
+    """The findings that no ignore comment in ``text`` covers, and notes about comments that ignore nothing (findings,
+    too). A comment applies to the statement that it stands in; of a block only to the lines of the finding itself.
 
-    Notes are made only where the program ran to its end (``complete``), if ``wanted``, which says of a code
-    whether it is reported, is true of the note's own code and of a rule that the comment names (or the
-    comment names none that exists).
+    Notes are made only where the program ran to its end (``complete``), if ``wanted``, which says of a code whether it
+    is reported, is true of the note's own code and of a rule that the comment names (or the comment names none that
+    exists).
     """
     comments = ignores(text)
     if not comments:

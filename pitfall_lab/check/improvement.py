@@ -1,7 +1,7 @@
-"""Whether a repaired program is better than the program, from a few facts of both recordings.
+"""Whether a repaired program is better than the program (:func:`is_better`), from a few facts of both recordings.
 
-The facts are found where the repaired program has run: a recording of many calls takes longer to write and
-to read than it took to make.
+The facts are found where the repaired program has run: a recording of many calls takes longer to write and to read than
+it took to make.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from pitfall_lab.trace import Failure, Trace
 
 
 class FoundFinding(NamedTuple):
-    """A finding, named by the texts of its lines: their numbers differ between two versions of a program."""
+    """A finding, named by the texts of its lines: their numbers differ between two versions of a program. ``rule`` is
+    its code, ``severity`` ``error``, ``warning`` or ``info``, ``step`` its step in the trace (0: none), ``texts`` the
+    source of its place and of related ones.
+    """
 
     rule: str
     severity: str
@@ -26,9 +29,8 @@ class FoundFinding(NamedTuple):
 
 
 class EndingError(NamedTuple):
-    """The error that ended a program; ``text`` is the source that raised it, ``step`` the event.
-
-    ``None`` and line 0: not known.
+    """The error that ended a program: ``type`` is the name of its class, ``text`` the source of the expression that
+    raised it (None: not known), ``step`` the event of the trace (None: not known), ``line`` the line (0: not known).
     """
 
     type: str
@@ -41,8 +43,9 @@ class EndingError(NamedTuple):
 class RunFacts:
     """The facts of a recording that are compared with those of another one.
 
-    ``ended`` is how the program ended (``"finished"`` or ``"raised"``), ``stopped`` the step at which observation ended
-    early (``None``: it did not), and ``disagreements`` the number of those that :func:`_disagreements` counts.
+    ``ended`` is how the program ended (``"finished"`` or ``"raised"``), ``error`` the error if it raised (else None),
+    ``stopped`` the step at which observation ended early (None: it did not), ``found`` the findings. ``disagreements``
+    is the number of values, gradients, saved tensors and errors on which torch and the shadow engine differ.
     """
 
     ended: str
@@ -53,7 +56,7 @@ class RunFacts:
 
     @classmethod
     def of(cls, story: Story, findings: Sequence[Finding] | None = None) -> Self:
-        """The facts about a recording by which :func:`is_better` compares two of them.
+        """The facts about the recording in ``story`` by which :func:`is_better` compares two of them.
 
         ``findings``: what :func:`found_in` returns for it; without them, this is called here.
         """
@@ -92,11 +95,11 @@ def _error(story: Story, failure: Failure) -> EndingError:
 
 
 def found_of(story: Story, finding: Finding) -> FoundFinding:
-    """The name of a finding that is the same in the program and in a repaired version: its
-    rule, and the texts of its lines.
+    """The name of a finding that is the same in the program and in a repaired version: its rule, and the texts of its
+    lines.
 
-    The lines are its own and the related ones with the role saved, operand or backward. Severity and step are added,
-    which :func:`is_better` does not compare.
+    The lines are its own and the related ones with the role saved, operand, backward or around. Severity and step are
+    added, which :func:`is_better` does not compare.
     """
     places = [
         f"{r.role}:{snippet(story, r.span)}"
@@ -107,12 +110,12 @@ def found_of(story: Story, finding: Finding) -> FoundFinding:
 
 
 def is_better(finding: FoundFinding, was: RunFacts, now: RunFacts) -> bool:
-    """Whether ``finding`` is gone in the repaired program, without a new disagreement, a new finding or an
-    end before the finding's step.
+    """Whether ``finding``, which the program with the facts ``was`` has, is gone in the repaired program with the facts
+    ``now``, without a new disagreement, a new finding or an end of observation before the finding's step.
 
-    A repaired program that finished (or, unless the finding is an error, fails as the original did) must have
-    fewer findings of its rule, and not more of another one, infos apart. One that raised must get further, to
-    an error that a rule explains.
+    A repaired program that finished (or, unless the finding is an error, fails as the original did) must have fewer
+    findings of its rule, and not more of another one, infos apart. One that raised must get further, to an error that a
+    rule explains.
     """
     if now.disagreements > was.disagreements:
         return False

@@ -1,9 +1,9 @@
-"""``sys.path`` while a program runs: its own folder first, as for ``python FILE``, but only
-for the program's own imports.
+"""``sys.path`` while a program runs: its own folder first, as for ``python FILE``, but only for the program's own
+imports (:func:`as_for_python`).
 
-What this package, torch and NumPy import while the program runs is searched for on the path as it was without
-the program's folder: a ``json.py`` beside the program is imported by the program only. (Modules imported before
-are shared with the program.)
+What this package, torch and NumPy import while the program runs is searched for on the path as it was without the
+program's folder: a ``json.py`` beside the program is imported by the program only. (Modules imported before are shared
+with the program.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pitfall_lab.processes import entries, environment
 
 @contextlib.contextmanager
 def as_for_python(folder: str, pythonpath: str) -> Iterator[None]:
-    """Set ``sys.path`` as for ``python FILE`` in ``folder`` with this ``PYTHONPATH``, until the ``with``
+    """Set ``sys.path`` as for ``python FILE`` in ``folder`` with ``pythonpath`` as ``PYTHONPATH``, until the ``with``
     block ends; then it is as before.
 
     If ``PYTHONSAFEPATH`` is set, the folder is not on the path.

@@ -1,5 +1,5 @@
-"""How much of a checked program was observed: a sentence when observation stopped early, and counts
-of calls for the JSON output.
+"""How much of a checked program was observed: a sentence when observation stopped early, and counts of calls for the
+JSON output (:func:`unobserved` and :func:`as_data`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ UNOBSERVED = "Unobserved"
 
 
 def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | None:
-    """The reason why observation stopped although the program continued; None if it did not stop."""
+    """The reason why observation stopped although the program continued, as an exception of the kind :data:`UNOBSERVED`
+    that is not raised here; None if it did not stop. ``name`` is the file's name in the sentence; ``script`` names
+    lines of a notebook by their cells (None: plain lines).
+    """
 
     def place(line: int) -> str:
         return script.place_text(line) if script is not None else str(line)
@@ -33,7 +36,7 @@ def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | No
 
 
 def as_data(trace: Trace, script: Script | None, language: Language) -> dict[str, Any]:
-    """The value of ``observation`` in the JSON of a file; lines of a notebook are numbered
+    """The value of ``observation`` in the JSON of a file, with texts in ``language``; lines of a notebook are numbered
     within their cell, which is added.
     """
     stopped, reach = trace.stopped, trace.reach
@@ -52,7 +55,9 @@ def as_data(trace: Trace, script: Script | None, language: Language) -> dict[str
 
 
 def nothing_observed(problem: Unchecked | None, language: Language) -> dict[str, Any]:
-    """The value of ``observation`` for a file without a trace."""
+    """The value of ``observation`` in the JSON of a file without a trace; its message is that of ``problem``, empty for
+    None.
+    """
     message = problem.said.say(language) if problem is not None else ""
     never: dict[str, Any] = {"cause": "never", "message": message, "line": None, "calls_after": 0, "lines_after": []}
     return {"complete": False, "stopped": never, "calls": 0, "mirrored": 0, "lines": 0, "unseen": []}

@@ -1,5 +1,5 @@
-"""Findings as SARIF 2.1.0, the format that code hosts and editors read: rules with help,
-results with code flows and fixes.
+"""Findings as SARIF 2.1.0, the format that code hosts and editors read: rules with help, results with code flows and
+fixes (:func:`sarif`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The files to check: finds Python files and notebooks in folders, reads them as Python
-does, and applies edits to them.
+"""The files to check: finds Python files and notebooks in folders (:func:`found`), reads them as Python does
+(:func:`read`), and applies edits to them (:meth:`Script.edited`).
 """
 
 # ruff: noqa: PLC0415 - a program is checked without Jupyter: its packages are imported for notebooks only
@@ -66,11 +66,13 @@ class ScriptCell:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    r"""A file as it is run: a notebook's code cells become one text, one after the other.
+    r"""A file as it is run: a notebook's code cells become one text, one after the other. ``name`` is its name in
+    reports, ``path`` where it is, ``encoding`` that of the file, ``cells`` are the code cells of a notebook (empty for
+    a file).
 
-    ``shown`` has the same lines as ``text`` as the author wrote them (magics are other lines in ``text``); ``raw``
-    is the file. Line ends are ``\n`` in both, whatever they are in the file. ``forgiven`` are the lines (first,
-    last) of cells that may raise.
+    ``shown`` has the same lines as ``text`` as the author wrote them (magics are other lines in ``text``); ``raw`` is
+    the file. Line ends are ``\n`` in both, whatever they are in the file. ``forgiven`` are the lines (first, last) of
+    cells that may raise. ``notes`` say which cells were left out.
     """
 
     name: str
@@ -104,8 +106,8 @@ class Script:
         return f"cell {cell}:{own}" if cell else str(own)
 
     def edited(self, edits: Iterable[Edit]) -> Script | None:
-        """The script with a fix applied; ``None`` where the fix touches a line that the author
-        did not write, or two cells.
+        """The script with the edits of a fix applied; ``None`` where one touches a line that the author did not write,
+        or two cells.
 
         The file is not written; its new bytes are in ``raw``. Raises :class:`Unchecked` if the result is not a program.
         """
@@ -150,12 +152,12 @@ class Script:
 
 
 def found(paths: Iterable[str], exclude: Callable[[Path], bool] = lambda _: False) -> Iterator[Path | Unchecked]:
-    """The files to check, each once, in order; a folder is searched, and for what cannot be
-    read in it the reason is returned.
+    """Yield the files to check, each once, in order; a folder is searched, and for what cannot be read in it the reason
+    is yielded.
 
-    In a folder, hidden files, the folders of :data:`EXCLUDED` and paths for which ``exclude`` returns True
-    are left out; a file that is named is always returned, and not looked at here. A folder without any file
-    to check gives a reason, too.
+    In a folder, hidden files, the folders of :data:`EXCLUDED` and paths for which ``exclude`` returns True are left
+    out; a file that is named is always yielded, and not looked at here. A folder without any file to check gives a
+    reason, too.
     """
     seen: set[str] = set()
     for name in paths:
@@ -201,9 +203,9 @@ def _is_excluded(folder: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None, raw: bytes | None = None) -> Script:
-    """Read a file as Python would.
+    """Read the file at ``path``, called ``name`` in messages (default: the path), as Python would.
 
-    Raises :class:`Unchecked` with a one-sentence reason for one that is not a program, or is empty.
+    Raises :class:`Unchecked` with a one-sentence reason for one that cannot be read, is not a program, or is empty.
 
     ``raw``: the bytes to take instead of the file's; then ``path`` is only its name.
     """
@@ -242,7 +244,8 @@ def _file(path: Path, name: str, raw: bytes) -> Script:
 
 
 def parsed(text: str, name: str, script: Script | None = None) -> None:
-    """Raise :class:`Unchecked`, naming the line, for text that is not Python, before a process is started for it.
+    """Raise :class:`Unchecked`, naming the line, for a ``text`` that is not Python, before a process is started for it;
+    returns nothing. ``name`` is the program's name in the message.
 
     For a notebook, ``script``, the line is named by its cell, and ``await`` is allowed outside functions.
     """

@@ -1,4 +1,6 @@
-"""The settings of a check, from ``[tool.pitfall-lab]`` in the nearest pyproject.toml and from the command line."""
+"""The settings of a check, from ``[tool.pitfall-lab]`` in the nearest pyproject.toml and from the command line
+(:class:`Settings` and :func:`near`).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ WHOLE = {"memory": "a number of MiB", "steps": "a number of steps"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings for checking files.
+    """The settings for checking files. ``select`` and ``ignore`` are prefixes of codes: ``PL1`` is all of PL101, PL102,
+    …; ``per_file_ignores`` has pairs of a path pattern and the prefixes that are ignored in the files that it matches;
+    ``exclude`` are patterns of paths that are left out of folders.
 
-    Codes are prefixes: ``PL1`` is all of PL101, PL102, …; ``root`` is where path patterns start.
-
-    ``timeout`` is in seconds, ``memory`` in MiB (``None``: no limit); for ``steps`` and
-    ``every_round`` see :class:`Workshop`.
+    ``root`` is the folder where path patterns start (None: patterns apply to whole paths). ``timeout`` is in seconds,
+    ``memory`` in MiB (``None``: no limit); for ``steps`` and ``every_round`` see :class:`Workshop`.
     """
 
     root: Path | None = None
@@ -46,8 +48,8 @@ class Settings:
     every_round: bool = False
 
     def wants(self, code: str, path: Path) -> bool:
-        """Whether a finding with ``code`` in the file at ``path`` is reported; the longer prefix decides,
-        ``ignore`` before ``select``.
+        """Whether a finding with ``code`` in the file at ``path`` is reported: the longest prefix of it in ``select``
+        or ``ignore`` decides, of equal ones that in ``ignore``.
 
         False, whatever these say, if ``per_file_ignores`` has the code for a pattern that matches the path.
         """
@@ -145,7 +147,8 @@ def _words(value: Any, where: str) -> tuple[str, ...]:
 
 
 def codes(words: Iterable[str], where: str) -> tuple[str, ...]:
-    """Convert codes and names of rules to prefixes of codes.
+    """Convert codes and names of rules to prefixes of codes (``ALL``: ``PL``). ``where`` is named in the error's
+    message.
 
     Raises :class:`~pitfall_lab.cli.Refusal` for one that no rule has.
 

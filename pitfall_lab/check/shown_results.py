@@ -1,5 +1,5 @@
-"""What a repair changes in what its program shows: the last line that it prints otherwise, or the last
-number that it leaves otherwise.
+"""What a repair changes in what its program shows: the last line that it prints otherwise, or the last number that it
+leaves otherwise (:func:`line` and :func:`number`).
 
 Both programs run with the same random numbers. A line counts only if a second run of the repaired program prints it as
 well, so that times and addresses are never taken for the work of a repair.
@@ -19,10 +19,12 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def line(before: str, after: str, again: str) -> Printed | None:
-    r"""The last printed line that differs; ``again``: what another run of the repaired program printed.
+    r"""The last printed line that differs between the outputs ``before`` and ``after`` a repair; ``again``: what
+    another run of the repaired program printed.
 
     None if none differs, or if the two print another number of lines. Spaces do not count; a line is left out if its
-    new text has no digit or is not in ``again``, or if one of the two has more than ``MOST`` characters.
+    new text has no digit or is not in ``again``, if it is part of a bracket over several lines, or if one of the two
+    has more than ``MOST`` (100) characters.
 
     >>> line("epoch 1\nloss 0.9", "epoch 1\nloss 0.2", "epoch 1\nloss 0.2")
     Printed(name='', before='loss 0.9', after='loss 0.2')
@@ -53,11 +55,11 @@ def _whole_lines(lines: list[str]) -> list[bool]:
 
 
 def number(before: Mapping[str, float], after: Mapping[str, float], again: Mapping[str, float]) -> Printed | None:
-    """The last global variable with one number that differs in its first four digits; ``again``: those of
-    another run before the repair.
+    """The last global variable with one number that differs, in its first four digits, between ``before`` and ``after``
+    a repair (values by name); ``again``: those of another run before the repair.
 
-    None if none differs. Variables are in the order of their first assignment; one that is not the
-    same in ``again`` is left out.
+    None if none differs. Variables are in the order of their first assignment; one that is not the same in ``again`` is
+    left out.
 
     >>> number({"lr": 0.1, "loss": 0.9}, {"lr": 0.1, "loss": 0.25}, {"lr": 0.1, "loss": 0.9})
     Printed(name='loss', before='0.9', after='0.25')

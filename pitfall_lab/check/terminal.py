@@ -1,4 +1,5 @@
-"""The report on a terminal: for each finding its place, the lines involved, the explanation, and fixes as diffs.
+"""The report on a terminal (:func:`report`): for each finding its place, the lines involved, the explanation, and fixes
+as diffs.
 
 Plain text. Colours are used on a terminal only, and not when ``NO_COLOR`` is set; nothing in a checked file can send
 control characters to the terminal.
@@ -39,7 +40,7 @@ SEVERITIES = {"error": T(en="error", zh="错误"), "warning": T(en="warning", zh
 
 
 class Paint:
-    """Wraps text in terminal colour codes, or returns it unchanged."""
+    """Wraps text in terminal colour codes (``paint("error", text)``), or, without ``colours``, returns it unchanged."""
 
     def __init__(self, *, colours: bool = False) -> None:
         self.colours = colours
@@ -50,15 +51,17 @@ class Paint:
 
 
 def wants_colours(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal that may be coloured: not if ``NO_COLOR`` is set
-    (https://no-color.org), nor if it is ``dumb``.
+    """Whether ``stream`` is a terminal that may be coloured: not if ``NO_COLOR`` is set (https://no-color.org), nor if
+    ``TERM`` is ``dumb``.
     """
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The style of a report: its language, colours, and the script, by which lines of a notebook are named by cell."""
+    """The style of a report: its ``language``, its colours (``paint``), and the ``script``, by which lines of a
+    notebook are named by cell (None: plain lines).
+    """
 
     language: Language = "en"
     paint: Paint = field(default_factory=Paint)
@@ -74,7 +77,8 @@ class Style:
 
 
 def report(name: str, trace: Trace, findings: Sequence[Finding], style: Style | None = None) -> str:
-    """Return the whole report of one file, ending in a one-line summary.
+    """Return the whole report of one file, called ``name``, ending in a one-line summary and notes. Without a ``style``
+    it is in English, with colours if standard output is a terminal that wants them.
 
     Where observation stopped, that comes first.
     """
@@ -89,7 +93,9 @@ def report(name: str, trace: Trace, findings: Sequence[Finding], style: Style | 
 
 
 def finding_text(name: str, source: str, finding: Finding, style: Style = Style()) -> str:
-    """One finding: headline, excerpt, explanation, fixes; without a ``style`` in English and without colours."""
+    """One finding as text: headline, excerpt from ``source``, explanation, fixes; without a ``style`` in English and
+    without colours. ``name`` is the file's name in the headline.
+    """
     place = f"{name}:{style.place(finding.span.line)}:{finding.span.column + 1}" if finding.span else name
     severity = style.paint(finding.severity, style.say(SEVERITIES[finding.severity]))
     lines = [
@@ -105,7 +111,8 @@ def finding_text(name: str, source: str, finding: Finding, style: Style = Style(
 
 
 def excerpt(source: str, finding: Finding, style: Style) -> list[str]:
-    """The lines of a finding in the order of the file, each with its span marked and its role named.
+    """The lines of ``source`` that a finding is about, in the order of the file, as rows of the report: each with its
+    span marked and its role named.
 
     Places in other modules are left out. A span of several lines is marked on its first one.
     """
@@ -140,8 +147,8 @@ def _with_primary(finding: Finding) -> list[Related]:
 
 
 def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
-    """One fix, counted as ``number``: its title, whether it was verified, its diff, and what it
-    changes in what the program prints.
+    """One fix, counted as ``number``, as rows of the report: its title, whether it was verified, its diff against
+    ``source``, and what it changes in what the program prints.
     """
     tried = (
         T(
@@ -168,8 +175,8 @@ def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
 
 
 def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) -> str:
-    """The end of a report: what was not observed, then one line with the number of findings
-    and whether the engines agreed.
+    """The end of the report of the file ``name``: what was not observed, then one line with the number of findings and
+    whether the engines (torch and the shadow engine) agreed.
 
     After it, notes: limits of what was recorded, disagreements of the engines, and cells that were left out. Where
     there is no finding, the line says how the program ended.
@@ -262,7 +269,8 @@ def total(files: int, calls: int, findings: Sequence[Finding], unfinished: int, 
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """The text broken at ``WIDTH`` terminal columns; Chinese, which has no spaces, is broken between characters.
+    """The lines of the text broken at ``WIDTH`` (100) terminal columns; Chinese, which has no spaces, is broken between
+    characters. Control characters are made visible.
 
     ``indent`` begins each line, and counts towards its width.
     """

@@ -1,5 +1,5 @@
-"""Tries the fixes of findings: each is applied and the result run on plain torch and on both
-engines; only working ones are kept.
+"""Tries the fixes of findings (:func:`tried`): each is applied and the result run on plain torch and on both engines
+(torch and the shadow engine); only working ones are kept.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ WORK_OF_ONE = 1_000
 
 
 def recorded(shop: Workshop, subject: Subject) -> Trace:
-    """Record a program: first without values, which is fastest, then with values if they are needed.
+    """Record the program ``subject`` in ``shop``: first without values, which is fastest, then with values if they are
+    needed.
 
     Raises :class:`Unchecked` if a run did not end by itself, or could not be observed.
 
-    A program with a loop may be long, and is recorded once, with values; most of its rounds are not recorded. Values
-    are needed to describe the effect of a finding; where a rule needs them to decide; where a gradient became NaN or
-    infinite; and where memory may have been written without a change of version. Most programs are correct and need
-    none.
+    A program with a loop may be long, and is recorded once, with values; most of its rounds are not recorded (unless
+    ``shop.every_round``). Values are needed to describe the effect of a finding; where a rule needs them to decide;
+    where a gradient became NaN or infinite; and where memory may have been written without a change of version. Most
+    programs are correct and need none.
     """
     if not shop.every_round and has_loop(subject.source):
         return large_harm(shop, subject, _with_what_led_to_it(shop, subject, shop.trace(subject, whole=False)))
@@ -124,7 +125,8 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Progress of the search for fixes: trials done, trials possible, and the findings with the fixes that work so far.
+    """Progress of the search for fixes: ``done`` trials of ``total`` possible ones, and the findings, each with the
+    fixes that work so far.
 
     ``done`` jumps past those of a finding that needed no more trials.
     """
@@ -135,7 +137,9 @@ class SearchProgress:
 
 
 class Runs(Protocol):
-    """The part of :class:`Workshop` that trials use."""
+    """The part of :class:`Workshop` that trials use. ``spoiled``: the last recorded run had numbers that are not
+    finite; ``said`` is what the last run printed.
+    """
 
     spoiled: bool
     said: str
@@ -146,11 +150,13 @@ class Runs(Protocol):
         """
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
-        """Run a program on torch alone, and return what it computed."""
+        """Run a program on torch alone, and return what it computed. With ``meant``, saved tensors are cloned, so that
+        later writes do not change them.
+        """
 
 
 def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> list[Finding]:
-    """Return the findings of ``trace`` (or those ``wanted``), each with only the fixes
+    """Return the findings of ``trace``, the recording of ``subject`` (or those ``wanted``), each with only the fixes
     that work when applied and run.
     """
     return list(deque(trying(shop, subject, trace, wanted), maxlen=1)[0].findings)
@@ -159,9 +165,10 @@ def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | No
 def trying(
     shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None, found: list[Finding] | None = None
 ) -> Iterator[SearchProgress]:
-    """Do what :func:`tried` does, and yield the progress after each trial.
+    """Do what :func:`tried` does, and yield the progress before the first trial, after each, and at the end.
 
-    ``found``: what :func:`find` returns for ``trace``.
+    ``found``: what :func:`find` returns for ``trace``; without it, this is called here. The other arguments are those
+    of :func:`tried`.
     """
     findings = find(trace) if found is None else found
     chosen = findings if wanted is None else wanted
@@ -179,7 +186,9 @@ def trying(
 
 
 class Trial:
-    """Tries the fixes of one program's findings. Runs of the unrepaired program are made once and shared."""
+    """Tries the fixes of the findings in ``trace``, the recording of ``subject``. Runs of the unrepaired program are
+    made once and shared.
+    """
 
     def __init__(self, shop: Runs, subject: Subject, trace: Trace, findings: list[Finding]) -> None:
         self.shop, self.subject, self.trace, self.findings = shop, subject, trace, findings
@@ -192,17 +201,20 @@ class Trial:
         self._facts = RunFacts.of(self._story, findings)
 
     def kept(self, finding: Finding) -> tuple[Fix, ...]:
-        """The first few fixes of ``finding`` that work, smallest first."""
+        """The first few fixes of ``finding`` that work, at most ``MOST_FIXES`` (2), in their order;
+        empty if none does.
+        """
         fixes: tuple[Fix, ...] = ()
         for _, fixes in self.attempts(finding):  # noqa: B007 - the last ones
             pass
         return fixes
 
     def attempts(self, finding: Finding) -> Iterator[tuple[int, tuple[Fix, ...]]]:
-        """Try one fix after the other, within the limit of work, and yield how many were tried and which work.
+        """Try the fixes of ``finding`` one after the other, within the limit of work, and yield after each the number
+        of fixes looked at and those that work so far.
 
-        Of one finding at most ``MOST_TRIALS`` are tried, until ``MOST_FIXES`` work. One after which the program raises
-        its next error is kept only as the first. A second fix that recomputes is not tried.
+        Of one finding at most ``MOST_TRIALS`` (12) are tried, until ``MOST_FIXES`` (2) work. One after which the
+        program raises its next error is kept only as the first. A second fix that recomputes is not tried.
         """
         kept: list[Fix] = []
         for number, fix in enumerate(finding.fixes[:MOST_TRIALS], 1):
@@ -242,11 +254,12 @@ class Trial:
         return replace(kept, explanation=text)
 
     def with_meant(self, finding: Finding) -> Finding:
-        """Return the finding with torch's gradient and the correct one as facts, if a wrong gradient raised no error.
+        """Return the finding with torch's gradient and the correct one as facts, and in its explanation, if a wrong
+        gradient raised no error.
 
-        The correct one was computed by the program repaired with the first fix of meaning ``"same"``. The finding
-        is unchanged if it is no warning about a backward, has the fact already or has no such fix, or if the two
-        gradients cannot be compared.
+        The correct one was computed by the program repaired with the first fix of meaning ``"same"``. The finding is
+        unchanged if it is no warning about a backward, has the fact already or has no such fix, or if the two gradients
+        cannot be compared.
         """
         tells = finding.severity == "warning" and _backward(finding) is not None and finding.fact("meant") is None
         first = next((fix for fix in finding.fixes if fix.meaning == "same"), None) if tells else None
@@ -400,8 +413,9 @@ def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> i
 def keeps_what_was_right(
     before: dict[str, Any], after: dict[str, Any], meaning: str, number: int | None = None
 ) -> bool:
-    """Whether roots, gradients and leaves of the repaired program agree with those that
-    were right, or intended, before.
+    """Whether roots, gradients and leaves of the repaired program agree with those that were right, or intended,
+    before. ``before`` and ``after`` are what the two programs computed
+    (:func:`~pitfall_lab.verify.experiments.witness.witness`).
 
     ``meaning`` is the fix's, and says what it may change: ``"shape"`` all but the roots' shapes; ``"later"`` everything
     from backward ``number`` (from 0) on; ``"connect"``, ``"term"`` and ``"root"`` gradients of that backward;
@@ -470,8 +484,8 @@ def _same_root(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two programs end without an error and with equal leaves, and the last backward of ``other``
-    gave the gradients of ``one``.
+    """Whether two programs (what they computed: ``one`` and ``other``, see :func:`keeps_what_was_right`) end without an
+    error and with equal leaves, and the last backward of ``other`` gave the gradients of ``one``.
 
     ``other`` may give more. False if one of them ran no backward, or the last backward of ``one`` gave no gradient.
     """
@@ -502,7 +516,8 @@ def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | No
 
 
 def same_names(before: dict[str, Any], after: dict[str, Any], names: set[str]) -> bool:
-    """Whether the global tensors and arrays called ``names`` end with the same values in both runs.
+    """Whether the global tensors and arrays called ``names`` end with the same values in both runs (``before`` and
+    ``after`` a repair, see :func:`keeps_what_was_right`).
 
     A write that other lines rely on must reach them. True if one of the runs raised, as then there is nothing to
     compare. Used only where torch raised; ``before`` is then the program with its saved tensors cloned, which runs to
@@ -514,7 +529,9 @@ def same_names(before: dict[str, Any], after: dict[str, Any], names: set[str]) -
 
 
 def read_later(source: str, fix: Fix) -> set[str]:
-    """The names that ``source`` reads after the lines that ``fix`` edits; in a loop, the whole loop counts as after."""
+    """The names that ``source`` reads after the lines that ``fix`` edits; if these are in a loop, the whole loop counts
+    as after.
+    """
     tree = ast.parse(source)
     lines = {line for edit in fix.edits for line in range(edit.line, edit.end_line + 1)}
     last = max(lines, default=0)

@@ -29,10 +29,11 @@ NESTED = T(
 class watching:  # noqa: N801 - read as a word: with watching():
     """Record the calls to torch in the ``with`` block, and report at its end what was found.
 
-    The report goes to standard error, or to ``file``. Rounds of a training loop that repeat what was recorded before
-    are not recorded, which the report says. Nothing is run a second time, so no fix is tried. ``steps`` is the number
-    of recorded steps at most. Afterwards ``findings`` are what was found, ``trace`` the recording, and ``text`` is the
-    report. An error in the block is explained, and raised.
+    The report goes to standard error, or to ``file``, in ``language``. Rounds of a training loop that repeat what was
+    recorded before are not recorded, which the report says. Nothing is run a second time, so no fix is tried. ``steps``
+    is the maximal number of recorded steps. Afterwards ``findings`` are what was found, ``trace`` the recording, and
+    ``text`` is the report. An error in the block is explained, and raised. Inside another such block nothing is
+    recorded: ``findings`` stay empty and ``trace`` None.
 
     >>> import io, torch
     >>> with watching(file=io.StringIO()) as watched:

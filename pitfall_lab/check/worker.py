@@ -1,4 +1,4 @@
-"""The process in which checked programs run: it imports torch once and forks for every run.
+"""The process in which checked programs run: it imports torch once and forks for every run (:func:`main`).
 
 Nothing a program does (exit, crash, patch torch, change directory, never end) affects the next run or the checker. The
 checker writes one JSON job per line to standard input and reads one JSON line back: how the run's process ended. What
@@ -54,8 +54,8 @@ BIND = "__pitfall_lab_bind__"
 
 
 def main() -> None:
-    """Serve jobs until standard input ends or Ctrl-C is pressed; with ``--once`` perform the one job
-    there in this process, and end.
+    """Serve jobs until standard input ends or Ctrl-C is pressed; with ``--once`` among the process's arguments perform
+    the one job there in this process, and end.
     """
     if "--once" in sys.argv:
         perform(json.loads(sys.stdin.readline()))
@@ -175,7 +175,7 @@ def _quietly() -> Iterator[None]:
 
 
 def unobservable(error: Exception) -> str:
-    """The result of every job when programs cannot be observed on this machine."""
+    """The result text of every job when programs cannot be observed on this machine, because of ``error``."""
     torch = getattr(sys.modules.get("torch"), "__version__", None)
     version = f"torch {torch}" if torch else "this Python"
     said = str(error).strip().splitlines()[:1] or [""]
@@ -220,11 +220,12 @@ def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
 
 
 class Allowance:
-    """The time that a run may take: ``seconds``, without those in which it waited for a
-    processor that others were using.
+    """The time that a run, the process with the id ``process``, may take from now on: ``seconds``, without those in
+    which it waited for a processor that others were using.
 
     So a busy machine gives the same report. Linux counts that wait (the second number of ``schedstat``, in
-    nanoseconds); elsewhere it counts as time of the run. After ``PATIENCE`` times ``seconds`` the time is always up.
+    nanoseconds); elsewhere it counts as time of the run. After ``PATIENCE`` (10) times ``seconds`` the time is always
+    up.
     """
 
     def __init__(self, process: int, seconds: float) -> None:
@@ -245,8 +246,8 @@ class Allowance:
 
 
 class Prints:
-    """The output of a run: the first 1 MiB is kept, the rest is read and discarded, so that endless output
-    fills no memory and no disk.
+    """The output of a run, through a pipe: the first 1 MiB is kept, the rest is read and discarded, so that endless
+    output fills no memory and no disk.
     """
 
     LIMIT = 1 << 20
@@ -281,7 +282,9 @@ class Prints:
 
 
 def end_group(leader: int) -> None:
-    """Kill the process group of the program: processes that it started and left running."""
+    """Kill the processes in the group of the process ``leader``, a program that ran: those that it started and left
+    running.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
@@ -330,7 +333,9 @@ def end_orphans() -> None:
 
 
 def perform(job: Job) -> None:
-    """Run the program as ``python file`` would, write what was found to ``job["result"]``, and end the process."""
+    """Run the program of ``job`` as ``python file`` would, write what was found to ``job["result"]``, and end this
+    process; it does not return.
+    """
     redirect()
     namespace = _as_main(job)
     _limit_memory(job["memory"])
@@ -454,13 +459,14 @@ PACKING = ("saved_tensors", "save_on_cpu")
 
 
 def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str, bool], Trace]:
-    """The facts that the checker needs of a trace, and the trace itself: without its events if the program
-    finished and has no finding.
+    """The facts that the checker needs of a trace, and the trace itself: without its events if the program finished and
+    has no finding.
 
     With ``job["whole"]`` it is never shortened. Most programs that are run here, and most repaired ones, have no
-    finding; writing and reading a long trace takes as long as a short training run. ``needs_values``: the trace was
-    made without values, and they are needed: for a finding, for a rule that requested some, or because a mistake that
-    only values show is possible. ``spoiled``: the run computed numbers that are not finite.
+    finding; writing and reading a long trace takes as long as a short training run. The facts are bools. ``large``: see
+    :func:`is_large`; ``opened``: see :func:`is_opened`; ``needs_values``: the trace was made without values, and they
+    are needed: for a finding, for a rule that requested some, or because a mistake that only values show is possible;
+    ``spoiled``: the run computed numbers that are not finite.
     """
     text = own_text(job)
     opened = is_opened(trace, text)
@@ -479,7 +485,7 @@ def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str,
 
 
 def own_text(job: Job) -> str:
-    """The program's source, with that of the modules in its folder (or below) that it has imported;
+    """The source of the job's program, with that of the modules in its folder (or below) that it has imported;
     installed libraries are left out.
     """
     texts, installed = [job["source"]], (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parent.parent))
@@ -494,7 +500,9 @@ def own_text(job: Job) -> str:
 
 
 def is_large(trace: Trace) -> bool:
-    """Whether the program had a storage of more elements than ``VALUE_LIMIT``, so that values were not modelled."""
+    """Whether the program had a storage of more elements than ``VALUE_LIMIT`` (4096), so that its values were not
+    modelled.
+    """
     for event in trace.events:
         for effect in event.effects:
             if (
@@ -507,11 +515,11 @@ def is_large(trace: Trace) -> bool:
 
 
 def is_opened(trace: Trace, source: str) -> bool:
-    """Whether the program could write tensor memory without a change of version.
+    """Whether the program of ``trace`` could write tensor memory without a change of version.
 
-    Such ways are memory shared with NumPy, a fused optimizer, or running statistics that batch norm in eval
-    mode saved. Library code does the first two, too, correctly: they count only if a word for them is in
-    ``source``, the program's own text.
+    Such ways are memory shared with NumPy, ``.data``, a fused optimizer, or running statistics that batch norm in eval
+    mode saved. Library code does all but the last, too, correctly: they count only if a word for them is in ``source``,
+    the program's own text.
     """
     if any(word in source for word in UNOBSERVED):
         return True

@@ -1,4 +1,6 @@
-"""Where checked programs run: forks of one worker process (:mod:`pitfall_lab.check.worker`), never this one."""
+"""Where checked programs run: forks of one worker process (:mod:`pitfall_lab.check.worker`), never this one.
+:class:`Workshop` starts it and returns what a run found.
+"""
 
 # ruff: noqa: PLC0415 - the parent process compares no facts and stays small: the worker imports them
 
@@ -47,8 +49,9 @@ _WORKER = processes.ours("pitfall_lab.check.worker")
 class Unchecked(Exception):
     """The program could not be checked, or not to its end.
 
-    The message gives the reason in a sentence or two, and ``kind`` the same reason as a keyword for programs.
-    ``findings`` are those found until then.
+    The message gives the reason in a sentence or two (``said``: in English and Chinese), and ``kind`` the same reason
+    as a keyword for programs. ``line`` is the line that it is about (None: none), ``file`` another file that it is
+    about (empty: none). ``findings`` are those found until then.
     """
 
     def __init__(self, kind: str, sentence: str | T, line: int | None = None, *, file: str = "") -> None:
@@ -60,11 +63,13 @@ class Unchecked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A program to run: its text, its name in reports, its path (``None`` for a text), and its arguments.
+    """A program to run: ``source`` is its text, ``name`` its name in reports, ``path`` its path (``None`` for a text),
+    and ``argv`` its arguments.
 
-    ``prelude`` is run before it, unobserved: the imports that a notebook cell takes from earlier cells
-    (:func:`pitfall_lab.check.prelude`). ``carried`` is the file of the values that it takes from there
-    (:mod:`pitfall_lab.observe.carry`). ``forgiven`` are ranges of lines that may raise: cells tagged so.
+    ``prelude`` is code that is run before it, unobserved: the imports that a notebook cell takes from earlier cells
+    (:func:`pitfall_lab.check.prelude`). ``carried`` is the path of the file with the values that it takes from there
+    (:mod:`pitfall_lab.observe.carry`; empty: none). ``forgiven`` are ranges of lines (first, last) that may raise:
+    cells tagged so.
     """
 
     source: str
@@ -77,7 +82,7 @@ class Subject:
 
     @property
     def folder(self) -> str:
-        """The first entry of ``sys.path``: the file's folder, as for ``python FILE``."""
+        """The first entry of ``sys.path``: the file's folder, as for ``python FILE``; for a text the current folder."""
         return str(Path(self.path).parent if self.path else Path.cwd())
 
 
@@ -85,16 +90,18 @@ class Subject:
 class Workshop:
     """Runs subjects in forks of one worker process; a context manager, because that process has to end.
 
+    Settings: ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself
+    needs (``None``: no limit), ``steps`` the maximal number of observed calls, ``every_round``: whether rounds of loops
+    that repeat what was recorded are recorded as well; if not, they are while the trace has fewer than ``after`` steps.
     ``behind``: the worker imports torch with low priority, and Ctrl-C is not meant for it: it belongs to a notebook's
-    kernel. ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs
-    (``None``: no limit), ``steps``: the maximal number of observed calls, ``every_round``: whether rounds of loops that
-    repeat what was recorded are recorded as well; if not, they are while the trace has fewer than ``after`` steps.
-    ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a witness run are only in
-    ``said``); ``was_large``: whether the last traced run had tensors whose values were not modelled; ``was_opened``:
-    whether it could write memory without a change of version; ``needs_values``: whether a run with values is needed to
-    find or describe mistakes; ``again``: the calls (from, to) that another run should record in full, because the
-    program ended with an error there, or a gradient became infinite or NaN, in rounds that were not recorded;
-    ``spoiled``: whether the last traced run saw numbers that are not finite.
+    kernel.
+
+    Results: ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a witness run are only
+    in ``said``). Of the last traced run: ``was_large``: it had tensors whose values were not modelled; ``was_opened``:
+    it could write memory without a change of version; ``needs_values``: a run with values is needed to find or describe
+    mistakes; ``again``: the calls (from, to) that another run should record in full, because the program ended with an
+    error there, or a gradient became infinite or NaN, in rounds that were not recorded (None: there are none);
+    ``spoiled``: it saw numbers that are not finite.
     """
 
     timeout: float = TIMEOUT
@@ -143,13 +150,14 @@ class Workshop:
         inside: tuple[int, int] | None = None,
         closely: bool = False,
     ) -> Trace:
-        """Run ``subject`` on both engines and return the trace.
+        """Run ``subject`` on torch and the shadow engine and return the trace. Values of tensors with at most
+        ``value_limit`` elements are modelled (:data:`NO_NUMBERS`: of none).
 
         Raises :class:`Unchecked` if the run did not end by itself, or could not be observed.
 
-        From the call ``inside[0]`` on up to ``inside[1]``, every round of a loop is recorded. With ``closely``, it is
-        noted where each number that is not finite comes from. A trace in which no rule finds anything is returned
-        without its events, unless ``whole``: that saves much of the time.
+        From the call ``inside[0]`` on up to ``inside[1]`` (counted from 0), every round of a loop is recorded. With
+        ``closely``, it is noted where each number that is not finite comes from. A trace in which no rule finds
+        anything is returned without its events, unless ``whole``: that saves much of the time.
         """
         head, _, trace = self._run(
             "trace", subject, value_limit=value_limit, whole=whole, inside=inside, closely=closely
@@ -160,7 +168,7 @@ class Workshop:
         return Trace.from_json(trace)
 
     def facts(self, subject: Subject) -> RunFacts:
-        """Run ``subject`` on both engines; return its findings, error and disagreements.
+        """Run ``subject`` on torch and the shadow engine; return its findings, error and disagreements.
 
         Raises :class:`Unchecked` if the run did not end by itself, or could not be observed.
         """
@@ -171,7 +179,7 @@ class Workshop:
         return RunFacts.from_json(json.loads(facts))
 
     def warm(self) -> None:
-        """Start the process now, in the background: it takes as long as importing torch.
+        """Start the worker now, in the background: it takes as long as importing torch.
 
         Nothing happens if it runs, or where there is no ``fork``.
         """

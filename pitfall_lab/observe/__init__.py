@@ -1,4 +1,6 @@
-"""Observes torch without disturbing the program. Only this package and ``verify`` import torch."""
+"""Observes a program's torch calls without changing what it does: a ``Recorder`` passes each call (a ``Call``) to a
+``Listener``, which answers with a ``Verdict``.
+"""
 
 from pitfall_lab.observe.recorder import Call, Listener, Recorder, Verdict
 

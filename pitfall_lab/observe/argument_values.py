@@ -1,4 +1,6 @@
-"""Converts the arguments of torch calls to values without torch, and finds the tensors in them."""
+"""Converts the arguments of torch calls to values without torch, and finds the tensors in them (:func:`convert` and
+:func:`tensors`).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,19 @@ _PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis))
 
 
 class Unconvertible(Exception):
-    """Raised for an argument that has no counterpart in the shadow."""
+    """Raised for an argument that has no counterpart in the shadow (this package's own engine); its text says what it
+    is.
+    """
 
 
 def convert(
     value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[str], Any], device: Callable[[str], Any]
 ) -> Any:
-    """Return ``value`` with every tensor, dtype and device in it, also inside lists, tuples, dicts and slices, replaced
-    by what the function ``tensor``, ``dtype`` or ``device`` returns for it.
+    """Return ``value`` with every tensor, dtype and device in it, also inside lists, tuples, dicts (values only) and
+    slices, replaced by what the functions ``tensor``, ``dtype`` and ``device`` return for it.
+
+    ``tensor`` is given the tensor, ``dtype`` and ``device`` the name as a string (``"float32"``, ``"cuda:0"``). Plain
+    values and NumPy arrays stay as they are; a range becomes a list, a memory format its name, ``torch.strided`` None.
 
     Raises:
         Unconvertible: for objects without a counterpart in the shadow (generators, modules).
@@ -52,8 +59,8 @@ def convert(
 
 
 def index_of(value: Any) -> Any:
-    """The index with integer 0-dim tensors (on the CPU) in its slices replaced by Python
-    integers, as torch itself does.
+    """The index ``value`` of a subscript, in whose slices integer 0-dim tensors (on the CPU) are replaced by Python
+    integers, as torch itself does. Anything else is returned as it is.
 
     >>> index_of((slice(torch.tensor(1), None), 0))
     (slice(1, None, None), 0)
@@ -72,8 +79,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested tuples, lists and dicts, ``MOST_LEVELS`` deep; a tensor that
-    occurs twice is yielded twice.
+    """Yield the tensors in nested tuples, lists and dicts (values only), at most ``MOST_LEVELS`` (6) levels deep; a
+    tensor that occurs twice is yielded twice.
     """
     found: list[torch.Tensor] = []
     _collect((value,), found, MOST_LEVELS)
@@ -101,9 +108,10 @@ def arrays(value: Any) -> Iterator[np.ndarray]:
 
 
 def text(value: Any, depth: int = 0) -> str:
-    """A short text for a plain argument, at most ``TEXT_LIMIT`` characters.
+    """A short text for a plain argument, at most ``TEXT_LIMIT`` (48) characters; of a list or tuple at most 16 items
+    are written.
 
-    Other objects are shown as their type, as repr may run code.
+    Other objects are shown as their type, as repr may run code. ``depth`` is the number of lists around the value.
 
     >>> text([1.0, 2]), text(slice(None, 2)), text(torch.float32), text(object())
     ('[1.0, 2]', ':2', 'torch.float32', '<object>')

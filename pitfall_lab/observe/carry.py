@@ -1,10 +1,10 @@
-"""Copies the values that a cell takes from earlier cells to another process: modules,
-optimizers, tensors and plain values.
+"""Copies the values that a cell takes from earlier cells to another process: modules, optimizers, tensors and plain
+values (:func:`pack` and :func:`unpack`).
 
-All values are pickled together, so that those that share memory (an optimizer and its module, a tensor and its
-view) still do. Only values are taken that can be pickled without running the learner's code and are equal
-afterwards; the names of the others are returned. The bytes are written by this process and read by one that it has
-started, never received from a browser.
+All values are pickled together, so that those that share memory (an optimizer and its module, a tensor and its view)
+still do. Only values are taken that can be pickled without running the learner's code and are equal afterwards; the
+names of the others are returned. The bytes are written by this process and read by one that it has started, never
+received from a browser.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ _OWN_WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Values of earlier cells, to be sent to another process: ``data`` are the pickled values by name, ``classes`` the
-    program's classes and functions that they need, ``left`` the names of the values that could not be taken.
+    """Values of earlier cells, to be sent to another process. ``data`` are all copied values pickled together, by name,
+    as :func:`unpack` reads them (empty if none was copied); ``classes`` the classes and functions of ``__main__`` that
+    they need, as objects; ``left`` the names of the values that could not be copied.
     """
 
     data: bytes = b""
@@ -57,8 +58,8 @@ class Carried:
 
 
 def pack(values: Mapping[str, Any]) -> Carried:
-    """Pickle ``values`` by name; the names of those that cannot be copied are in ``left``, all if together
-    they exceed ``LIMIT`` bytes.
+    """Pickle ``values``, given by name; the names of those that cannot be copied are in ``left`` of the result, all of
+    them if together they exceed ``LIMIT`` bytes.
 
     >>> x = torch.ones(2)
     >>> back = {}
@@ -79,7 +80,9 @@ def pack(values: Mapping[str, Any]) -> Carried:
 
 
 def unpack(data: bytes, namespace: dict[str, Any]) -> None:
-    """Bind the names in ``namespace`` to the pickled values. The classes of the values must exist in this process."""
+    """Bind the names in ``namespace`` to the values pickled in ``data`` (``Carried.data``), with the gradients that
+    tensors had; nothing is bound if ``data`` is empty. The classes of the values must exist in this process.
+    """
     if not data:
         return
     # Storages that torch reads from a file look as if another library could write them, which a

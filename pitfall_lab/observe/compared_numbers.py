@@ -1,5 +1,5 @@
-"""The range of the numbers that a loss compares predictions with, read from torch: a trace shows
-only the ends of a long tensor.
+"""The range of the numbers that a loss compares predictions with, read from torch: a trace shows only the ends of a
+long tensor (:func:`compared`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ FEWEST, MOST = 3, 1 << 24
 
 
 class NumberRange(NamedTuple):
-    """The range of ``of`` numbers: the smallest, the largest, whether all are ``whole``, how many are
-    ``beyond`` each of :data:`LIMITS`.
+    """The range of a tensor's numbers: ``of`` is how many there are, ``least`` and ``most`` the smallest and the
+    largest, ``whole`` True if all are whole numbers. ``beyond`` has a pair for each of :data:`LIMITS` (-1, 0, 1, 6):
+    the limit, and how many numbers are below it (-1, 0) or above it (1, 6) by more than 0.05.
     """
 
     of: int
@@ -34,12 +35,13 @@ class NumberRange(NamedTuple):
 
 
 def compared(call: Call) -> NumberRange | None:
-    """The numbers that a call compares a prediction with, where some are outside of [0, 1].
+    """The range of the target with which a call compares a prediction, if some of its numbers are outside of [0, 1] (by
+    more than 0.05); else None.
 
-    ``None`` where none are, or if it is no such call.
-
-    The prediction is the one of the first two arguments that requires grad, of the same shape. None too for fewer than
-    ``FEWEST`` or more than ``MOST`` numbers, and for infinite ones.
+    The first two arguments have to be plain tensors of one shape, of which exactly one requires grad (the prediction)
+    and the other is the target: a dense, real tensor on the CPU. None too for fewer than ``FEWEST`` (3) or more than
+    ``MOST`` (2^24) numbers, for infinite or NaN ones, with the grad mode off, or under a dispatch mode. The call's name
+    is not checked.
     """
     sides = call.args[:2]
     if call.dispatching or not call.grad or len(sides) != len(PLAIN) or not all(type(side) in PLAIN for side in sides):

@@ -1,8 +1,8 @@
-"""Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors.
+"""Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors (:class:`Counts`).
 
 Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, the targets that a loss
-leaves out, columns of a table that have become one number, class numbers that are compared, entries of sparse
-tensors that are stored in parts, and the two numbers in the middle of an even count.
+leaves out, columns of a table that have become one number, class numbers that are compared, entries of sparse tensors
+that are stored in parts, and the two numbers in the middle of an even count.
 """
 
 from __future__ import annotations
@@ -63,7 +63,18 @@ KEPT = 100
 
 
 class CountedNumbers(NamedTuple):
-    """What :class:`pitfall_lab.trace.Counted` stores, without its step."""
+    """What the numbers of one call show; :class:`pitfall_lab.trace.Counted` stores the same with the call's step.
+
+    ``number`` of ``of`` things are concerned, which are by ``kind``: ``empty``: rows of a mask that have no one;
+    ``kept``: targets that a loss does not leave out; ``weights``: ``number`` classes with weights and ``of`` examples
+    (``numbers``: the weights, then the examples of each class); ``parts``: entries of a sparse tensor that are stored
+    several times (``numbers``: the place of one, and how often); ``blank``: columns of a table with one number only
+    (``numbers``: missing entries of such a column in a table of the program's, and the rows of that; ``names``:
+    variables with statistics that are NaN there); ``renumbered``: pairs of class numbers that are equal (``numbers``:
+    number given second, number that it meets, for each pair); ``middle``: rows whose two middle numbers differ
+    (``numbers``: these two, and half their mean difference). ``tied`` and ``zeroed`` are made by other modules.
+    ``numbers`` and ``names`` are empty where nothing is said here.
+    """
 
     kind: Kind
     number: int
@@ -97,7 +108,7 @@ class _Searched:
 
 @dataclass(slots=True)
 class Counts:
-    """Is shown calls after they ran; ``finished`` returns what was found, each with its step."""
+    """Counts in the calls that it is given after they ran (:meth:`after`); :meth:`finished` returns what was found."""
 
     _looks: Counter[tuple[Span | None, str]] = field(default_factory=Counter)
     _searched: dict[Span | None, _Searched] = field(default_factory=dict)
@@ -108,8 +119,8 @@ class Counts:
     _equals: dict[Span | None, list[tuple[int, Any]]] = field(default_factory=dict)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of the function ``name`` at this place is to be given to :meth:`after`: only the first
-        calls at each place are.
+        """Whether the next call of the function ``name`` (torch's qualified name) at the place ``span`` is to be given
+        to :meth:`after`: only functions in ``COUNTED``, and only the first ``LOOKS`` (100) calls of each at each place.
         """
         return (
             name in COUNTED
@@ -118,7 +129,9 @@ class Counts:
         )
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Count in the arguments, or the result, of a call that has returned."""
+        """Count in the arguments, or the ``result``, of a call that has returned; ``step`` is its number in the trace.
+        Calls under a dispatch mode are not counted.
+        """
         self._looks[call.span, call.name] += 1
         if call.name in FILLING | TAKING:
             blank = _blank_columns(call, result) if not call.dispatching else None
@@ -178,7 +191,9 @@ class Counts:
         return len(known) < (KEPT if any(each.number < each.of for each in known.values()) else WHOLE)
 
     def finished(self) -> list[tuple[int, CountedNumbers]]:
-        """What was found, in the order of the steps."""
+        """What was found, as pairs of the call's step and the :class:`CountedNumbers`, in the order of the steps; an
+        empty list if nothing was.
+        """
         weighted = [
             (each.step, CountedNumbers("weights", len(weights), each.of, (*weights, *map(float, each.counts))))
             for (_, weights), each in self._weighted.items()

@@ -1,5 +1,5 @@
-"""Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws,
-which examples are drawn, and whether its workers share them out.
+"""Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws, which examples
+are drawn, and whether its workers share them out (:func:`generators` and :func:`undivided`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.G
 
 
 def source_of(loader: Any) -> Any:
-    """The dataset of a loader; of a part of a dataset (``Subset``), the whole."""
+    """The dataset of a ``DataLoader``; for a ``Subset`` (up to ``DEPTH``, 4, one in another) the dataset that it is a
+    part of. None if the loader has none.
+    """
     dataset = vars(loader).get("dataset")
     for _ in range(DEPTH):
         if not isinstance(dataset, torch.utils.data.Subset):
@@ -42,10 +44,10 @@ def source_of(loader: Any) -> Any:
 
 
 def generators(loader: Any, dataset: Any) -> dict[str, str]:
-    """The random number generators of its own with which a dataset makes its samples, by attribute,
-    each with a digest of its state.
+    """The random number generators (of NumPy, ``random`` or torch) that a dataset holds as attributes and reads in the
+    methods that make its samples: the attributes' names, each with a SHA-256 digest of the generator's present state.
 
-    Empty if the program prepares each worker (``worker_init_fn``), or if the dataset looks which worker it is in: it
+    Empty if there are none, if ``loader`` has a ``worker_init_fn``, or if the dataset looks which worker it is in: it
     may give each another generator.
     """
     try:
@@ -62,11 +64,12 @@ def generators(loader: Any, dataset: Any) -> dict[str, str]:
 
 
 def undivided(loader: Any) -> bool:
-    """Whether each of several workers reads all of a stream (``IterableDataset``): nothing in the code that
-    makes its samples asks which worker it is in.
+    """Whether each of several workers (``num_workers`` of at least 2) reads all of an ``IterableDataset``: nothing in
+    the code that makes its samples asks which worker it is in.
 
-    False where that is not certain: a ``worker_init_fn``, random numbers in the stream (each worker draws others), a
-    name that suggests other readers, or an attribute other than plain data, which may do the sharing itself.
+    False where that is not certain: a ``worker_init_fn``, an ``__iter__`` of torch's, random numbers in the stream
+    (each worker draws others), a name that suggests other readers (:data:`SHARING`), or an attribute other than plain
+    data, which may do the sharing itself.
     """
     dataset = vars(loader).get("dataset")
     workers = vars(loader).get("num_workers")
@@ -113,7 +116,10 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def examples(loader: Any) -> int | None:
-    """The length of a loader's dataset, if it is known without running code of the program; else None."""
+    """The length of a loader's dataset, if it is known without running code of the program; else None. Known is that of
+    a list, tuple, ``TensorDataset`` or ``Subset``, and of a class whose ``__len__`` only returns the length of an
+    attribute.
+    """
     return _length(vars(loader).get("dataset"))
 
 
@@ -130,8 +136,8 @@ def _length(dataset: Any) -> int | None:
 
 
 def weights(loader: Any) -> int | None:
-    """The number of weights of a loader's ``WeightedRandomSampler``; ``None`` if it has
-    another sampler (a subclass too).
+    """The number of weights of a loader's ``WeightedRandomSampler``, which are a vector; None if it has another sampler
+    (a subclass too).
     """
     sampler = vars(loader).get("sampler")
     held = vars(sampler).get("weights") if type(sampler) is torch.utils.data.WeightedRandomSampler else None

@@ -1,4 +1,6 @@
-"""Writes a number to one element of a live tensor or array, and shows what changed in all tensors on that memory."""
+"""Writes a number to one element of a live tensor or array, and shows what changed in all tensors on that memory:
+:class:`EditedTensors` keeps a trace, to which each write adds an event.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ LENGTH = 60
 
 
 class NotWritten(Exception):
-    """Raised if nothing was written; ``text`` says why in one sentence."""
+    """Raised if nothing was written; ``text`` says why in one sentence, in English and Chinese."""
 
     def __init__(self, text: T) -> None:
         super().__init__(text.en)
@@ -29,7 +31,9 @@ class NotWritten(Exception):
 
 
 class EditedTensors:
-    """Live tensors and arrays, held weakly, and a trace with one event for each write made through :meth:`put`."""
+    """Live tensors and arrays (``values``: pairs of name and object), held weakly. ``trace`` describes them at first
+    and has one event more for each write made through :meth:`put`.
+    """
 
     def __init__(self, values: Named) -> None:
         """Take a snapshot of ``values``, see :func:`~pitfall_lab.observe.snapshot.snapshot`, and
@@ -44,8 +48,8 @@ class EditedTensors:
                 self._values[name] = Watching(value)
 
     def put(self, label: str, index: Sequence[int], text: str) -> None:
-        """Write the number in ``text`` to the element at ``index`` of the tensor ``label``, and add an event to the
-        trace.
+        """Write the number in ``text`` to the element at ``index`` of the tensor or array that has ``label`` (``t1``)
+        in the trace, and add an event to the trace. ``index`` has one number of at least 0 for each axis.
 
         Raises:
             NotWritten: the tensor or element does not exist, the text is not a number of its dtype, or

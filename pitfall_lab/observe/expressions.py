@@ -1,4 +1,5 @@
-"""Finds how the program's current line writes a value: ``x``, ``self.fc.weight``, ``batch["image"]``, ``x[:, 0]``.
+"""Finds how the program's current line writes a value: ``x``, ``self.fc.weight``, ``batch["image"]``, ``x[:, 0]``
+(:class:`Expressions`).
 
 No code of the program is run: names are looked up, and attributes are read only if that runs no code.
 """
@@ -25,7 +26,10 @@ _PLAIN = (bool, int, float, complex, str, type(None))
 
 
 class Expressions:
-    """The expressions of one frame of the program, and of the syntax node that it is executing (None if unknown)."""
+    """Finds source expressions for the values that one frame of the program can reach. ``frame`` may be None (no
+    variables); ``node`` is the syntax node that the frame is executing (None if unknown), ``text`` the source text from
+    which it was parsed.
+    """
 
     def __init__(self, frame: FrameType | None, node: ast.AST | None, text: str) -> None:
         local, *outside = list(scopes(frame))[:2] or [{}]
@@ -58,7 +62,10 @@ class Expressions:
         return next((way for name, held in self._variables.items() for way in _inside(name, held, value)), "")
 
     def value(self, node: ast.AST | None) -> Any:
-        """The present value of an expression; :data:`UNKNOWN` if finding it would run code."""
+        """The present value of an expression. :data:`UNKNOWN` if finding it would run code or if a name or key does not
+        exist: only constants, negative numbers, names, tuples, lists, attributes (see :func:`attribute`), and
+        subscripts of dicts, lists and tuples by a plain value are known.
+        """
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
@@ -88,9 +95,8 @@ class Expressions:
 
 
 def attribute(held: Any, name: str) -> Any:
-    """The value of an attribute, read from the object's own dictionary (or a module's tables) without running code.
-
-    :data:`UNKNOWN` otherwise.
+    """The value of the attribute ``name`` of ``held``, read from the object's own dictionary (of a ``torch.nn.Module``
+    also its tables of parameters, buffers and submodules) without running code; :data:`UNKNOWN` if it is not there.
 
     Of a tensor only the ``grad`` of a leaf that is no view.
     """

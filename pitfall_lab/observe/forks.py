@@ -1,4 +1,4 @@
-"""Observes processes that the program starts.
+"""Observes processes that the program starts (:class:`ForkWatch`).
 
 In a forked process the recording ends; in this one the trace gets a note.
 
@@ -19,8 +19,8 @@ _watching: list[ForkWatch] = []
 
 
 class ForkWatch:
-    """Calls ``started(frame)`` when the program has started another process, and ``forked()``
-    first of all in a forked process.
+    """Calls ``started(frame)`` in this process when the program has forked it, or when multiprocessing starts another
+    one without a fork; ``frame`` is the Python frame that does so. Calls ``forked()`` first of all in a forked process.
 
     Programs started by ``subprocess`` are not reported. Neither function may raise.
     """

@@ -1,4 +1,4 @@
-"""Reads the variables of a frame without side effects that the program could notice."""
+"""Reads the variables of a frame without side effects that the program could notice (:func:`variables`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Reads the gradients at nodes of torch's graph while a backward runs.
+"""Reads the gradients at nodes of torch's graph while a backward runs: :class:`Posts` tells them to a function.
 
-Uses torch's node hooks, which run after the learner's tensor hooks. They return None, so they change
-nothing, and are removed after the backward. Keeping a reference to a gradient could change whether torch
-copies it, so only its values are read.
+Uses torch's node hooks, which run after the learner's tensor hooks. They return None, so they change nothing, and are
+removed after the backward. Keeping a reference to a gradient could change whether torch copies it, so only its values
+are read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ Tell = Callable[[Any, tuple[Any, ...], tuple[Any, ...]], None]
 
 
 class Posts:
-    """Hooks on nodes of the graph, registered for one backward."""
+    """Hooks on nodes (``grad_fn``) of the graph, registered for one backward; each calls ``tell(key, given,
+    outgoing)``, see :data:`Tell`.
+    """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._handles: list[Any] = []
 
     def before(self, node: Any, key: Any) -> None:
-        """Observe the gradients that ``node`` receives, after the hooks that are registered already."""
+        """Register a hook on ``node`` that calls ``tell`` with the gradients that the node receives, after the hooks
+        that are registered already; ``outgoing`` is empty. ``key`` is any value by which ``tell`` recognizes the node.
+        """
 
         def look(given: tuple[Any, ...]) -> None:
             with unseen():
@@ -34,7 +38,9 @@ class Posts:
         self._handles.append(node.register_prehook(look))
 
     def after(self, node: Any, key: Any) -> None:
-        """Observe the gradients that ``node`` returns."""
+        """Register a hook on ``node`` that calls ``tell`` with the gradients that the node has received and those that
+        it returns. ``key`` is any value by which ``tell`` recognizes the node.
+        """
 
         def look(outgoing: tuple[Any, ...], given: tuple[Any, ...]) -> None:
             with unseen():

@@ -1,5 +1,5 @@
-"""Calls a function after each line of the learner's program, to find effects that are not torch calls
-(NumPy writes, ``from_numpy``).
+"""Calls a function after each line of the learner's program, to find effects that are not torch calls (NumPy writes,
+``from_numpy``) (:class:`LineWatch`).
 
 Switched on only once NumPy and torch share memory, only in the learner's files, and not if another tool (a debugger, a
 coverage tool) is tracing. ``missed`` then says why some lines were not watched.
@@ -24,8 +24,11 @@ TRACED = T(
 
 
 class LineWatch:
-    """Calls ``tell(frame, span, returned)`` after each line of the learner's program; ``returned``: what
-    the line's function returns.
+    """Calls ``tell(frame, span, returned)`` after each line of the learner's program: the frame, the span of the line
+    (None if it has no source), and the value that the frame returns if it returned at this line, else None.
+
+    ``sources`` says which files are the learner's. ``missed`` is the reason why some lines were not watched, in English
+    and Chinese; None while there is none.
     """
 
     def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None, Any], None]) -> None:
@@ -38,9 +41,10 @@ class LineWatch:
         self.missed: T | None = None
 
     def start(self, frame: FrameType | None) -> None:
-        """Watch ``frame``, the frames around it, and frames entered later.
+        """Watch ``frame``, the frames that called it, and frames entered later; of all these those of the learner's
+        files.
 
-        Does nothing if it is on; if another tool traces, sets ``missed``.
+        Does nothing if it is on; if another tool traces, sets ``missed`` and watches nothing.
         """
         if self._on:
             return

@@ -1,4 +1,6 @@
-"""Compares the names of a state that is being loaded with those of the module that it is loaded into."""
+"""Compares the names of a state that is being loaded with those of the module that it is loaded into
+(:func:`compared`).
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ AROUND = 80
 
 
 def loading(owner: Any) -> dict[str, Any] | None:
-    """The state that ``owner`` is loading at this moment, a copy.
+    """A copy of the state (a dict of values by name) that ``load_state_dict`` is loading into the module ``owner`` at
+    this moment.
 
-    None if none of the ``AROUND`` frames above is its ``load_state_dict``.
+    None if none of the ``AROUND`` (80) frames above is a ``Module.load_state_dict``, or if the innermost of these loads
+    into another module.
     """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(AROUND):
@@ -38,10 +42,10 @@ def _code() -> Any:
 
 
 def compared(module: torch.nn.Module, state: dict[str, Any]) -> tuple[int, tuple[tuple[str, str], ...]]:
-    """How many names the module and the loaded state both have, and pairs (name in the module, name in the state) that
-    only one of them has, of tensors of the same shape.
+    """How many names of parameters and buffers the module and the loaded ``state`` have in common, and pairs of names:
+    one of the module that the state lacks, and one of the state, for a tensor of the same shape, that the module lacks.
 
-    Each name is in one pair at most.
+    Each name is in one pair at most; no pairs are an empty tuple.
     """
     own = dict(named(module))
     left = {

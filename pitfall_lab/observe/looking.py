@@ -1,4 +1,4 @@
-"""Reads tensors without running the program's modes or the methods of its tensor classes."""
+"""Reads tensors without running the program's modes or the methods of its tensor classes (:func:`unseen`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pitfall_lab.observe.private import (
 
 
 def unseen() -> AbstractContextManager[Any]:
-    """A context in which tensor classes' ``__torch_function__`` and the program's modes are off: they
-    could print or count our reads.
+    """A context in which ``__torch_function__`` of tensor classes and the program's function modes and dispatch modes
+    are off, which could print or count our reads.
 
     Reading a node's saved tensor, for example, is an operation: torch detaches the tensor.
     """
@@ -24,7 +24,9 @@ def unseen() -> AbstractContextManager[Any]:
 
 
 def dispatching() -> bool:
-    """Whether a dispatch mode is on, which may handle operations in its own way."""
+    """Whether a dispatch mode (``TorchDispatchMode``) is on, which may handle operations in its own way; False if this
+    release of torch does not show it.
+    """
     return has_dispatch_modes and dispatch_modes() > 0
 
 

@@ -1,4 +1,5 @@
-"""Observes calls of methods of torch's objects that no function mode observes, such as ``scheduler.step``.
+"""Observes calls of methods of torch's objects that no function mode observes, such as ``scheduler.step``, and tells
+each to a function (:class:`LookupWatch`).
 
 While a program is recorded, a descriptor replaces each of these methods in its class. It returns the method itself,
 bound as usual. So there is no frame of this package in the call that follows: warnings keep their line, tracebacks
@@ -38,10 +39,12 @@ class _Lookup:
 
 
 class LookupWatch:
-    """Calls ``tell(kind, owner, frame)`` before one of the methods in the table above is called
-    in this thread, on ``owner``.
+    """Calls ``tell(kind, owner, frame)`` when this thread looks up one of these methods on the object ``owner``, as it
+    does to call it; ``frame`` is the Python frame that does so.
 
-    ``tell`` must not raise.
+    ``kind`` is ``scheduler`` for ``step`` of a learning-rate scheduler, ``loading`` and ``saving`` for
+    ``load_state_dict`` and ``state_dict`` of a module, ``restoring`` for ``__setstate__`` of an optimizer, ``pass`` for
+    ``__iter__`` of a ``DataLoader``. ``tell`` must not raise.
     """
 
     def __init__(self, tell: Tell) -> None:

@@ -1,5 +1,5 @@
-"""Finds numbers that a call loses without an error: out of the range of a type of whole numbers, or
-different ones that become equal.
+"""Finds numbers that a call loses without an error: out of the range of a type of whole numbers, or different ones that
+become equal (:func:`out_of_range`, :func:`lost_by_conversion` and :func:`joined_whole_numbers`).
 """
 
 from __future__ import annotations
@@ -53,12 +53,15 @@ equal ones with rounding errors.
 
 
 class LostNumbers(NamedTuple):
-    """How many numbers (``lost`` of ``of``) a call changes without an error, with one example.
+    """How many numbers (``lost`` of the ``of`` that were looked at) a call changes without an error, with one example,
+    all as floats.
 
-    For an operation ``sign``, ``one`` and ``other`` are its operands, ``meant`` is the true result and ``got`` what
-    torch returns. For a conversion (``=``), ``one`` and ``other`` are neighbours, or a number and itself; where it cut
-    fractions off (``cut``), they are the smallest and the largest number that became 0. For whole numbers that became
-    equal (``#``), ``of`` is the number of different ones, and ``lost`` by how many there are fewer now.
+    By ``sign``: ``+``, ``-``, ``*``: ``one`` and ``other`` are operands, ``meant`` the true result and ``got`` what
+    torch returns. ``to``: the number ``one`` became ``got`` in a type of whole numbers (``other`` and ``meant`` are
+    ``one``). ``=``: the neighbours ``one`` and ``other`` became equal (``got``). ``cut``: ``one`` and ``other`` are the
+    smallest and the largest of the fractions that were cut off to 0. ``#``: the different whole numbers ``one`` and
+    ``other`` became equal (``got``); here ``of`` is how many different ones there were, and ``lost`` by how many there
+    are fewer now.
     """
 
     sign: Sign
@@ -71,15 +74,18 @@ class LostNumbers(NamedTuple):
 
 
 def concerns(call: Call) -> bool:
-    """Whether a call computes with small integer types, all of whose values are looked at."""
+    """Whether a call is an addition, subtraction or multiplication with a tensor of one of the types ``SMALL`` (uint8,
+    int8, int16, int32) among its arguments.
+    """
     return call.name in ARITHMETIC and any(type(given) in PLAIN and given.dtype in SMALL for given in call.args)
 
 
 def out_of_range(call: Call) -> LostNumbers | None:
-    """Numbers that overflow in an integer sum, difference or product which is about to run; None if there
-    are none or it is not checked.
+    """Numbers that overflow in an integer sum, difference or product which is about to run; None if there are none or
+    it is not checked.
 
-    Checked are results of the types ``SMALL`` with at most ``MOST`` elements, on the CPU.
+    Checked are calls with two arguments and no keywords, of Python integers and plain CPU tensors without fractions,
+    whose result is of one of the types ``SMALL`` and has at most ``MOST`` (2^18) elements.
     """
     if not concerns(call) or len(call.args) != MOST_OPERANDS or call.kwargs or call.dispatching:
         return None
@@ -112,10 +118,12 @@ def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> LostNumb
 
 
 def lost_by_conversion(call: Call, result: Any) -> LostNumbers | None:
-    """What a conversion has lost: numbers outside the range of whole numbers, or neighbours
-    that differed and are equal now.
+    """What a call of ``CONVERSIONS`` has lost of its first argument: numbers outside the range of a type of whole
+    numbers, fractions that were cut off to 0 among larger numbers of both signs, or neighbours along an axis that
+    differed and are equal in a short type of floats.
 
-    Of several axes, the one with the largest share. None if nothing was lost, or if the values were not compared.
+    Of several axes, the one with the largest share. None if nothing was lost, or if the values were not compared:
+    ``result`` is not on the CPU, the numbers are not readable, or a dispatch mode is on.
     """
     if (
         call.name not in CONVERSIONS
@@ -141,9 +149,12 @@ def lost_by_conversion(call: Call, result: Any) -> LostNumbers | None:
 
 
 def joined_whole_numbers(call: Call, result: Any) -> LostNumbers | None:
-    """Different whole numbers, too large for a short type, that a call has made equal; None if there are none.
+    """Different whole numbers, too large for float32, float16 or bfloat16, that a call has made equal in one of these
+    types: in its ``result``, or in the tensor that a call of ``WRITES`` writes. None if there are none, or for a tensor
+    elsewhere than on the CPU.
 
-    Numbers are compared wherever they are, not only neighbours.
+    Numbers are compared wherever they are, not only neighbours. The call's name is checked by the caller
+    (:data:`JOINING`).
     """
     if call.dispatching or not call.args:
         return None

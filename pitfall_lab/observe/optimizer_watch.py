@@ -1,5 +1,5 @@
-"""Observes the parameters that an optimizer receives, and those that it holds when it steps;
-neither is an observable torch call.
+"""Observes the parameters that an optimizer receives, and those that it holds when it steps; neither is an observable
+torch call (:class:`StepWatch`).
 
 Also the learning rates with which it steps, which a scheduler changes without a torch call.
 """
@@ -38,15 +38,15 @@ _TAKING = getattr(inspect.unwrap(torch.optim.Optimizer.add_param_group), "__code
 
 
 def taking(frame: FrameType) -> torch.optim.Optimizer | None:
-    """The optimizer that is adding a parameter in ``frame``, where torch reads the parameter's
-    is_leaf; None in any other frame.
+    """The optimizer that is adding a parameter, if ``frame`` runs ``Optimizer.add_param_group`` (where torch reads the
+    parameter's is_leaf); None for any other frame.
     """
     return frame.f_locals.get("self") if frame.f_code is _TAKING else None
 
 
 def given_rate(frame: FrameType, optimizer: torch.optim.Optimizer) -> float | None:
-    """The learning rate of the parameter group that is being added in the ``frame`` of :func:`taking`; None if it
-    is no plain number.
+    """The learning rate of the parameter group that ``optimizer`` is adding in the ``frame`` of :func:`taking`; None if
+    it is no plain finite number.
     """
     group = frame.f_locals.get("param_group")
     rate = group.get("lr", optimizer.defaults.get("lr")) if isinstance(group, dict) else None
@@ -55,8 +55,11 @@ def given_rate(frame: FrameType, optimizer: torch.optim.Optimizer) -> float | No
 
 @dataclass(slots=True)
 class Pace:
-    """How often an optimizer has stepped, and with which learning rates: the number of the first
-    step with each, and the rate.
+    """How often an optimizer has stepped, and with which learning rates.
+
+    ``optimizer`` refers to it weakly; ``steps`` is the number of its steps; ``rates`` has, for each change of the rate,
+    the number of the first step with it (from 0) and the rate, the highest of its groups; ``rate`` is the last of
+    these, None before the first.
     """
 
     optimizer: weakref.ref[Any]
@@ -69,10 +72,10 @@ class Pace:
     """The number of the optimizer's attributes when it was looked at last."""
 
     def note(self, groups: Any) -> None:
-        """Count a step that is made with these parameter groups, and keep their highest learning rate
-        if it differs from the last one.
+        """Count a step that is made with these parameter groups (``optimizer.param_groups``), and keep their highest
+        learning rate if it differs from the last one, up to ``RATES`` (1000) times.
 
-        A rate that is a tensor is not read.
+        A rate that is a tensor or not finite is not kept.
         """
         number, self.steps = self.steps, self.steps + 1
         rate = groups[0].get("lr") if len(groups) == 1 else _highest(groups)
@@ -96,12 +99,11 @@ def _is_plain(optimizer: torch.optim.Optimizer) -> bool:
 
 
 class StepWatch:
-    """Calls ``tell(optimizer, pace, frame)`` before the first steps of each optimizer in this thread.
+    """Calls ``tell(optimizer, pace, frame)`` before the first ``STEPS`` (3) steps of each optimizer in this thread, and
+    before a later one if the optimizer has another number of attributes since. ``tell`` must not raise.
 
-    ``tell`` must not raise.
-
-    Also before a later one if the optimizer has another number of attributes since. ``frame`` is the learner's frame
-    that makes the step. The pace is kept up to date afterwards.
+    ``pace`` is the optimizer's :class:`Pace`, in which every step is counted after ``tell``. ``frame`` is the learner's
+    frame that makes the step, None if there is none. ``recorder`` is notified before and after every step.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Observes that other threads of the program use torch. Their calls are not recorded; the trace gets a note."""
+"""Observes that other threads of the program use torch (:class:`OtherThreads`). Their calls are not recorded; the trace
+gets a note.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ from pitfall_lab.trace import Span, T
 class OtherThreads:
     """What other threads have done with torch since the last :meth:`look`.
 
-    ``happened`` is set when a call of theirs begins and when it ends; ``busy`` are the threads that are inside a call;
-    ``places`` are the first call of each thread and its span, as far as they have not been returned by :meth:`look`.
+    ``happened`` is set to True when a call of theirs begins and when it ends; ``busy`` are the numbers (``get_ident``)
+    of the threads that are inside a call; ``places`` are the name of the first call of each thread and its span (None
+    if unknown), as far as :meth:`look` has not returned them.
     """
 
     def __init__(self, sources: SourceMap) -> None:
@@ -44,9 +47,10 @@ class OtherThreads:
             threading.setprofile(None)
 
     def look(self) -> list[tuple[str, Span | None]]:
-        """Return the places that are new (name of the call, and its place in the program or None).
+        """Return the places that are new, as pairs of the call's name and its span in the program (None if unknown),
+        and forget them; an empty list if there are none.
 
-        Resets ``happened`` unless a thread is inside a call now.
+        Sets ``happened`` to False unless a thread is inside a call now.
         """
         self.happened = bool(self.busy)
         found, self.places = self.places, []
@@ -59,7 +63,7 @@ class OtherThreads:
             Recorder(_ThreadListener(self), self._sources).__enter__()  # type: ignore[no-untyped-call]
 
     def note(self, op: str, span: Span | None) -> None:
-        """Note the first call of another thread; the same call at the same place only once."""
+        """Keep ``op`` (a call's name) and ``span`` for :meth:`look`; the same call at the same place only once."""
         if (op, span) not in self._known:
             self._known.add((op, span))
             self.places.append((op, span))

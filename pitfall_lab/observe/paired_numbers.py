@@ -1,4 +1,5 @@
-"""What a broadcast of a column ``(N, 1)`` with a list ``(N,)`` would have given for the pairs that belong together.
+"""What a broadcast of a column ``(N, 1)`` with a list ``(N,)`` would have given for the pairs that belong together
+(:class:`Pairs`).
 
 A trace shows only the ends of a long tensor, so this is computed in addition to the program: the call that makes the
 table is repeated without the column's last axis, and so are the next calls, until a single number is left.
@@ -41,8 +42,9 @@ EACH, ALL = 2, 40
 
 
 class PairedNumbers(NamedTuple):
-    """``came`` is the result of the call at step ``number``, made of the table of step ``step``, and
-    ``meant`` the same number of the ``rows`` pairs that belong together.
+    """A number that was computed from a table of all pairs. ``step`` is the step of the call that made the table by
+    broadcasting, ``number`` the step of the call whose result, one number, is ``came``; ``meant`` is what the same
+    calls give for the ``rows`` pairs (N of the column) that belong together.
     """
 
     step: int
@@ -62,7 +64,9 @@ class _Followed:
 
 
 class Pairs:
-    """Is shown each call after it ran; ``found`` has the numbers so far, by the step of the table."""
+    """Is shown each call after it ran (:meth:`after`). ``label`` gives a tensor's label in the trace, or None.
+    ``found`` has the numbers so far, by the step of the call that made the table.
+    """
 
     def __init__(self, label: Callable[[Any], str | None]) -> None:
         self._label = label
@@ -79,8 +83,9 @@ class Pairs:
         return self._left > 0
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Take note of a call that returned ``result``: of one that made a table of all pairs by broadcasting, or of
-        one that computes a number from a known table.
+        """Take note of a call that returned ``result``, ``step`` in the trace: of one that stretched a column ``(N,
+        1)`` and a list ``(N,)`` to a table, or of one that computes something from a known table. What cannot be
+        repeated is not followed.
         """
         if self._left and self._line is not None and self._line != _line(call):
             self._stop()

@@ -1,4 +1,6 @@
-"""Which rows of a table a program picks by a NumPy array or a list, of which a trace has no numbers."""
+"""Which rows of a tensor a program picks by a NumPy array or a list, whose numbers a trace does not have
+(:class:`Picks`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ FOUND = 300
 
 
 class PickedRows(NamedTuple):
-    """What :class:`pitfall_lab.trace.Picked` stores."""
+    """Rows of a tensor that were picked by an index. ``steps`` are the steps of the calls that picked them; ``rows``
+    the picked rows, counted from 0, without repetition; only rows that are multiples of ``every`` are noted (1: all).
+    """
 
     steps: tuple[int, ...]
     every: int
@@ -29,12 +33,16 @@ class PickedRows(NamedTuple):
 
 @dataclass(slots=True)
 class Picks:
-    """Is shown calls after they ran, and keeps which rows they picked: of the first ``FOUND`` picks that differ."""
+    """Is shown calls after they ran, and keeps which rows of a tensor they picked: of the first ``FOUND`` (300) picks
+    that differ.
+    """
 
     _steps: dict[tuple[int, tuple[int, ...]], list[int]] = field(default_factory=dict)
 
     def after(self, call: Call, step: int) -> None:
-        """Note the rows that a call has picked, if its index is an array or a list of whole numbers or truth values."""
+        """Note the rows that the call at ``step`` has picked, if it is ``tensor[index]`` with an array or a list of
+        whole numbers, or of one truth value for each row; other calls are ignored.
+        """
         if call.name != PICKING or call.dispatching or len(call.args) != len(("table", "index")):
             return
         table, index = call.args
@@ -49,7 +57,7 @@ class Picks:
             self._steps.setdefault((every, kept), []).append(step)
 
     def finished(self) -> list[PickedRows]:
-        """What was found, in the order of the first steps."""
+        """What was found, in the order of the first steps; an empty list if nothing was picked so."""
         return [PickedRows(tuple(steps), every, rows) for (every, rows), steps in self._steps.items()]
 
 

@@ -22,7 +22,9 @@ from pitfall_lab.trace import T
 
 
 class Name(NamedTuple):
-    """A private name: its path, its purpose, and what cannot be observed without it (None: nothing is lost)."""
+    """A private name of torch or NumPy: ``path`` is its dotted path, ``purpose`` what it is needed for, ``lost`` what
+    cannot be observed without it, in English and Chinese (None: nothing is lost).
+    """
 
     path: str
     purpose: str
@@ -289,7 +291,9 @@ swap: Callable[[Any, Any], None] | None = _name(
 
 
 def swap_by(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Make torch swap tensors with ``function``; return the function that did so before."""
+    """Make torch swap tensors (``torch.utils.swap_tensors``) by calling ``function`` with the two; return the function
+    that did so before.
+    """
     before, torch._C._swap_tensor_impl = torch._C._swap_tensor_impl, function  # type: ignore[assignment]
     return before
 
@@ -313,7 +317,9 @@ _scripts: Any = _name(
 
 
 def functions_scripted() -> int:
-    """The number of functions that torch.jit.script has compiled, without torch's own."""
+    """The number of functions that torch.jit.script has compiled, without torch's own; 0 if this release does not show
+    them.
+    """
     names = () if _scripts is None else [function.qualified_name for function in _scripts.get_functions()]
     return sum(not name.startswith("__torch__.torch.") for name in names)
 
@@ -332,7 +338,8 @@ def compiled_autograd() -> bool:
 
 
 def leave_uncompiled(*functions: Callable[..., Any], alone: bool = False) -> None:
-    """Keep torch.compile from compiling ``functions`` and, unless ``alone``, the functions that they call.
+    """Keep torch.compile from compiling ``functions`` and, unless ``alone``, the functions that they call. Does nothing
+    if this release lacks the private function for it.
 
     After a graph break torch compiles the functions that are called next, which may be those of this package.
     """

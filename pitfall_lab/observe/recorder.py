@@ -64,7 +64,15 @@ class Verdict(enum.Enum):
 
 @dataclass(slots=True)
 class Call:
-    """One torch call. No reference to it may be kept after the call, as it would keep the operands alive."""
+    """One torch call of the program. No reference to it may be kept after the call, as it would keep the operands
+    alive.
+
+    ``name`` is torch's qualified name (``torch.Tensor.add_``), ``func`` the function, ``args`` and ``kwargs`` what it
+    is given. ``span`` is the expression in the learner's source (None if unknown), ``scope`` the names of the learner's
+    functions around it, outermost first, ``frame`` the learner's innermost frame. ``grad`` and ``inference`` say
+    whether grad mode and inference mode are on. ``composite``: ``func`` is a Python function of torch whose inner torch
+    calls can be recorded instead.
+    """
 
     name: str
     func: Any
@@ -85,8 +93,8 @@ class Call:
 
 
 class Site:
-    """What the recorder knows of one place in a program that calls torch; it is kept from one call at this place to the
-    next.
+    """What the recorder knows of one place in a program, or in a library, that calls torch: an instruction of a code
+    object. It is kept from one call at this place to the next.
     """
 
     __slots__ = (
@@ -140,39 +148,49 @@ learner's frame, and its scope.
 
 
 class Lane(Protocol):
-    """A listener's fast path for calls that it has a plan for."""
+    """A listener's fast path: for calls that were seen before in the same form, so that what they do is known in
+    advance.
+    """
 
     functions: set[Any]
     """The functions whose calls may take it."""
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Any:
-        """Called before the call; returns None if the call must take the full path."""
+        """Called before a call of ``func`` with ``args`` and ``kwargs`` from ``place``. Returns a value that is handed
+        to :meth:`after` or :meth:`failed` as ``ahead``; None if the call must take the full path.
+        """
 
     def after(self, ahead: Any, result: Any) -> None:
-        """Called after the call has returned."""
+        """Called after the call has returned ``result``; ``ahead`` is what :meth:`before` returned."""
 
     def failed(self, ahead: Any, error: BaseException) -> None:
-        """Called after the call has raised."""
+        """Called after the call has raised ``error``; ``ahead`` is what :meth:`before` returned."""
 
 
 class Listener(Protocol):
-    """What the recorder calls for each torch call and other event of the program."""
+    """What the recorder calls for each torch call and other event of the program. A ``span`` is the expression in the
+    learner's source, None if it is not known.
+    """
 
     @property
     def lane(self) -> Lane | None:
         """The fast path; None if this listener has none."""
 
     def before(self, call: Call) -> Verdict:
-        """Called before a call."""
+        """Called before a call; returns how the recorder is to run it."""
 
     def after(self, call: Call, result: Any) -> None:
         """Called after a call has returned."""
 
     def grad_fn_read(self, real: Any) -> None:
-        """Called before the program reads a tensor's grad_fn or is_leaf, which may regenerate a stale grad_fn."""
+        """Called before the program reads the grad_fn or is_leaf of the tensor ``real``, which may regenerate a stale
+        grad_fn.
+        """
 
     def given(self, optimizer: torch.optim.Optimizer, parameter: Any, span: Span | None, rate: float | None) -> None:
-        """Called when an optimizer receives a parameter."""
+        """Called when an optimizer receives ``parameter``; ``rate`` is the learning rate of its parameter group, None
+        if that is no plain finite number.
+        """
 
     def composed(self, call: Call, result: Any) -> None:
         """Called after a Python function of torch that calls other torch functions has returned, where these inner
@@ -183,24 +201,30 @@ class Listener(Protocol):
         """Called after a call has raised; the error then propagates to the program."""
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Called at least once while a region runs, in place of the calls inside it."""
+        """Called at least once while a region (a part that torch runs as a whole, such as a compiled function) runs, in
+        place of the calls inside it. ``scope`` are the names of the learner's functions around it.
+        """
 
     def cut_short(self, call: Call, error: BaseException) -> None:
-        """Called when torch itself has ended a recomputed call early, because its result is not needed."""
+        """Called when torch itself has ended a call early with ``error`` while ``torch.utils.checkpoint`` recomputes,
+        because its result is not needed.
+        """
 
     def stopped(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Called when the recording ends early, at ``span`` if known; the program continues. Must not raise."""
+        """Called when the recording ends early, at ``span`` if known; the program continues. ``cause`` is the sort of
+        reason, ``reason`` the sentence for the learner. Must not raise.
+        """
 
     def paused(self, reason: T, span: Span | None) -> None:
-        """Called when the recording pauses at a limit. Must not raise."""
+        """Called when the recording pauses at a limit; ``reason`` says at which. Must not raise."""
 
     def goes_on(self, span: Span | None) -> bool:
-        """Called while the recording pauses, before a call from ``span``: return whether the
-        recording continues with it.
+        """Called while the recording pauses, before a call from ``span``: return True if the recording continues with
+        it.
         """
 
     def missed(self, span: Span | None) -> None:
-        """Called for a call that the program makes after the recording has ended, or while it pauses."""
+        """Called for a call from ``span`` that the program makes after the recording has ended, or while it pauses."""
 
     def leaves_out(self) -> None:
         """Called when rounds of a loop begin that are not recorded."""
@@ -210,7 +234,10 @@ class Listener(Protocol):
 
 
 class Recorder(TorchFunctionMode):
-    """Calls ``listener`` for the torch calls made in this thread while the mode is on."""
+    """Calls ``listener`` for the torch calls that the learner's program makes in this thread while the mode is on.
+    ``sources`` finds the learner's frames and lines; ``rounds`` decides which rounds of the program's loops are
+    recorded (None: all).
+    """
 
     def __init__(self, listener: Listener, sources: SourceMap, rounds: Rounds | None = None) -> None:
         super().__init__()
@@ -361,8 +388,8 @@ class Recorder(TorchFunctionMode):
         return result
 
     def within(self, frame: FrameType | None) -> None:
-        """Set the frame in which the program runs (None: it has ended), whose scope is then computed
-        once instead of at every call.
+        """Set the frame in which the program runs (None: it has ended). The names of the functions around it are then
+        computed once instead of at every call.
         """
         self._around, self._outer = frame, () if frame is None else self._sources.scope(frame)
         if self._rounds is not None:
@@ -381,7 +408,7 @@ class Recorder(TorchFunctionMode):
         return self
 
     def abandon(self) -> None:
-        """End the recording in a process that the program forked.
+        """End the recording in a process that the program forked; the listener is notified.
 
         Inside a call the mode stays on, but records nothing.
         """
@@ -389,10 +416,10 @@ class Recorder(TorchFunctionMode):
         self._is_on = self._is_on and self._backward_frame is None and not self._opened
 
     def leave(self) -> None:
-        """Remove the mode from this thread, also from below a mode that the program entered later and left
-        on (``set_default_device``).
+        """Remove the mode from this thread, also from below a mode that the program entered later and left on
+        (``set_default_device``). Does nothing if it is not on.
 
-        If the program has removed it, the listener is notified.
+        If the program has removed it, the listener is notified that the recording has ended.
         """
         if torch.overrides.has_torch_function is _unaware_of_us:  # else the program has replaced it
             torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION
@@ -416,8 +443,8 @@ class Recorder(TorchFunctionMode):
             push_mode(mode)
 
     def stop(self, error: Exception, span: Span | None = None) -> None:
-        """End the recording because of an error in this package, or pause it at a limit (an
-        :class:`Enough` that only pauses).
+        """End the recording because of ``error`` at ``span``: a failure of this package, or an :class:`Enough` raised
+        by the listener. If that has ``only_pauses``, the recording only pauses.
 
         The program continues.
         """
@@ -428,8 +455,9 @@ class Recorder(TorchFunctionMode):
         self._end("limit" if isinstance(error, Enough) else "failure", reason_of(error), span)
 
     def beside(self, tell: Callable[..., None], kind: str, owner: Any, frame: FrameType) -> None:
-        """Call a listener method for something that is no call of torch; rounds that are not
-        recorded end if it is new there.
+        """Call ``tell(kind, owner, frame)``, a method of the listener, for something that is no torch call: the program
+        uses a method of ``owner`` that :mod:`~pitfall_lab.observe.lookups` observes. If rounds are not recorded at
+        present and this is new in them, recording resumes first.
         """
         self.stepped()
         self._notes(kind, frame)
@@ -446,12 +474,11 @@ class Recorder(TorchFunctionMode):
                 self.stop(error)
 
     def stepping(self, optimizer: torch.optim.Optimizer, frame: FrameType | None, *, plain: bool) -> None:
-        """Called before an optimizer's step, which ``frame`` of the program makes.
+        """Called before a step of ``optimizer``, which ``frame`` of the program makes (None if there is none).
 
-        Rounds that are not recorded end if no recorded round of their loop made a step there: then the step follows
-        the loop. Else take the mode off during the step, because it costs time.
-
-        Only if the step is ``plain``: it runs torch's code alone. :meth:`stepped` puts the mode back.
+        If rounds are not recorded at present, and no recorded round of their loop made a step at this place, recording
+        resumes. Otherwise, if the step is ``plain`` (it runs torch's code alone), the mode is taken off during the
+        step, because it costs time; :meth:`stepped` puts it back.
         """
         self.stepped()
         if self._rounds is None:
@@ -563,7 +590,7 @@ class Recorder(TorchFunctionMode):
             self.tell(self._listener.failed, call, error, span=call.span)
 
     def decline(self, reason: T) -> None:
-        """Note that nothing will be recorded; the program runs."""
+        """Notify the listener that nothing will be recorded, for ``reason``; the program runs."""
         self._end("never", reason)
 
     def _end(self, cause: Cause, reason: T, span: Span | None = None) -> None:
@@ -718,7 +745,9 @@ class Recorder(TorchFunctionMode):
             self.stop(error, span)
 
     def tell(self, tell: Callable[..., None], *args: Any, span: Span | None) -> None:
-        """Call a listener method unobserved; an error in it ends the recording at ``span``, not the program."""
+        """Call ``tell(*args)``, a method of the listener, with function modes and dispatch modes off; an error in it
+        ends the recording at ``span``, not the program. Nothing is called if the recording has ended or pauses.
+        """
         with unseen():
             self._guarded(tell, *args, span=span)
 
@@ -860,8 +889,8 @@ _NOTHING = object()
 
 
 def is_composite(func: Any) -> bool:
-    """Whether ``func`` is a Python function of torch that dispatches to function modes, so
-    that its parts can be recorded.
+    """Whether ``func`` is a Python function of torch that dispatches to function modes (it calls
+    ``has_torch_function``), so that the torch calls inside it can be recorded.
     """
     return isinstance(func, types.FunctionType) and any(
         name in func.__code__.co_names and name in func.__globals__ for name in _CHECKS
@@ -887,7 +916,9 @@ def _never(*_: Any) -> bool:
 
 
 class Enough(Exception):
-    """Raised by a listener to end the recording; ``why`` gives the reason, in words for the learner."""
+    """Raised by a listener to end the recording; ``why`` gives the reason, a sentence for the learner in English and
+    Chinese.
+    """
 
     only_pauses = False
     """Whether the recording may continue later."""
@@ -910,7 +941,7 @@ FORKED = T(
 
 
 def reason_of(error: Exception) -> T:
-    """The reason why a recording ended, from the error that ended it."""
+    """The reason why a recording ended, a sentence in English and Chinese, from the error that ended it."""
     if isinstance(error, Enough):
         return error.why
     said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
@@ -933,7 +964,8 @@ OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__c
 
 
 def clean_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without the frames of the recorder and of torch's dispatch to it; None if no frame is left.
+    """Return the traceback without the frames of the recorder and of torch's dispatch to it; None if no frame is left
+    or ``traceback`` is None.
 
     A Python function of torch appears twice (before and after the dispatch), and the first one is removed. A frame
     called by torch's dispatch for another reason has the name ``__torch_function__`` and stays.

@@ -1,4 +1,5 @@
-"""Describes the call that raised an error: the function, and its arguments as the program's own line writes them.
+"""Describes the call that raised an error: the function, and its arguments as the program's own line writes them
+(:func:`refused_call` and :func:`uncaught`).
 
 Runs only after an error was raised, and costs nothing before that.
 """
@@ -44,17 +45,18 @@ OPERATORS = {
 
 
 def refused_call(call: Call, sources: SourceMap, label: Label) -> tuple[Given, ...]:
-    """Describe the arguments of a call for which torch raised an error, at most ``MOST_GIVEN``.
+    """Describe the arguments of a call for which torch raised an error, at most ``MOST_GIVEN`` (24); each tensor of a
+    list counts as one.
 
-    ``label`` gives a tensor its label in the trace.
+    ``sources`` finds how the program's line writes them; ``label`` returns a tensor's label in the trace, or None.
     """
     words = Expressions(call.frame, *_running(call.frame.f_code, call.frame.f_lasti, sources))
     return _given(_named(call.name, call.func, call.args, call.kwargs), words, label)
 
 
 def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: Label) -> Failure:
-    """Return the failure with its origin, function and arguments, read from the traceback of an
-    error that ended the program.
+    """Return ``failure`` with its ``origin``, function (``op``) and arguments (``given``), read from the traceback of
+    an error that ended the program. ``label`` returns a tensor's label in the trace, or None.
 
     Where no torch function raised it, the arguments are the tensors in the variables of the program's innermost frame.
     Unchanged if the traceback has no frame of the program.
@@ -90,9 +92,8 @@ def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: 
 
 
 def origin_of(error: BaseException, sources: SourceMap) -> Origin:
-    """Where an error of a torch call comes from: "program" or "torch".
-
-    "program" if a ``raise`` in the program's own code, which torch had called, raised it.
+    """Where an error that left a torch call comes from: "program" if a ``raise`` in the program's own code, which torch
+    had called, raised it; else "torch".
     """
     walk = error.__traceback__
     while walk is not None and walk.tb_next is not None:

@@ -1,4 +1,5 @@
-"""Finds regions: parts of a program that torch runs as a whole (transformed, compiled and traced functions).
+"""Finds regions: parts of a program that torch runs as a whole (transformed, compiled and traced functions)
+(:func:`around` returns the outermost).
 
 Inside a region tensors are wrapped, traced or already compiled, so the calls that a mode sees there are not the
 learner's. A region is found by the frames between the learner's line and the call, which are searched only if torch's
@@ -36,8 +37,8 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region that is running: torch's name for it, the learner's ``frame``, and the torch
-    frame that it called (``entry``).
+    """A region that is running: ``name`` is torch's name for it (``torch.func.vmap``, ``torch.compile``), ``frame`` the
+    learner's frame that entered it, ``entry`` the frame of the torch function that runs it.
     """
 
     name: str
@@ -55,13 +56,18 @@ class Region:
         return id(self.frame), self.frame.f_lasti
 
     def arguments(self) -> list[Any]:
-        """Return the arguments that the learner's code passed to the region."""
+        """Return what the learner's code passed to the region: the values of the variables ``args``, ``kwargs``,
+        ``primals``, ``tangents`` and ``example_inputs`` of the entry frame, in this order, None for one that it does
+        not have.
+        """
         scope = self.entry.f_locals
         return [scope.get(name) for name in ("args", "kwargs", "primals", "tangents", "example_inputs")]
 
 
 def possible() -> bool:
-    """Whether a call may be inside a region: a transform or tracer is running, or something was compiled."""
+    """Whether a call may be inside a region: a transform or tracer is running, or torch.compile has compiled something
+    in this process.
+    """
     return tracing() or frames_compiled() > 0
 
 
@@ -85,7 +91,9 @@ def writes_down() -> bool:
 
 
 def around(caller: FrameType, sources: SourceMap) -> Region | None:
-    """The outermost region around ``caller`` that the learner's code entered; None if there is none."""
+    """The outermost region around the frame ``caller`` that the learner's code entered; None if there is none.
+    ``sources`` says which frames are the learner's.
+    """
     found: Region | None = None
     entry: tuple[str, FrameType] | None = None
     walk: FrameType | None = caller

@@ -1,4 +1,6 @@
-"""Checks the installed torch: whether this package was tested with its release, and what cannot be observed with it."""
+"""Checks the installed torch: whether this package was tested with its release, and what cannot be observed with it
+(:func:`limits`).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def unknown() -> T | None:
 
 
 def unobservable() -> list[T]:
-    """One sentence for each thing that cannot be observed because the installed torch does not have a private name."""
+    """One sentence for each thing that cannot be observed because the installed torch does not have a private name; an
+    empty list if there are none.
+    """
     lost = dict.fromkeys(name.lost for name in private.MISSING if name.lost not in {None, private.VITAL})
     here = torch.__version__
     return [
@@ -50,7 +54,9 @@ def unobservable() -> list[T]:
 
 
 def limits() -> list[T]:
-    """All sentences about the installed torch that users of this package need to know."""
+    """All sentences about the installed torch that users of this package need to know; an empty
+    list if there are none.
+    """
     return [text for text in (unknown(), *unobservable()) if text is not None]
 
 

@@ -1,5 +1,5 @@
-"""Reads what a loaded state is about to put in the place of an optimizer's options and averages: no torch call shows
-it.
+"""Reads what a loaded state is about to put in the place of an optimizer's options and averages: no torch call shows it
+(:func:`replaced` and :func:`misplaced`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LIKE_PARAMETER = frozenset(
 
 
 class LoadedState(NamedTuple):
-    """What ``load_state_dict`` is putting in the place of an optimizer's own: ``groups`` of options, and for each
-    parameter its averages.
+    """What ``load_state_dict`` is putting in the place of an optimizer's own: ``groups``, the parameter groups with
+    their options, and ``averages``, for each parameter the dict of what is kept for it (``exp_avg``), by name.
     """
 
     groups: list[dict[str, Any]]
@@ -45,7 +45,15 @@ class LoadedState(NamedTuple):
 
 
 class MisplacedState(NamedTuple):
-    """What :class:`pitfall_lab.trace.MisplacedAverages` stores, without its place; and the parameter."""
+    """The first parameter of an optimizer that gets the averages of another one;
+    :class:`pitfall_lab.trace.MisplacedAverages` stores the same with its place.
+
+    ``number`` is the parameter's number (from 0, through all groups), ``entry`` the name of its average (``exp_avg``),
+    ``loaded`` the shape of that and ``shape`` the parameter's. ``wrong`` of the ``of`` parameters with averages are
+    misplaced. ``groups`` is, for each group of the state, the number of the group that it belongs to; empty if that is
+    not known. ``names`` are the names that the state and the optimizer have for the parameter, if these differ; else
+    empty.
+    """
 
     parameter: torch.Tensor
     number: int
@@ -60,7 +68,7 @@ class MisplacedState(NamedTuple):
 
 def loaded_state(optimizer: torch.optim.Optimizer, frame: FrameType) -> LoadedState | None:
     """What ``load_state_dict`` is putting in the place of the optimizer's own; None if it is not running in ``frame``
-    or just above it (a copy of an optimizer is made by the same method).
+    or one of the three frames above it, or for another optimizer (a copy of an optimizer is made by the same method).
     """
     code = getattr(inspect.unwrap(torch.optim.Optimizer.load_state_dict), "__code__", None)
     here: FrameType | None = frame
@@ -78,11 +86,12 @@ def loaded_state(optimizer: torch.optim.Optimizer, frame: FrameType) -> LoadedSt
 
 
 def replaced(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[tuple[str, float, float, float | None]]:
-    """The options of parameter groups that a loaded state changes: the name, the number before and after, and for
-    ``lr`` the loaded group's ``initial_lr`` (the rate from which a scheduler started, else None).
+    """Yield the options that the loaded parameter groups ``new`` change in the groups ``old``: the name, the number
+    before and after, and, for ``lr``, the loaded group's ``initial_lr`` (the rate from which a scheduler started; None
+    without one, and for other options).
 
     For ``lr`` the number before is the old group's ``initial_lr`` if it has one. Each option once, in the first group
-    where it differs.
+    where it differs; only options that are plain finite numbers.
     """
     told = set()
     for one, other in zip(old, new, strict=False):
@@ -101,14 +110,16 @@ def number(value: Any) -> float | None:
 
 
 def usual(optimizer: torch.optim.Optimizer, name: str) -> float | None:
-    """What the optimizer's class takes for an option where nothing is given; None if that is no number."""
+    """The default of the optimizer's class for the option ``name``; None if that is no plain finite number or there is
+    no such option.
+    """
     parameter = inspect.signature(type(optimizer).__init__).parameters.get(name)
     return number(parameter.default) if parameter is not None else None
 
 
 def misplaced(old: list[dict[str, Any]], state: LoadedState) -> MisplacedState | None:
-    """The first parameter of an optimizer for which a loaded state has averages of another shape, or averages of its
-    shape under another name; None if there is none.
+    """The first parameter of the groups ``old`` for which the loaded ``state`` has averages of another shape, or
+    averages of its shape under another name; None if there is none.
 
     Names are those that a group has for its parameters (``param_names``), or an option of the groups that is a text;
     they count if the state has the same names in another order.

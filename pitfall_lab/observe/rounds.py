@@ -1,4 +1,5 @@
-"""Finds the rounds (iterations) of a program's loops, and lets those go unrecorded that only repeat what was recorded.
+"""Finds the rounds (iterations) of a program's loops, and lets those go unrecorded that only repeat what was recorded
+(:class:`Rounds`).
 
 A round is seen from torch's calls alone: a call in a function of the program comes from an earlier place than the one
 before. No line is traced and no code is changed. Three kinds of loops are left: those whose rounds make an optimizer
@@ -54,8 +55,14 @@ _WRAPPERS = _TORCH + "/utils/_contextlib.py"
 
 @dataclass(slots=True)
 class Loop:
-    """A loop of the program: ``head`` is the place of its first call, ``level`` how many functions
-    of the program are around it.
+    """A loop of the program, whose rounds (iterations) are counted.
+
+    ``head`` is a hash of the place of the first call of a round; ``code`` and ``at`` are the function that contains the
+    loop and the instruction in it (``f_lasti``), ``line`` its source line; ``level`` is how many functions of the
+    program are around that function. ``rounds`` counts its rounds, ``recorded`` those that were recorded; when there
+    are ``sample`` rounds, one more is recorded. ``length`` is the number of calls in a recorded round, ``steps`` how
+    many optimizer steps there were when the present round began, ``trains`` True if the last recorded round made such a
+    step.
     """
 
     head: int
@@ -97,7 +104,10 @@ class Loop:
 
 @dataclass(slots=True)
 class CallPath:
-    """The path of the latest calls, and for which of them (``head``) a round is seen to begin there."""
+    """``path``: the functions of the program around the latest calls, outermost first, each as the id of its frame, its
+    code and the instruction (``f_lasti``). ``head``: a hash of the call, and its caller, at which a round is seen to
+    begin among these calls. ``loop``: the loop of these rounds, None if none was seen.
+    """
 
     path: list[tuple[int, CodeType, int]]
     head: int
@@ -114,12 +124,12 @@ Calls = tuple[int, int]
 
 @dataclass(slots=True)
 class Sampling:
-    """Which calls a recording leaves out; those between the two calls ``whole`` are all recorded.
+    """Which calls a recording leaves out, and at its end which ones another run should record.
 
-    At the end ``again`` are the calls that another run should record in full: those around the first gradient that was
-    not finite, or the first NaN, in a round that was left out; None if there was none. With ``closely`` each result
-    there is tested, else only some. ``last`` are those of the last rounds, None if nothing was left out. No loop is
-    left before the trace has ``after`` steps.
+    Calls between the two numbers of ``whole`` are all recorded (None: none are asked for). No loop is left before the
+    trace has ``after`` steps. With ``closely`` each result in a round that is left out is tested for NaN, else only
+    some. At the end ``again`` are the calls around the first gradient that was not finite, or the first NaN, in a round
+    that was left out (None if there was none), and ``last`` those of the last rounds (None if no loop was left).
     """
 
     whole: Calls | None = None
@@ -132,7 +142,9 @@ class Sampling:
 class Rounds:
     """Decides which calls of the program are recorded.
 
-    ``nodes()`` counts the nodes of the living graphs, ``written()`` the steps of the trace.
+    ``nodes()`` returns the number of nodes in the graphs that are alive, ``written()`` the number of steps of the
+    trace; ``sampling`` says what has to be recorded in any case, and gets the results. ``gaps`` are the places in the
+    trace where calls were left out.
     """
 
     def __init__(
@@ -163,7 +175,8 @@ class Rounds:
         self._kinds: dict[CodeType, int] = {}
 
     def leaves(self, func: Any, args: Any, kwargs: Any, caller: FrameType, *, fetches: bool = False) -> bool:
-        """Note a call that may be recorded; return whether it begins a round of a loop that need not be recorded.
+        """Note a call of ``func``, from the frame ``caller``, that may be recorded; return True if it begins a round of
+        a loop that need not be recorded, which is ``left`` from then on.
 
         ``fetches``: it is made by torch's data loader.
         """
@@ -196,6 +209,7 @@ class Rounds:
 
     def repeats(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
         """Whether a call in a round that is not recorded repeats a recorded one; if it does not, recording resumes.
+        Must be called only while a loop is ``left``.
 
         False too, and recording resumes, at the head of a round that is to be a sample.
         """
@@ -242,8 +256,9 @@ class Rounds:
 
     def look(self, values: Iterable[Any], *, infinite: bool = False) -> None:
         """Test tensors of a round that is not recorded for NaN (``infinite``: and infinity), until one has been found.
+        ``values`` are tensors or lists of them; others are passed over.
 
-        Another run should record the calls around the first one.
+        The calls around the first one are then in ``Sampling.again``.
         """
         if self._sampling.again is not None:
             return
@@ -255,9 +270,10 @@ class Rounds:
                 self.left.sample = 0  # the next round is recorded
 
     def notes(self, kind: str, frame: FrameType) -> bool:
-        """Note a call of a method that is no torch call (:mod:`~pitfall_lab.observe.lookups`).
+        """Note a use of a method that is no torch call; ``kind`` names it (:mod:`~pitfall_lab.observe.lookups`),
+        ``frame`` uses it.
 
-        Return whether it made recording resume.
+        Return True if rounds were not recorded and it is new in them, so that recording has resumed.
         """
         place, _ = self._path_of(kind, frame)
         if self.left is not None and place in self.left.inside:
@@ -281,8 +297,8 @@ class Rounds:
         return max(0, now - some), now + some
 
     def finish(self) -> None:
-        """Called when the program has ended: note the last rounds' calls, and how many calls were not
-        recorded if it ended among these.
+        """Called when the program has ended: keep the last rounds' calls in ``Sampling.last``, and add a gap if the
+        program ended in rounds that are not recorded.
         """
         self._sampling.last = self._around_now()
         if self.left is not None:
@@ -529,7 +545,8 @@ def _several(whole: int, values: Iterable[Any]) -> int:
 
 
 def living_nodes(starts: Iterable[Any]) -> int:
-    """Return the number of nodes in the graphs of the nodes ``starts`` that a backward can still go through.
+    """Return the number of nodes in the graphs of the nodes ``starts`` (of the shadow engine; None is passed over) that
+    a backward can still go through.
 
     A node is not counted if a backward from it would come to one whose saved tensors are freed: nothing that the
     program computes later can depend on whether the calls that made such a graph were recorded.

@@ -1,4 +1,4 @@
-"""Reads which functions a learning-rate scheduler calls."""
+"""Reads which functions a learning-rate scheduler calls (:func:`shared_variables`)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Any
 
 
 def shared_variables(scheduler: Any) -> tuple[str, ...]:
-    """Return the variables that two functions of a ``LambdaLR`` read that are different objects
-    and return the same numbers.
+    """Return the names of variables that two functions of a ``LambdaLR`` read when they are called; they are different
+    objects, but return the same numbers. Sorted; empty if there are no such functions, or for another scheduler.
 
-    Empty if none are.
-
-    They have the same code, the same defaults and the same variables around them, as those that
-    a loop makes of its variable.
+    The functions have the same code, the same defaults and the same variables around them, as those that a loop makes
+    of its variable. Names of attributes and built-ins that they use are among the names.
     """
     given = vars(scheduler).get("lr_lambdas")
     functions = [each for each in given if isinstance(each, FunctionType)] if isinstance(given, list) else []

@@ -1,5 +1,5 @@
 """Finds parts of a layer whose ``forward`` is the program's own and is not called, as torch computes the layer in one
-piece from the weights of its parts.
+piece from the weights of its parts (:func:`skipped_parts` returns them).
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ Asks = Literal["", "branch", "mode"]
 
 
 class SkippedPart(NamedTuple):
-    """What :class:`pitfall_lab.trace.Skipped` stores, without its step, and the weight of the part if it has one."""
+    """A function of the program that was not called, as torch computed the layer in one piece;
+    :class:`pitfall_lab.trace.Skipped` stores the same with a step.
+
+    ``part`` is the name of the layer's part (``linear1``) and ``kind`` the class of that; for a method of the layer
+    itself ``part`` is empty and ``kind`` the layer's class. ``function`` is the qualified name, ``asks`` whether it
+    computes something else in some cases (:data:`Asks`), ``own`` are the attributes that it reads and that torch's
+    class does not have. ``weight`` is the part's weight as the call was given it, None if it has none.
+    """
 
     part: str
     kind: str
@@ -41,7 +48,10 @@ class SkippedPart(NamedTuple):
 
 
 def skipped_parts(call: Call, is_user: Callable[[str], bool]) -> list[SkippedPart]:
-    """The parts of the layer that a call computed in one piece, with a ``forward`` of the program's that it skipped."""
+    """The parts of the encoder layer that ``call`` computed in one piece, whose ``forward`` is the program's
+    (``is_user`` of its file name) and was not called; also such methods of the layer (:data:`METHODS`). An empty list
+    if there are none. Must be called while the layer's ``forward`` runs.
+    """
     layer = _layer(call.frame)
     if layer is None:
         return []

@@ -1,4 +1,5 @@
-"""Reads live tensors and arrays, or their graph, once and without a recording, as a trace with one event.
+"""Reads live tensors and arrays (:func:`snapshot`), or their graph (:func:`graph`), once and without a recording, as a
+trace with one event.
 
 Every view of a trace can then draw it. Nothing is changed or kept alive. A note says what could not be read.
 """
@@ -31,7 +32,7 @@ COUNTED = 100_000
 
 
 def snapshot(values: Named) -> Trace:
-    """A trace of the memory of tensors and arrays: storages, strides, offsets, versions,
+    """A trace of the memory of ``values``, pairs of a name and a tensor or array: storages, strides, offsets, versions,
     and which of them share memory.
 
     A value without such memory is left out, with a note that gives the reason.
@@ -45,9 +46,11 @@ def snapshot(values: Named) -> Trace:
 
 
 def graph(values: Named, frame: FrameType | None = None) -> Trace:
-    """A trace of the autograd graph of the ``values``: nodes, edges, leaves, and the saved tensors with their states.
+    """A trace of the autograd graph of ``values``, pairs of a name and a tensor: nodes, edges, leaves, and the saved
+    tensors with their states. A saved tensor that fails torch's version check adds an event with an error.
 
-    Tensors get the names that they have in ``frame``. At most ``NODES`` nodes are read; a note counts the rest.
+    Tensors get the names that they have in ``frame`` (none for None). At most ``NODES`` (300) nodes are read; a note
+    counts the rest.
     """
     with unseen():
         walk = _Walk(_names_in(frame))

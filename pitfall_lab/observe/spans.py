@@ -1,4 +1,6 @@
-"""Finds the expression in the learner's source that makes a call, as positions in code points and in UTF-16 units."""
+"""Finds the expression in the learner's source that makes a call: :class:`SourceMap` returns it as a ``Span``, with
+positions in code points and in UTF-16 units.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +60,11 @@ Place = tuple[int, int, int, int]
 class SourceMap:
     """Finds the learner's innermost frame and the expression that it is executing.
 
-    ``main`` are the code file names that the program may have; its text is source 0. Other files of the learner
-    (imported modules, functions of earlier cells) are added when a call first comes from them.
-
-    If the text is made of several cells, ``parts`` describes them, and ``places`` says which lines of other
-    files the text contains, as ``(file, first line there, last line there, first line here)``. ``main``
-    begins at the line ``begins``.
+    ``main`` are the code file names that the program may have; ``name`` is its display name, and its ``text`` is source
+    0. Other files of the learner (imported modules, functions of earlier cells) are added when a call first comes from
+    them. If the text is made of several cells, ``parts`` describes them, and ``places`` says which lines of other files
+    the text contains, as ``(file, first line there, last line there, first line here)``. Line 1 of ``main`` is line
+    ``begins`` of the text.
     """
 
     def __init__(
@@ -95,14 +96,16 @@ class SourceMap:
         return tuple(self._sources)
 
     def rename(self, name: str) -> None:
-        """Change the program's display name (the number of a cell is known only after it has run)."""
+        """Change the program's display name, or that of its last part if it has parts (the number of a cell is known
+        only after it has run).
+        """
         source = self._sources[0]
         parts = (*source.parts[:-1], replace(source.parts[-1], name=name)) if source.parts else ()
         self._sources[0] = Source(name, source.text, parts)
 
     def rename_others(self, name_of: Callable[[str], str | None]) -> None:
-        """Rename the other files for which ``name_of`` returns a name: Python runs each cell from a
-        file name that it generates.
+        """Rename the other files for which ``name_of`` returns a name for the file name (Python runs each cell from a
+        file name that it generates); for None or an empty name they keep theirs.
         """
         for filename, index in self._index.items():
             if index and (name := name_of(filename)):
@@ -152,7 +155,9 @@ class SourceMap:
         return self.is_user(code.co_filename) and code.co_name not in ("<module>", STAND_IN)
 
     def span(self, frame: FrameType) -> Span | None:
-        """Return the expression that ``frame`` is executing; ``None`` if its source is unknown."""
+        """Return the expression that ``frame`` is executing, or the whole line where Python has no columns; ``None`` if
+        its source is unknown.
+        """
         key = (id(frame.f_code), frame.f_lasti)
         if key in self._spans:
             return self._spans[key]
@@ -186,10 +191,10 @@ class SourceMap:
         return None if source is None else (source, 0)
 
     def make(self, source: int, line: int, start: int | None, end_line: int, end: int | None) -> Span | None:
-        """Build a span from columns in UTF-8 bytes, as in Python's ``ast`` and code objects;
-        ``None`` if a line does not exist.
+        """Build a span in the source with index ``source``. ``start`` and ``end`` are columns in UTF-8 bytes, as in
+        Python's ``ast`` and code objects; None: from the first or to the last character of the line that is no space.
 
-        For a column None it reaches to the end of the line's text.
+        ``None`` if a line does not exist. Lines count from 1.
         """
         lines = self._text_lines(source)
         if not 1 <= line <= len(lines) or not 1 <= end_line <= len(lines):
@@ -221,7 +226,7 @@ class SourceMap:
         return names.get((span.line, span.column, span.end_line, span.end_column))
 
     def part_target(self, span: Span, number: int) -> str | None:
-        """Return the name that part ``number`` of the tuple at ``span`` is assigned to, or None.
+        """Return the name that part ``number`` (from 0) of the tuple at ``span`` is assigned to, or None.
 
         ``"slope"`` in ``(slope,) = grad(y, x)`` and in ``slope = grad(y, x)[0]``, ``"slopes[0]"`` in ``slopes = …``.
         """
@@ -233,8 +238,8 @@ class SourceMap:
         return f"{whole}[{number}]" if whole else None
 
     def statement(self, span: Span) -> Span:
-        """Return the whole assignment if ``span`` is only its target (Python reports ``x[0]`` as
-        the position of ``x[0] = v``).
+        """Return the whole assignment if ``span`` is only its target (Python reports ``x[0]`` as the position of ``x[0]
+        = v``); else ``span`` itself.
         """
         _, statements = _assigned(self._sources[span.source].text)
         found = statements.get((span.line, span.column, span.end_line, span.end_column))

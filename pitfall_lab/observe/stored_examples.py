@@ -1,5 +1,5 @@
-"""Reads some of the numbers that a data set stores, before and after an example is taken from it, to see whether
-taking an example changes them.
+"""Reads some of the numbers that a data set stores, before and after an example is taken from it, to see whether taking
+an example changes them (:func:`parts` and :class:`StoredPart`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ DEPTH = 2
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """An attribute of a data set, or one of a list, and some of its numbers."""
+    """An array or tensor that a data set stores, and a copy of some of its numbers. ``name`` is the attribute that has
+    it (or the list with it), ``held`` refers to it weakly, ``numbers`` are the copied ones, as a NumPy array.
+    """
 
     name: str
     held: weakref.ref[Any]
@@ -36,7 +38,9 @@ class StoredPart:
     """Whether it is one series of numbers, of which examples may be pieces."""
 
     def change(self) -> tuple[Any, Any] | None:
-        """The numbers that differ now, before and after; None if none does."""
+        """The numbers that differ now, as two arrays of those before and after; None if none does, or if the array no
+        longer exists or has another shape.
+        """
         now = _numbers(held) if (held := self.held()) is not None else None
         if now is None or now.shape != self.numbers.shape:
             return None
@@ -44,10 +48,11 @@ class StoredPart:
         return (self.numbers[differ], now[differ]) if differ.any() else None
 
     def tells(self, frame: FrameType) -> bool:
-        """Whether the numbers that differ now are numbers of examples, given the frame that has changed them.
+        """Whether the numbers that differ now are numbers of examples; ``frame`` is the one that has changed them. True
+        unless it is a series.
 
-        Of a series: several neighbours, not from its beginning on. Else it may be memory that is filled for each
-        example, or what the data set notes about its examples.
+        Of a series: only if several neighbours differ, not from its beginning on, and not in a ``__getitems__``. Else
+        it may be memory that is filled for each example, or what the data set notes about its examples.
         """
         now = _numbers(held) if (held := self.held()) is not None else None
         if not self.is_series or now is None:
@@ -59,12 +64,11 @@ class StoredPart:
 
 
 def parts(dataset: Any, depth: int = DEPTH) -> list[StoredPart]:
-    """The arrays and tensors of a data set that hold several numbers with fractions, or
-    colours (uint8), for each example, and long series of such numbers.
+    """The arrays and tensors in a data set's attributes, and in lists there, that hold for each example several numbers
+    with fractions, or colours (uint8), and long series of such numbers. At most ``PARTS`` (24); an empty list if there
+    are none.
 
-    At most ``PARTS``.
-
-    Also of data sets in its attributes, ``depth`` deep; tensors on the CPU that do not require grad.
+    Also of data sets in its attributes, ``depth`` deep; only tensors on the CPU that do not require grad.
     """
     try:
         attributes = object.__getattribute__(dataset, "__dict__")

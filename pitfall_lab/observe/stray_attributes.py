@@ -1,5 +1,5 @@
-"""Finds attributes that the program set on a tensor, module or optimizer under a name that torch
-never reads (``require_grad``).
+"""Finds attributes that the program set on a tensor, module or optimizer under a name that torch never reads
+(``require_grad``) (:func:`of_tensors`, :func:`of_modules` and :func:`of_optimizer`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ OTHERWISE = {"trainable": "requires_grad", "learning_rate": "lr"}
 
 @dataclass(frozen=True, slots=True)
 class FoundStray:
-    """An attribute that the program set on ``owner`` without effect: it set ``value``, and torch uses
-    ``actual``, named ``meant``.
+    """An attribute without effect that the program set on an object of torch's.
+
+    ``owner`` is the tensor, module or optimizer (``kind``), ``attribute`` the name that was set and ``value`` its
+    value; ``meant`` is the name of the attribute or option that torch reads instead, ``actual`` the value of that.
+    ``tensors`` are those concerned: the tensor, or the parameters of the module or optimizer; empty if ``training`` was
+    meant.
     """
 
     kind: Literal["tensor", "module", "optimizer"]
@@ -41,19 +45,24 @@ class FoundStray:
 
 
 def parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """The parameters of a module, without calling functions of the program."""
+    """The parameters of a module and its submodules, without calling functions of the program. Modules that
+    ``torch.jit`` compiled are left out.
+    """
     for each in _inside(module, set()):
         yield from (p for p in _table(each, "_parameters").values() if p is not None)
 
 
 def named(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The parameters of a module with their dotted names, without calling functions of the program."""
+    """The parameters of a module and its submodules after their dotted names, as pairs, without calling functions of
+    the program.
+    """
     for path, each in _named(module, "", set()):
         yield from ((f"{path}{name}", p) for name, p in _table(each, "_parameters").items() if p is not None)
 
 
 def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a module and its parts that were simply assigned to attributes, each after its dotted name.
+    """The tensors of a module and its submodules that were simply assigned to attributes, each after its dotted name,
+    as pairs.
 
     Parameters, buffers and tensors of other classes are not among them.
     """
@@ -64,8 +73,8 @@ def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
 
 
 def unsaved_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The buffers of a module and its parts that ``persistent=False`` leaves out of every state, each after its
-    dotted name.
+    """The buffers of a module and its submodules that ``persistent=False`` leaves out of every ``state_dict``, each
+    after its dotted name, as pairs.
     """
     for path, each in _named(module, "", set()):
         for name in each.__dict__.get("_non_persistent_buffers_set", ()):
@@ -101,10 +110,11 @@ def of_tensors(tensors: Iterable[Any]) -> Iterator[FoundStray]:
 
 
 def of_modules(frame: FrameType | None) -> Iterator[FoundStray]:
-    """Bool attributes of the program's modules that were meant for their parameters'
-    ``requires_grad`` or for ``training``.
+    """Bool attributes of the program's modules that were meant for their parameters' ``requires_grad`` or for
+    ``training``.
 
-    Only modules that a variable of the frames holds, and only where the value differs from what is really set.
+    Only modules that are in a variable of ``frame`` or the frames around it, with their submodules, and only where the
+    value differs from what is really set.
     """
     known: set[int] = set()
     for scope in scopes(frame):
@@ -130,8 +140,8 @@ def _of_module(module: torch.nn.Module) -> Iterator[FoundStray]:
 
 
 def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[FoundStray]:
-    """Attributes of an optimizer of torch's own, numbers named as one of its settings, with another value
-    than in all ``param_groups``.
+    """Attributes of an optimizer of a class of torch's, numbers named as one of its options, with another value than
+    the option has in each of ``param_groups``.
     """
     if not type(optimizer).__module__.startswith("torch.optim"):
         return

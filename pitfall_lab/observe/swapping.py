@@ -1,4 +1,4 @@
-"""Observes ``torch.utils.swap_tensors``, also where a module conversion uses it.
+"""Observes ``torch.utils.swap_tensors``, also where a module conversion uses it (:class:`SwapWatch`).
 
 Torch refuses to swap a tensor with weak references, and no mode sees a swap. So while a program is recorded, torch's
 check for weak references ignores those of this package, and the function that swaps is wrapped.
@@ -26,7 +26,9 @@ class Watching(weakref.ref):  # type: ignore[type-arg]
 
 
 class SwapWatch:
-    """Calls ``before(one, other)`` and ``after(one, other)`` around each swap in this thread. Neither may raise."""
+    """Calls ``before(one, other)`` and ``after(one, other)`` around each swap of two tensors
+    (``torch.utils.swap_tensors``) in this thread. Neither may raise.
+    """
 
     def __init__(self, before: Callable[[Any, Any], None], after: Callable[[Any, Any], None]) -> None:
         self._before, self._after = before, after

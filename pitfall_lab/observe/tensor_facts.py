@@ -1,4 +1,4 @@
-"""Reads facts about tensors and graph nodes from torch, without keeping any of them alive."""
+"""Reads facts about tensors and graph nodes from torch, without keeping any of them alive (:func:`read`)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,13 @@ _CREATIONS = {
 class TensorFacts(NamedTuple):
     """What torch reports about one tensor now.
 
-    ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl; ``pointer`` is the address of its
-    memory (0 where that is not the CPU's) and ``nbytes`` its size.
+    ``dtype`` and ``device`` are names (``"float32"``, ``"cuda:0"``), ``kind`` is ``"tensor"`` or ``"parameter"``.
+    ``stride`` and ``offset`` count elements; ``storage`` is a number that identifies the StorageImpl; ``pointer`` is
+    the address of its memory (0 where that is not the CPU's), ``nbytes`` its size and ``itemsize`` that of an element,
+    in bytes. ``version`` is None for an inference tensor (``inference``); ``is_view``: autograd knows it as a view.
 
-    An opaque tensor (see :func:`is_opaque`) has ``storage`` None, and so have all fields that need its memory.
+    An opaque tensor (see :func:`is_opaque`) has ``storage`` None, and all fields that need its memory have their
+    defaults; its ``shape`` is empty if it has none of plain integers.
     """
 
     shape: tuple[int, ...]
@@ -69,8 +72,8 @@ def is_tensor(value: object) -> bool:
 def read(tensor: torch.Tensor, *, stale: bool = False) -> TensorFacts:
     """Read the facts of ``tensor``. Never raises for unusual layouts: facts that cannot be read keep their defaults.
 
-    ``stale``: the tensor is a view with a stale grad_fn. Reading is_leaf would regenerate it, which changes what the
-    program can do (torch then refuses to write such a view in place), so is_leaf is not read.
+    ``stale``: True if the tensor is a view with a stale grad_fn. Reading is_leaf would regenerate it, which changes
+    what the program can do (torch then refuses to write such a view in place), so is_leaf is None.
     """
     kind = "parameter" if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter) else "tensor"
     device = tensor.device
@@ -170,9 +173,10 @@ def is_immutable(tensor: torch.Tensor) -> bool:
 
 
 def own_class(tensor: torch.Tensor) -> str:
-    """The name of the tensor's class if the program defines it with a ``__torch_function__`` of its own or inherited.
+    """The name of the tensor's class if the program, or a library, defines it with a ``__torch_function__`` that may
+    run, its own or an inherited one.
 
-    Empty for torch's classes.
+    Empty for torch's classes, and for classes that switch ``__torch_function__`` off.
     """
     kind = type(tensor)
     if kind.__torch_function__ is torch.nn.Parameter.__torch_function__ or kind.__module__.partition(".")[0] == "torch":
@@ -230,7 +234,8 @@ def device_name(device: torch.device) -> str:
 
 
 def weak_storage(tensor: torch.Tensor) -> int:
-    """A weak reference to the tensor's StorageImpl, which keeps its address unique but not its memory.
+    """A weak reference to the tensor's StorageImpl, as a number; it keeps the StorageImpl's address unique but not its
+    memory.
 
     End it by ``private.let_go``.
     """
@@ -239,7 +244,7 @@ def weak_storage(tensor: torch.Tensor) -> int:
 
 
 def storage_behind(reference: int) -> torch.UntypedStorage | None:
-    """The storage that a weak reference refers to; None if it was freed."""
+    """The storage that a weak reference (of :func:`weak_storage`) refers to; None if it was freed."""
     return None if private.is_gone(reference) else private.new_with_weak_ptr(reference)
 
 
@@ -275,10 +280,11 @@ def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 
 
 def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
-    """The values of ``tensor`` only, with its strides, or None (see :func:`flat_values`).
+    """Copy the values of ``tensor`` only, as a NumPy array of its shape (bfloat16 as float32). None if that is
+    impossible, see :func:`flat_values`; ``limit`` counts the elements from its first to its last one in memory.
 
-    Does not access ``untyped_storage()``: torch does not accumulate in place into a gradient whose
-    storage has a Python object.
+    Does not access ``untyped_storage()``: torch does not accumulate in place into a gradient whose storage has a Python
+    object.
     """
     dtype = None if is_opaque(tensor) or tensor.device.type != "cpu" else numpy_dtype(tensor.dtype)
     shape, stride, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
@@ -344,7 +350,7 @@ def grad_of(tensor: torch.Tensor, *, stale: bool = False) -> torch.Tensor | None
 def are_finite(found: Iterable[torch.Tensor]) -> bool:
     """Whether no element is NaN or infinite; True for none.
 
-    Tensors that are not dense or not floating point are left out.
+    Tensors that are not dense, not floating point, empty or on the meta device are left out.
     """
     dense = [
         x.detach()
@@ -355,19 +361,23 @@ def are_finite(found: Iterable[torch.Tensor]) -> bool:
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The base of a view that autograd tracks; None for any other tensor."""
+    """The base of a view that autograd tracks; None for any other tensor, and for opaque tensors and those of inference
+    mode.
+    """
     return tensor._base if not is_opaque(tensor) and not tensor.is_inference() and tensor._is_view() else None
 
 
 def creation_of(view: torch.Tensor) -> str:
     """How a view was created, which decides whether it may be written in place (``CreationMeta`` in
-    ``torch/csrc/autograd/variable.h``).
+    ``torch/csrc/autograd/variable.h``): ``"default"``, ``"custom"`` (in a custom Function), ``"multi"`` (an operation
+    with several results), ``"no_grad"`` or ``"inference"``. Always ``"default"`` if this release of torch does not show
+    it.
     """
     return _CREATIONS[private.creation_meta(view).name] if private.creation_meta is not None else "default"
 
 
 def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors share one version counter; False if torch does not let a version be changed.
+    """Whether two tensors share one version counter; False also if torch does not let a version be changed.
 
     Torch does not show which counter a tensor has. So the version of one is changed, that of the other is read, and the
     first is restored before anything else can run.
@@ -432,8 +442,8 @@ def node_key(node: Any) -> tuple[Any, ...]:
 
 
 def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
-    """Give each new node in the graph of ``made`` a number of ours: another thread made it, so its sequence number may
-    not be unique.
+    """Give each new node in the graph of the nodes ``made`` (None is passed over) a number of ours: another thread made
+    it, so its sequence number may not be unique.
 
     ``known`` are nodes that existed before; the nodes before them are not visited.
     """
@@ -523,12 +533,13 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 class Slot(NamedTuple):
-    """One saved tensor of a node.
+    """One saved tensor of a node. ``name`` is torch's name for it without ``_saved_`` (``"result"``), numbered in
+    lists.
 
-    ``state`` is ``kept``, ``stale`` (torch's version check fails), ``freed`` or ``hooked``.
-
-    ``version`` is the version at which it was saved, ``now`` the present one; ``None`` where unknown. ``tensor`` is
-    None if it is freed or hooked. ``message`` is torch's error if it is stale, else empty.
+    ``state`` is ``kept``, ``stale`` (torch's version check fails), ``freed`` (by a backward) or ``hooked`` (a
+    saved-tensor hook has packed it). ``version`` is the version at which it was saved, ``now`` the present one;
+    ``None`` where unknown. ``tensor`` is None if it is freed or hooked. ``message`` is torch's error if it is stale,
+    else empty.
     """
 
     name: str
@@ -540,7 +551,7 @@ class Slot(NamedTuple):
 
 
 def slots_of(node: Any) -> list[Slot]:
-    """A node's saved tensors with their states; no hook of the learner's is run."""
+    """A node's saved tensors with their states; an empty list if it has none. No hook of the learner's is run."""
     out = []
     for raw_name in [name for name in dir(node) if name.startswith("_raw_saved_")]:
         name = raw_name.removeprefix("_raw_saved_")
@@ -583,8 +594,8 @@ _EXPECTED = re.compile(r"expected version (\d+) instead")
 
 
 def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None:
-    """The version at which a tensor was saved: torch's error names it, where unpacking fails; else it is found by
-    lowering the counter until unpacking succeeds, and the counter is restored.
+    """The version at which a tensor was saved, which ``unpack()`` returns. If unpacking fails, torch's error names the
+    version; if it does not, the counter is lowered until unpacking succeeds, and restored.
 
     None if unpacking succeeds at none of the last 64 versions before the present one.
     """
@@ -608,8 +619,8 @@ def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None
 
 
 def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:
-    """The shape and dtype of each result of the node's operation, as far as torch stores them; empty if
-    this release of torch does not.
+    """The shape and the name of the dtype of each result of the node's operation, as far as torch stores them; an empty
+    list if this release of torch does not.
     """
     return [(_shape_in(seen), dtype_name(seen.dtype)) for seen in node._input_metadata] if private.has_metadata else []
 
@@ -641,7 +652,9 @@ def _saved_by_custom_function(node: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 def saved_versions(node: Any) -> None:
-    """Run torch's version check of each saved tensor of ``node``: raises RuntimeError if backward would."""
+    """Run torch's version check of each saved tensor of ``node``; returns nothing, and raises RuntimeError if backward
+    would.
+    """
     for slot in [name for name in dir(node) if name.startswith("_saved_")]:
         getattr(node, slot)
 

@@ -1,4 +1,5 @@
-"""Counts the scores that are equal to the one score of each row with which all of the row are compared.
+"""Counts the scores that are equal to the one score of each row with which all of the row are compared
+(:class:`TiedScores`).
 
 A trace shows only the ends of long tensors, so such comparisons are looked at while the program runs: ``scores >
 scores[label]``, added up, is the place of the label among all, and equal scores are not in this sum.
@@ -46,17 +47,23 @@ class _Ranked:
 
 @dataclass(slots=True)
 class TiedScores:
-    """Is shown comparisons after they ran; ``finished`` returns what was counted, each with its step."""
+    """Counts in the comparisons that it is given after they ran (:meth:`after`); :meth:`finished` returns what was
+    found.
+    """
 
     _looks: Counter[tuple[Span | None, str]] = field(default_factory=Counter)
     _ranked: dict[Span | None, _Ranked] = field(default_factory=dict)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of this function at this place is to be shown."""
+        """Whether the next call of the function ``name`` at the place ``span`` is to be given to :meth:`after`: only
+        ``gt`` and ``lt``, and only the first ``LOOKS`` (100) calls at each place.
+        """
         return name in STRICT and self._looks[span, name] < LOOKS
 
     def after(self, call: Call, step: int) -> None:
-        """Count in a comparison that has returned."""
+        """Count in a comparison that has returned, at ``step`` of the trace, if it compares all scores of each row with
+        one of them.
+        """
         self._looks[call.span, call.name] += 1
         with contextlib.suppress(Exception):  # what cannot be broadcast here is not counted
             counts = _counts(call) if not call.dispatching else None
@@ -69,8 +76,11 @@ class TiedScores:
                 known.better, known.half = known.better + better, known.half + half
 
     def finished(self) -> list[tuple[int, CountedNumbers]]:
-        """The places in the program that compute ranks where scores are equal, each with two means: of the ranks that
-        count only better scores, and of those that count half of the equal ones, too.
+        """The places in the program that compute ranks where scores are equal: pairs of the step of the first
+        comparison there and a :class:`CountedNumbers` of the kind ``tied``; an empty list if there are none.
+
+        ``number`` of ``of`` rows have other scores equal to the one that they are compared with; ``numbers`` are two
+        means of the ranks (from 1): counting only better scores, and counting half of the equal ones, too.
         """
         return [
             (each.step, CountedNumbers("tied", each.tied, each.rows, (first, first + each.half / each.rows)))

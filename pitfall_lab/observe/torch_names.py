@@ -1,4 +1,6 @@
-"""Torch's qualified names of functions, and which functions only read from a tensor."""
+"""Torch's qualified names of functions, and which functions only read from a tensor (:func:`name_of` and
+:func:`is_quiet`).
+"""
 
 from __future__ import annotations
 

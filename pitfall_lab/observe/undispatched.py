@@ -1,5 +1,5 @@
-"""Makes ``torch.autograd.backward`` dispatch to function modes while recording; torch does
-so itself only from 2.11 on.
+"""Makes ``torch.autograd.backward`` dispatch to function modes while recording; torch does so itself only from 2.11 on
+(:func:`begin` and :func:`end`).
 """
 
 from __future__ import annotations

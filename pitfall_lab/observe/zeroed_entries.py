@@ -1,4 +1,5 @@
-"""Counts the zeros, written by an index or a mask, that a ranking puts before other numbers, or that get a share.
+"""Counts the zeros, written by an index or a mask, that a ranking puts before other numbers, or that get a share
+(:class:`ZeroedEntries`).
 
 A trace shows only the ends of long tensors, so the tensors that such a call wrote to are remembered, and looked at when
 their smallest or largest numbers are taken, or a softmax.
@@ -60,8 +61,12 @@ class _Zeroed:
 
 @dataclass(slots=True)
 class ZeroedEntries:
-    """Is shown calls after they ran; ``found`` has the rankings in which zeros came first, and the softmaxes in which
-    they got a share, by place, each with its step.
+    """Counts in the calls that it is given after they ran (:meth:`after`).
+
+    ``found`` has the rankings in which zeros came first, and the softmaxes in which they got a share: by the span of
+    the call, its step and a :class:`CountedNumbers` of the kind ``zeroed``. ``number`` of its ``of`` places went to
+    zeros (of a softmax: so many of its numbers are zeros); ``numbers`` are the best number that was left over instead
+    (of a softmax: the mean share of a row that zeros got), and the steps of the last writes of zeros.
     """
 
     found: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
@@ -69,8 +74,8 @@ class ZeroedEntries:
     _kept: deque[_Zeroed] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of the function ``name`` at this place is to be given to :meth:`after`: only the first
-        calls at each place are.
+        """Whether the next call of the function ``name`` at the place ``span`` is to be given to :meth:`after`: only
+        writes, rankings and softmaxes, and only the first ``LOOKS`` (100) calls of each at each place.
         """
         if name in WRITING:
             return self._looks[span, name] < LOOKS
@@ -83,7 +88,9 @@ class ZeroedEntries:
         return fits and self._looks[span, name] < LOOKS
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Look at a call that has written numbers, has taken the smallest or the largest of some, or a softmax."""
+        """Look at a call, at ``step`` of the trace, that has written numbers, has taken the smallest or the largest of
+        some, or a softmax. Calls under a dispatch mode are not looked at.
+        """
         self._looks[call.span, call.name] += 1
         if call.dispatching or not call.args or type(call.args[0]) not in PLAIN:
             return

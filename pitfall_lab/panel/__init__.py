@@ -1,5 +1,5 @@
-"""The kernel's side of the live panel in JupyterLab's right sidebar, which shows a notebook's live
-objects and warnings about them.
+"""The kernel's side of the live panel in JupyterLab's right sidebar, which shows a notebook's live objects and warnings
+about them; :class:`Offer` registers it.
 
 A kernel offers a connection. Until a front end opens it, nothing is imported and no cell is examined.
 """
@@ -23,7 +23,7 @@ TARGET = "pitfall-lab.live"
 
 
 class Offer:
-    """The connection that a kernel offers; a shell without a kernel offers none."""
+    """The connection that a kernel offers to front ends; a shell without a kernel (``shell``) offers none."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
@@ -31,23 +31,27 @@ class Offer:
         """The object that answers messages, after the connection has been opened."""
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
-        """The reason why a cell failed, if the panel had warned of it before or finds
-        it in the live graphs; else None.
+        """The reason why the cell with this text failed with ``error``, if the panel had warned of it before or finds
+        it in the live graphs; else None, also before a front end has opened the connection.
         """
         return self.beside.cause(error, text) if self.beside is not None else None
 
     def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
-        """How the run before of the cell with this text has failed, if that was another error; else None."""
+        """How an earlier run of the cell with this text has failed, if that was another error than ``error``; else
+        None, also before a front end has opened the connection.
+        """
         return self.beside.failed_before(error, text) if self.beside is not None else None
 
     def warned(self, cell: str, text: str, counts: Sequence[int] = ()) -> list[Mapping[str, Any]]:
-        """The panel's warnings, as it sends them, that point to this cell (by its id, or its text) or
-        to one of the runs ``counts``.
+        """The panel's last warnings, as it sends them, that point to this cell (by its id ``cell``, or its text) or to
+        one of the runs with the numbers ``counts``; an empty list if there are none.
         """
         return self.beside.warned(cell, text, counts) if self.beside is not None else []
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
-        """The earlier cells in which a cell's failure began; None if the panel does not know them."""
+        """The earlier cells in which the failure of the cell with this text began; None if there are none or the panel
+        does not know them. ``error`` is what the cell raised, None if nothing.
+        """
         return self.beside.behind(error, text) if self.beside is not None else None
 
     @property

@@ -1,5 +1,5 @@
-"""Where a backward is known to go wrong before it is run: the earlier cells to be run
-again, recorded together with it.
+"""Where a backward is known to go wrong before it is run: :func:`ahead` returns the earlier cells to be run again,
+recorded together with it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ _ROOT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def ahead(root: str, runs: tuple[int | None, ...], ran: Ran, kind: Kind) -> dict[str, Any] | None:
-    """Return the offer to record the earlier cells ``runs`` together with ``root.backward()``; None if a
-    cell that it needs is unknown.
+    """Return the offer to record the earlier cells ``runs`` (numbers of runs, None for one that is not known) together
+    with ``root.backward()``, as the panel sends it: ``cells`` (each a number and an id), ``effects`` (what running them
+    again changes) and ``root``.
+
+    None if ``root`` is not a plain dotted name, if no cell has run, or if no earlier cells are found. ``kind`` returns
+    the kind of a name's object (``tensor``, ``module``).
     """
     last = ran.last
     if last is None or not _ROOT.fullmatch(root):

@@ -1,4 +1,5 @@
-"""Finds, in the texts of cells, code that computes a result with a module only when it is not cached yet.
+"""Finds, in the texts of cells, code that computes a result with a module only when it is not cached yet (:func:`fills`
+returns them).
 
 Found are ``if key not in kept: kept[key] = …`` in all its forms (``is None``, ``hasattr``, an early ``return``,
 ``except KeyError``, ``setdefault``), and ``functools.cache``, ``lru_cache`` and ``cached_property``.
@@ -25,12 +26,14 @@ _NOTHING = (frozenset[Chain](), frozenset[tuple[str, Chain]]())
 
 
 class Fill(NamedTuple):
-    """``function`` (empty: the code of the cell itself) fills ``holder``, which begins with ``self`` in a method of the
-    class ``owner``, when something is missing in it.
+    """Code that fills a cache when something is missing in it. ``function`` is the name of the function with this code
+    (empty: the code of the cell itself), ``owner`` the class if that is a method; ``holder`` are the name and
+    attributes of the cache, which begin with ``self`` in a method of ``owner``.
 
-    ``calls`` are what it calls to compute that, as names and attributes, ``passed`` what it gives to functions by their
-    names; ``arguments`` are its own arguments in their order. ``default``: the holder is the default of this argument.
-    ``way`` is ``property``, ``cache``, or ``inner`` (a decorated cache) for what functools keeps.
+    ``calls`` are what it calls to compute that, as names and attributes, ``passed`` are pairs of a function called by
+    its name and what it is given; ``arguments`` are the function's own arguments in their order. ``default``: the
+    holder is the default of this argument (empty: it is not). ``way`` is ``property``, ``cache``, or ``inner`` (a
+    decorated cache) for what functools keeps, else empty.
     """
 
     function: str
@@ -44,7 +47,7 @@ class Fill(NamedTuple):
 
 
 def fills(tree: ast.Module) -> list[Fill]:
-    """The code of a cell that fills something when it is missing."""
+    """The code of a cell (its syntax tree) that fills something when it is missing; an empty list if there is none."""
     found: list[Fill] = []
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
@@ -263,10 +266,11 @@ def _called(nodes: Sequence[ast.Call]) -> tuple[frozenset[Chain], frozenset[tupl
 
 
 def resolved(fill: Fill, all_calls: Sequence[ast.Call], functions: Mapping[str, ast.AST]) -> frozenset[Chain]:
-    """All that may be a module whose results are cached, as names and attributes that the notebook has.
+    """All that may be a module whose results the cache of ``fill`` keeps, as names and attributes that the notebook
+    has.
 
-    What the called functions of the notebook call counts as well; an argument stands for what ``all_calls``, the calls
-    in the notebook, have given for it.
+    ``functions`` are the notebook's functions by name: what they call counts as well. An argument stands for what
+    ``all_calls``, the calls in the notebook, have given for it.
     """
     found, calls, met = set[Chain](), set(fill.calls), set[str]()
     found |= {each for name, each in fill.passed if name in functions}
@@ -291,7 +295,9 @@ def resolved(fill: Fill, all_calls: Sequence[ast.Call], functions: Mapping[str, 
 
 
 def given_for(fill: Fill, argument: str, calls: Sequence[ast.Call]) -> set[Chain]:
-    """What the calls of the function give for one of its arguments."""
+    """What ``calls``, those of the function of ``fill``, give for its argument ``argument``, as names and attributes;
+    other expressions are left out.
+    """
     at = fill.arguments.index(argument) - (1 if fill.arguments[:1] == ("self",) else 0)
     found = set()
     for call in calls:

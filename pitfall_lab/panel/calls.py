@@ -1,4 +1,6 @@
-"""What the code of a cell does through the functions of the notebook that it calls, by their names."""
+"""What the code of a cell does through the functions of the notebook that it calls, by their names (:func:`reaching`
+and :func:`does`).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from pitfall_lab.panel.cells_run import Cell
 
 
 def definitions(runs: list[Cell]) -> dict[str, ast.AST]:
-    """The functions and methods of the notebook by name; the newest wins."""
+    """The functions and methods in the cells ``runs`` by name, as syntax trees; the newest wins."""
     nodes = (node for run in runs for node in ast.walk(run.tree))
     return {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
 
 
 def reaching(words: str, runs: list[Cell]) -> set[str]:
-    """The names of functions and methods whose text contains ``words``, and of those that call
+    """The names of functions and methods in the cells ``runs`` whose text contains ``words``, and of those that call
     one of them, directly or not.
     """
     calls = {name: set(called_in(node)) for name, node in definitions(runs).items()}
@@ -26,7 +28,9 @@ def reaching(words: str, runs: list[Cell]) -> set[str]:
 
 
 def called_in(node: ast.AST) -> Iterator[str]:
-    """Yield the names of the functions and methods that the code calls."""
+    """Yield the names of the functions and methods that the code calls, for each call; an empty string for a call of
+    something else.
+    """
     for each in ast.walk(node):
         if isinstance(each, ast.Call):
             yield (
@@ -39,12 +43,12 @@ def called_in(node: ast.AST) -> Iterator[str]:
 
 
 def does(node: ast.AST, words: str, through: set[str]) -> bool:
-    """Whether the code contains ``words``, or calls one of the functions ``through``."""
+    """Whether the code contains ``words``, or calls one of the functions named in ``through``."""
     return words in ast.unparse(node) or not through.isdisjoint(called_in(node))
 
 
 def loops_reached(last: Cell, runs: list[Cell]) -> Iterator[ast.For | ast.While]:
-    """The loops of a cell and of the functions that it calls."""
+    """The ``for`` and ``while`` loops of the cell ``last`` and of the functions of ``runs`` that it calls directly."""
     functions = definitions(runs)
     reached = [last.tree, *(functions[name] for name in sorted(set(called_in(last.tree))) if name in functions)]
     return (node for tree in reached for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While)))

@@ -1,4 +1,6 @@
-"""The calls and assignments of a cell in the order in which they run, through the notebook's own functions."""
+"""The calls and assignments of a cell in the order in which they run, through the notebook's own functions
+(:func:`in_order`).
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,13 @@ DEEP = 5
 
 
 def in_order(tree: ast.AST, runs: list[Cell]) -> Iterator[ast.Call | ast.Assign]:
-    r"""Yield the calls and assignments of the code, each loop once, and those of the functions where they are called.
+    r"""Yield the calls and assignments of ``tree``, each loop once, and those of the notebook's functions (from the
+    cells ``runs``) where they are called.
 
     A function that is given to another one (``opt.step(closure)``) counts as called there.
 
-    >>> cells = [Cell(1, "", "def f():\\n    b()")]
-    >>> [ast.unparse(each) for each in in_order(ast.parse("for x in a():\\n    f()\\n    c(d())"), cells)]
+    >>> cells = [Cell(1, "", "def f():\n    b()")]
+    >>> [ast.unparse(each) for each in in_order(ast.parse("for x in a():\n    f()\n    c(d())"), cells)]
     ['a()', 'f()', 'b()', 'd()', 'c(d())']
     """
     yield from _events(tree, own_functions(runs), DEEP)
@@ -27,8 +30,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def own_functions(runs: list[Cell]) -> dict[str, Function]:
-    """The functions of the notebook by name, and the methods of its classes by their name with a dot before it, so
-    that ``opt.step()`` does not lead into a function ``step``; the newest wins.
+    """The functions in the cells ``runs`` by name, and the methods of their classes by their name with a dot before it,
+    so that ``opt.step()`` does not lead into a function ``step``; the newest wins.
     """
     found: dict[str, Function] = {}
     for node in (each for run in runs for each in ast.walk(run.tree)):

@@ -1,4 +1,5 @@
-"""Why a cell failed, if the panel had warned before of just this.
+"""Why a cell failed, if the panel had warned before of just this, or if the live objects show it: :func:`cause` returns
+a :class:`Cause`.
 
 An error is taken for the one that was warned of if torch's message is the one that the live graph gave, and the cell
 has not recomputed that graph. Where a cell has computed its loss from a used graph, the name through which it did so is
@@ -57,7 +58,9 @@ OUTSIDE = ("PLE12", "PLE44")
 
 
 class Cause(NamedTuple):
-    """Why a cell failed: sentence, explanation and fix of a warning, and ``what`` was found in the live graph."""
+    """Why a cell failed: ``what`` was found in the live objects or the cells' texts, and the sentence, explanation and
+    fix of the warning about it. ``rule`` is the code of the rule that it belongs to, empty if there is none.
+    """
 
     what: Found
     sentence: T
@@ -67,19 +70,20 @@ class Cause(NamedTuple):
 
 
 class LiveLooks(NamedTuple):
-    """Functions that look at live objects: ``search`` finds what led into a used graph, from the names
-    that the cell made and read.
+    """Functions that look at live objects after a cell has failed. Each returns None, or something empty, where it
+    finds nothing.
 
-    ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of
-    operations. ``missing``: the tensor whose gradient, which is None, the failed expression reads. ``switched``: what
-    has switched a global setting. ``kinds``: the number types and devices of names. ``inferred``: those of some names
-    that inference mode has made. ``rows``: the rows that a failed lookup was given. ``sizes``: the name whose length
-    the cell that made a name has used, if it is no longer the number that was used, and its length now. ``copied``: the
-    tensor that a failed deepcopy has met. ``old``: the object that the error follows from, whose class has been defined
-    anew since it was made. ``buffer``: the buffer of a module whose freed graph is that of one of the names. ``kept``:
-    the tensor of inference mode that a failed cell has met inside a module or a collection. ``stepped``: the scheduler
-    that a failed cell has moved past its last step, with the cells that moved it before. ``converted``: the
-    first of some names that is a module whose number type a cell has changed.
+    ``search`` finds what led into a used graph, from the names that the cell made and read. ``is_module``: whether a
+    name is a module with parameters. ``computed``: those of some names that are results of operations. ``missing``: the
+    tensor whose gradient, which is None, the failed expression reads. ``switched``: what has switched a global setting.
+    ``kinds``: the dtypes and devices of names. ``inferred``: those of some names that inference mode has made.
+    ``rows``: the rows that a failed lookup was given. ``sizes``: the name whose length the cell that made a name has
+    used, if it is no longer the number that was used, and its length now. ``copied``: the tensor that a failed deepcopy
+    has met. ``old``: the object that the error follows from, whose class has been defined anew since it was made.
+    ``buffer``: the buffer of a module whose freed graph is that of one of the names. ``kept``: the tensor of inference
+    mode that a failed cell has met inside a module or a collection. ``stepped``: the scheduler that a failed cell has
+    moved past its last step, with the cells that moved it before. ``converted``: the first of some names that is a
+    module whose dtype a cell has changed.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -102,8 +106,8 @@ class LiveLooks(NamedTuple):
 def cause(
     error: BaseException | None, text: str, known: Sequence[Broken | Used | WrittenAgain], ran: Ran, look: LiveLooks
 ) -> Cause | None:
-    """The reason why the cell with this text failed, if it was ``known`` before or the
-    live graphs show it; else None.
+    """The reason why the cell with this text failed with ``error``, if it was among the findings ``known`` before or
+    ``look`` finds it in the live objects; else None. ``ran`` are the runs before it.
     """
     if error is None:
         return None
@@ -387,10 +391,10 @@ def _no_gradient(what: Missing) -> Cause:
 
 
 def runs_of(what: Found) -> tuple[int | None, ...]:
-    """The numbers of the runs that made the graph and, if it was changed, that changed what
-    it had saved; or that left it.
+    """The numbers of the runs that made the graph in ``what`` and, if it was changed, that changed what it had saved;
+    or that made what failed otherwise.
 
-    None for a run that is not known.
+    None for a run that is not known; empty where running earlier cells again would not help.
     """
     if isinstance(what, (Switched, WrittenAgain, OldObject)):
         return ()

@@ -1,5 +1,5 @@
-"""Finds the earlier cells that computed what a failed cell uses: recorded together with it, they
-show where the failure began.
+"""Finds the earlier cells that computed what a failed cell uses: recorded together with it, they show where the failure
+began (:func:`behind`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Kind = Callable[[str], str]
 
 
 class Behind(NamedTuple):
-    """Earlier runs of cells to repeat before a failed cell, oldest first, and what running them
-    again changes (``effects``).
+    """Earlier runs of cells to repeat before a failed cell, oldest first (``cells``), and a sentence, in English and
+    Chinese, on what running them again changes (``effects``).
     """
 
     cells: tuple[Cell, ...]
@@ -28,11 +28,11 @@ class Behind(NamedTuple):
 
 
 def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ()) -> Behind | None:
-    """The earlier runs of cells that have to be repeated before the failed run ``failed``; ``None`` if there are none,
-    or too many.
+    """The earlier runs of cells in ``ran`` that have to be repeated before the failed run ``failed``; ``None`` if there
+    are none, or more than :data:`MOST`. ``kind`` returns the kind of a name's object.
 
-    ``known`` are the runs that are known to matter: the one that made a graph, and the one that changed what it had
-    saved.
+    ``known`` are the numbers of runs that are known to matter: the one that made a graph, and the one that changed what
+    it had saved; None in it is passed over.
     """
     runs = [each for each in ran.since(0) if each.count != failed.count and each.whole]
     sure = {count for count in known if count is not None and count != failed.count}

@@ -1,4 +1,6 @@
-"""The cells that have run in this kernel: their numbers, ids and texts."""
+"""The cells that have run in this kernel (:class:`Ran`): their numbers, ids and texts, and
+what can be read from these.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ _WITH = re.compile(r"%%pitfall\b[^\n]*\s--with\b")
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a cell.
+    """One run of a cell: ``count`` is its number (as in ``In [5]``), ``id`` the notebook's id for the cell (empty if
+    there is none), ``succeeded`` False if it has raised an error.
 
     ``whole``: its text is the cell's alone; else it begins with earlier cells, and lines are not the cell's lines.
     """
@@ -47,8 +50,8 @@ class Cell:
 
     @cached_property
     def flow(self) -> tuple[set[str], dict[str, set[str]]]:
-        """The names that the cell reads from earlier cells, and for each that it binds the
-        names that it was computed from.
+        """The names that the cell reads from earlier cells, and for each that it binds the names of earlier cells that
+        it was computed from.
         """
         return flow(self.tree)
 
@@ -67,7 +70,9 @@ class Cell:
 
     @cached_property
     def backwards(self) -> tuple[str, ...]:
-        """The expressions on which the cell's text calls ``backward``, functions and classes included."""
+        """The expressions on which the cell's text calls ``backward``, inside functions and classes too; empty if there
+        are none.
+        """
         if ".backward" not in self.text:
             return ()
         found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute) and node.attr == "backward")
@@ -75,7 +80,9 @@ class Cell:
 
     @cached_property
     def backwards_run(self) -> frozenset[str]:
-        """Of :attr:`backwards`, those that running the cell has called: the ones outside of functions and classes."""
+        """Of :attr:`backwards`, those that running the cell itself has called: the ones outside of functions and
+        classes.
+        """
         if not self.backwards:
             return frozenset()
         bodies = (each for each in self.tree.body if not isinstance(each, _DEFINITIONS))
@@ -84,12 +91,16 @@ class Cell:
 
     @cached_property
     def writes(self) -> list[RewriteStatement]:
-        """The statements outside of loops and functions that change something in place, once more with each run."""
+        """The statements outside of loops and functions that change something in place, once more with each run; empty
+        for a cell that is not ``whole``.
+        """
         return writes(self.tree) if self.whole else []
 
     @cached_property
     def fills(self) -> list[Fill]:
-        """The code of the cell that computes a result only when it is not cached yet."""
+        """The code of the cell that computes a result only when it is not cached yet; an empty list
+        if there is none.
+        """
         return fills(self.tree) if any(word in self.text for word in _FILLING) else []
 
     @cached_property
@@ -104,8 +115,8 @@ class Cell:
         return assigned(self.tree) | defined
 
     def line(self, name: str = "") -> int | None:
-        """Return the line of the cell's only statement, or of the only one that writes into ``name``; None
-        if there is not exactly one.
+        """Return the line of the cell's only statement (imports do not count), or of the only one that writes into
+        ``name``; None if there is not exactly one, or the cell is not ``whole``.
         """
         statements = [each for each in simple(self.tree.body) if not isinstance(each, (ast.Import, ast.ImportFrom))]
         if not self.whole:
@@ -115,7 +126,9 @@ class Cell:
         return statements[0].lineno if len(statements) == 1 else None
 
     def line_writing(self, name: str) -> int | None:
-        """The line of the only statement that writes into ``name``, where it is a line of its own; else ``None``."""
+        """The line of the only statement that writes into ``name``, where nothing else is before it on that line; else
+        ``None``.
+        """
         found = [each for each in simple(self.tree.body) if name in written_into(each)]
         lines = self.text.split("\n")
         own = (
@@ -128,8 +141,8 @@ class Cell:
 
 
 def is_whole(raw: str) -> bool:
-    """Whether a cell as it was typed is run alone, and not with the texts of earlier cells before
-    it (``%%pitfall --with 2,3``).
+    """Whether a cell as it was typed (``raw``) is run alone, and not with the texts of earlier cells before it
+    (``%%pitfall --with 2,3``).
     """
     return _WITH.match(raw) is None
 

@@ -1,4 +1,6 @@
-"""Why a cell failed with an object whose class another cell has defined anew since the object was made."""
+"""Why a cell failed with an object whose class another cell has defined anew since the object was made
+(:func:`class_anew`).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def class_anew(found: OldObject, cell: Cell, ran: Ran) -> tuple[T, T, T] | None:
-    """Sentence, explanation and fix; ``None`` if no text of a cell defines the class.
+    """Sentence, explanation and fix for the object ``found``; ``None`` if no text of a cell defines the class.
 
-    ``cell`` is the failed cell, which is not yet among the runs.
+    ``cell`` is the failed cell, which is not yet among the runs ``ran``.
     """
     runs = list(ran.since(0))
     now = runs[-1].count + 1 if runs else 1

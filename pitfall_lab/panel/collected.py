@@ -1,5 +1,5 @@
-"""Reads from the texts of the cells whether a list or dict collects results, and whether a loop that
-fills it empties it as well.
+"""Reads from the texts of the cells whether a list or dict collects results (:func:`is_collected`), and whether a loop
+that fills it empties it as well (:func:`adds`, :func:`empties`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def list_of(element: str) -> str:
 
 
 def is_collected(element: str, ran: Ran) -> bool:
-    """Whether the cells add to the list or dict of this element, and nothing in it is replaced
-    by what is computed from it.
+    """Whether the cells in ``ran`` add to the list or dict of this element (an expression such as ``losses[0]``), and
+    nothing in it is replaced by what is computed from it. False for what is no element.
 
     A list of hidden states that each step replaces is carried on, not collected.
     """
@@ -47,7 +47,9 @@ def adds(code: ast.AST, name: str) -> bool:
 
 
 def empties(code: ast.AST, name: str) -> bool:
-    """Whether the code creates the list or dict again, or empties it."""
+    """Whether the code creates the list or dict whose expression ends with ``name`` again, or takes something out of
+    it.
+    """
     for node in ast.walk(code):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

@@ -1,4 +1,5 @@
-"""The live panel's connection in one kernel: examines the namespace after each cell and answers the front end.
+"""The live panel's connection in one kernel: :class:`LivePanel` examines the namespace after each cell and answers the
+front end.
 
 Messages may arrive on another thread than the one that runs the cells (a kernel's subshell). While a cell runs, live
 objects are not read: the answer is then the state after the last cell.
@@ -83,7 +84,9 @@ _FAILED = T(
 
 
 class LivePanel:
-    """The kernel's side of the live panel: all its open connections."""
+    """The kernel's side of the live panel: all its open connections to front ends, and what it knows of the cells that
+    have run.
+    """
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
@@ -132,7 +135,8 @@ class LivePanel:
     # ------------------------------------------------------------------ the connection
 
     def opened(self, comm: Any, opening: Mapping[str, Any]) -> None:
-        """Called when a front end opens the connection: keep it, listen to it, and send a first message.
+        """Called when a front end opens the connection ``comm`` with the message ``opening``: keep it, listen to it,
+        and send a first message.
 
         An invalid opening is answered, and the connection closed.
         """
@@ -154,8 +158,8 @@ class LivePanel:
         self._languages.pop(comm, None)
 
     def received(self, comm: Any, data: Mapping[str, Any]) -> None:
-        """Send the answer to a front end's message over ``comm``; a ``Watch`` is remembered and gets none. An error
-        becomes an answer, never an exception.
+        """Send the answer to a front end's message ``data`` over ``comm``; a ``Watch`` is remembered and gets none. An
+        error becomes an answer, never an exception.
         """
         try:
             answer = self._answer(comm, protocol.read((data.get("content") or {}).get("data")))
@@ -216,8 +220,8 @@ class LivePanel:
     # ------------------------------------------------------------------ the cells
 
     def before(self, info: Any) -> None:
-        """Called before a cell runs: note that it runs, whether torch was imported before it, and
-        the number of its first node.
+        """Called before a cell runs: note that it runs, whether torch was imported before it, and the sequence number
+        that its first graph node will get.
         """
         with self._lock:
             self._running = True
@@ -238,7 +242,9 @@ class LivePanel:
             live.statement(line)
 
     def after(self, result: Any) -> None:
-        """Called after a cell has run: send rows and warnings to the front ends."""
+        """Called after a cell has run, with IPython's ``ExecutionResult``: send rows and warnings to the front ends
+        that want them.
+        """
         took = time.perf_counter() - self._began
         with self._lock:
             self._running = False
@@ -246,8 +252,8 @@ class LivePanel:
                 self._after(result, took)
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
-        """The reason why the cell that ran last, with this text, has failed, if it was known
-        before the cell ran; else None.
+        """The reason why the cell that ran last, with this text, has failed with ``error``, if it had been warned of
+        before or the live objects show it; else None, also if there was no error or torch is not imported.
         """
         if error is None or self._live is None:
             return None
@@ -351,12 +357,14 @@ class LivePanel:
         return has_parameters(self._shell.user_ns.get(name))
 
     def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
-        """How the previous run of the cell with this text failed, if with another error; else None."""
+        """How an earlier run of the cell with this text failed, if with another error and nothing was changed since;
+        else None.
+        """
         return self._failures.before(text, error, self._ran)
 
     def warned(self, cell: str, text: str, counts: Sequence[int]) -> list[Mapping[str, Any]]:
         """The latest warnings that point to a cell: to the one with the id ``cell``, or without ids with the text
-        ``text``, or to one of the runs with the numbers ``counts``.
+        ``text``, or to one of the runs with the numbers ``counts``; an empty list if there are none.
         """
         runs = {
             run.count
@@ -366,8 +374,9 @@ class LivePanel:
         return [each for each in self._said if any(one["count"] in runs for one in each["cells"])]
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
-        """The earlier cells in which the failure of this cell, which is the last that ran,
-        began; ``None`` if there are none.
+        """The earlier cells in which the failure of this cell, which is the last that ran, began; ``None`` if there are
+        none, too many, or running them again would not help. ``error`` is what the cell raised (None: nothing),
+        ``text`` its text.
         """
         if error is None or "torch" not in sys.modules:
             return None

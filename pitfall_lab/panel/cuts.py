@@ -1,5 +1,5 @@
-"""Finds, in the texts of the cells, the statement that made plain numbers out of a model's
-output on the way to a name.
+"""Finds, in the texts of the cells, the statement that made plain numbers out of a model's output on the way to a name
+(:func:`cut`), or ran something in inference mode.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _CONTEXTS = {"no_grad", "inference_mode"}
 
 
 class CutStatement(NamedTuple):
-    """``words`` of the statement at ``line`` of run ``cell`` leave the graph behind, on the way
-    from ``module`` to the name.
+    """A statement that leaves the graph behind, on the way from the model ``module`` (a name) to another name: it is at
+    ``line`` (None: not known) of the run with the number ``cell``, and ``words`` of it do so: ``.detach()``,
+    ``torch.tensor(…)``, ``with no_grad``.
     """
 
     cell: int
@@ -30,10 +31,11 @@ class CutStatement(NamedTuple):
 
 
 def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None = None) -> CutStatement | None:
-    """The cut nearest to the model whose output ``name`` was computed from; ``None`` if there is none.
+    """The statement nearest to the model whose output ``name`` was computed from, of those that leave the graph behind;
+    ``None`` if there is none or no model is found. ``is_module``: whether a name is a model.
 
-    The names are followed backwards from run to run, and within one from statement to statement. ``last``:
-    a run that is not in ``ran``.
+    The names are followed backwards from run to run of ``ran``, and within one from statement to statement. ``last``: a
+    run that is not in ``ran``.
     """
     wanted, found = {name}, None
     for run in reversed([*ran.since(0), *([last] if last is not None else [])]):
@@ -145,7 +147,7 @@ def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.Funct
 
 
 def read_in_functions(statement: ast.stmt, ran: Ran) -> set[str]:
-    """The names of the notebook that the called functions read."""
+    """The names of the notebook that are read in its functions which the statement calls by their names."""
     found: set[str] = set()
     for _, function in functions_of(statement, ran):
         arguments = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}

@@ -1,7 +1,7 @@
-"""Reads from the texts of cells which data a model is trained on and which data it is only given.
+"""Reads from the texts of cells which data a model is trained on and which data it is only given (:class:`Uses`).
 
-The statements are followed in their order, through the notebook's functions that they call by name, with the names
-that each value was computed from.
+The statements are followed in their order, through the notebook's functions that they call by name, with the names that
+each value was computed from.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ _NONE: Sources = frozenset()
 
 
 class Uses:
-    """What the cells that were read have done with names.
+    """What the cells that were read (:meth:`read`) have done with names. ``functions`` are the notebook's functions by
+    name, whose statements are followed where they are called.
 
-    ``trained``: what a backward went through; ``fed``: each model that was called, with what its inputs were computed
-    from; ``called``: the functions and methods that were called. ``atoms`` are the expressions (``loader``,
-    ``parts[0]``) that are not followed further back, and so are ``models``, the names of models.
+    ``trained``: the names that what a backward started from was computed from; ``fed``: for each call of a model its
+    name, with what its inputs were computed from; ``called``: the names of the functions and methods that were called.
+    ``atoms`` are the expressions (``loader``, ``parts[0]``) that are not followed further back, and so are ``models``,
+    the names of models.
     """
 
     def __init__(self, functions: Mapping[str, ast.AST], atoms: Collection[str], models: Collection[str] = ()) -> None:

@@ -1,5 +1,5 @@
-"""Remembers how cells have failed. A failed run may have changed what its cell starts from: run again, the cell
-then raises another error, or none, and only the earlier one tells the reason.
+"""Remembers how cells have failed (:class:`Failures`). A failed run may have changed what its cell starts from: run
+again, the cell then raises another error, or none, and only the earlier one tells the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ MOST = 50
 
 
 class Failed(NamedTuple):
-    """Run ``run`` of a cell has failed with ``message``; ``cause`` is why, if the panel knows."""
+    """The run with the number ``run`` of a cell has failed with the error message ``message``; ``cause`` is why, None
+    if the panel does not know.
+    """
 
     run: int
     message: str
@@ -29,10 +31,11 @@ class Failures:
         self._by_text: dict[str, Failed] = {}
 
     def ran(self, cell: Cell, error: BaseException | None, cause: Cause | None, ran: Ran) -> None:
-        """Remember the failure of a cell that has just run.
+        """Remember the failure of a cell that has just run, with ``error`` (None: it has not failed) for the reason
+        ``cause`` (None: unknown). ``ran`` are the runs before it.
 
-        One with another message does not replace the cell's earlier failure if since then only this cell ran, or
-        cells that bind and write nothing: it may only follow from the earlier one.
+        One with another message does not replace the cell's earlier failure if since then only this cell ran, or cells
+        that bind and write nothing: it may only follow from the earlier one.
         """
         if not cell.whole:
             return
@@ -42,8 +45,8 @@ class Failures:
             del self._by_text[next(iter(self._by_text))]
 
     def before(self, text: str, error: BaseException | None, ran: Ran) -> Failed | None:
-        """The earlier failure of the cell with this text, if ``error`` is another one or None, and since then
-        only this cell ran, or cells that bind and write nothing.
+        """The earlier failure of the cell with this text, if ``error`` is another one or None, and since then only this
+        cell ran, or cells that bind and write nothing; else None.
         """
         failed = self._by_text.get(text)
         if failed is None or (error is not None and str(error) == failed.message):

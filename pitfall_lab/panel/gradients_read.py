@@ -1,4 +1,4 @@
-"""Finds the tensors whose gradients were read by the expression at which a cell failed."""
+"""Finds the tensors whose gradients were read by the expression at which a cell failed (:func:`gradients_read`)."""
 
 # ruff: noqa: PLC0415 - a notebook without torch does not import it
 
@@ -13,10 +13,11 @@ from typing import Any
 
 
 def gradients_read(error: BaseException, namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Expression and object of each ``….grad`` in the failed expression, in the innermost
-    frame of the notebook's own code.
+    """Yield, for each ``….grad`` in the expression that failed with ``error``, in the innermost frame of the notebook's
+    own code, the expression before ``.grad`` and its object.
 
-    Only names and attributes that can be looked up without running code are followed.
+    Only names and attributes that can be looked up without running code are followed; others are left out.
+    ``namespace`` has the notebook's names and their objects.
     """
     last: TracebackType | None = None
     step = error.__traceback__

@@ -1,4 +1,5 @@
-"""Reads from the text of a cell which numbers it computes from data that it then changes by them.
+"""Reads from the text of a cell which numbers it computes from data that it then changes by them
+(:func:`kept_numbers`).
 
 ``mu = x.mean(); x = x - mu`` and ``order = n.argsort(); n = n[order]`` find the numbers of the data only once: run
 again, the cell starts from its own result.
@@ -16,10 +17,11 @@ _DRAWS = ("rand", "shuffle", "perm", "sample", "dropout", "bernoulli", "multinom
 
 
 class KeptNumber(NamedTuple):
-    """A cell computes ``name`` from ``source``, and then binds ``source`` to something computed with ``name``.
+    """A number that a cell computes from data that it then changes by it: the cell computes ``name`` from ``source``,
+    and then binds ``source`` to something computed with ``name``.
 
-    ``key`` is the statement that computes it, to be found again in another run; ``names`` are the other names that it
-    reads.
+    ``key`` is the statement that computes it (its dumped syntax tree), to be found again in another run; ``names`` are
+    the other names that it reads.
     """
 
     name: str

@@ -1,5 +1,6 @@
-"""Why a cell failed with an object that an earlier cell has moved on or filled: a scheduler without steps left, a table
-that a layer has kept from inference mode.
+"""Why a cell failed with an object that an earlier cell has moved on, filled or converted: a scheduler without steps
+left, a table that a layer has kept from inference mode, a module of another dtype. Each function returns the sentence,
+explanation and fix of a warning.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def kept_from(found: KeptInference, cell: Cell) -> tuple[T, T, T]:
-    """Sentence, explanation and fix for a tensor of inference mode that is kept; ``cell`` is the first that has run
-    something in inference mode since the object was made.
+    """Sentence, explanation and fix for ``found``, a tensor of inference mode that is kept; ``cell`` is the first that
+    has run something in inference mode since the object was made.
     """
     where, name = called(cell.count), f"`{expression(found.name)}`"
     sentence = T(
@@ -62,7 +63,9 @@ def kept_from(found: KeptInference, cell: Cell) -> tuple[T, T, T]:
 
 
 def stepped_before(found: Stepped, ran: Ran) -> tuple[T, T, T]:
-    """Sentence, explanation and fix for a scheduler that earlier cells have moved towards its last step."""
+    """Sentence, explanation and fix for ``found``, a scheduler that earlier cells have moved towards its last step;
+    ``ran`` are the runs of cells.
+    """
     name = f"`{found.name}`"
     made = next((run.count for run in reversed(list(ran.since(0))) if found.name in run.assigned), None)
     cells, left = ", ".join(called(cell) for cell, _ in found.cells), found.total - found.at
@@ -98,7 +101,9 @@ def stepped_before(found: Stepped, ran: Ran) -> tuple[T, T, T]:
 
 
 def converted_before(found: ConvertedModule) -> tuple[T, T, T]:
-    """Sentence, explanation and fix for a module whose parameters an earlier cell has converted."""
+    """Sentence, explanation and fix for ``found``, a module whose parameters an earlier cell has converted to another
+    dtype.
+    """
     name, where = f"`{found.name}`", called(found.cell)
     others = ", ".join(f"`{each}`" for each in found.also)
     also = T("", "")

@@ -1,4 +1,6 @@
-"""Reads from the text of a cell which names it takes from earlier cells, and from which names each name is computed."""
+"""Reads from the text of a cell which names it takes from earlier cells, and from which names each name is computed
+(:func:`flow`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ _LOOKS = {"len", "type", "isinstance", "print"}
 
 
 def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements without statements inside them, in order; the bodies of functions and classes are left out."""
+    """The statements without statements inside them, those inside of blocks too, in order; the bodies of functions and
+    classes are left out.
+    """
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
@@ -27,8 +31,8 @@ def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
-    r"""The names that a cell reads from earlier cells; and, for each name that it binds, the
-    names that it was computed from.
+    r"""The names that a cell reads from earlier cells; and, for each name that it binds, the names of earlier cells
+    that it was computed from.
 
     >>> taken, made = flow(ast.parse("a = x * 2\nb = a + y\nc = b.shape"))
     >>> sorted(taken), {name: sorted(names) for name, names in made.items()}
@@ -48,7 +52,9 @@ def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
 
 
 def statements(tree: ast.Module) -> list[ast.stmt]:
-    """The definitions, the headers of loops and ``with`` as assignments, and the simple statements of a cell."""
+    """The definitions, the headers of loops and ``with`` as assignments (``x = xs`` for ``for x in xs``), and the
+    simple statements of a cell, in this order.
+    """
     return [*_definitions(tree), *_headers(tree), *simple(tree.body)]
 
 

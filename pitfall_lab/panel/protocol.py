@@ -1,7 +1,7 @@
 """The messages between the live panel and the kernel; ``protocol.json`` is their schema.
 
-Messages from a front end are parsed only here: the result is one of five requests, or
-:class:`BadMessage` with one sentence.
+Messages from a front end are parsed only here (:func:`read`): the result is one of five requests, or
+:class:`BadMessage` is raised with one sentence.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class RowsRequest:
-    """A front end's request for the rows of the panel's table from number ``first`` on: one page, or
-    ``every`` row, to be sorted there.
+    """A front end's request for the rows of the panel's table from the one with index ``first`` on: one page, or, with
+    ``every``, all rows, to be sorted there.
     """
 
     first: int = 0
@@ -45,7 +45,9 @@ class Unfold:
 
 @dataclass(frozen=True, slots=True)
 class PictureRequest:
-    """A front end's request for a picture of the object of the row ``id``."""
+    """A front end's request for a picture of the object of the row ``id``: of its ``storage``, its autograd ``graph``,
+    or what keeps it ``alive`` (``view``).
+    """
 
     id: str
     view: View
@@ -53,7 +55,7 @@ class PictureRequest:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A front end's request for the rows of the panel's table as they were after the cell with this number."""
+    """A front end's request for the rows of the panel's table as they were after the cell with the number ``cell``."""
 
     cell: int
 
@@ -62,7 +64,7 @@ Ask = Watch | RowsRequest | Unfold | PictureRequest | Past
 
 
 class BadMessage(Exception):
-    """A message that does not follow the protocol; ``text`` is the answer."""
+    """A message that does not follow the protocol; ``text`` is the answer, in English and Chinese."""
 
     def __init__(self, text: T) -> None:
         super().__init__(text.en)
@@ -70,8 +72,8 @@ class BadMessage(Exception):
 
 
 def opening(data: Any) -> Language:
-    """The language of a front end, from the message that opens the connection; raises :class:`BadMessage` if the front
-    end has another version of the protocol.
+    """The language of a front end, from ``data``, the content of the message that opens the connection (``en`` unless
+    it asks for ``zh``); raises :class:`BadMessage` if the front end has another version of the protocol.
     """
     version = data.get("version") if type(data) is dict else None
     if type(version) is not int or version != VERSION:
@@ -87,7 +89,9 @@ def opening(data: Any) -> Language:
 
 
 def read(data: Any) -> Ask:
-    """The request in a message; raises :class:`BadMessage` if the message does not follow the protocol."""
+    """The request in a message with the content ``data``; raises :class:`BadMessage` if the message does not follow the
+    protocol.
+    """
     if type(data) is not dict or type(data.get("version")) is not int or data["version"] != VERSION:
         raise BadMessage(T("This message does not follow the live panel's protocol.", "这条消息不属于实时面板协议。"))
     ask = data.get("ask")

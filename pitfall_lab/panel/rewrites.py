@@ -1,5 +1,5 @@
-"""Reads from the text of a cell which data one of its statements changes in place, so that a second
-run would change it once more.
+"""Reads from the text of a cell which data one of its statements changes in place, so that a second run would change it
+once more (:func:`writes`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _METHODS = {
 
 
 class RewriteStatement(NamedTuple):
-    """A statement outside of loops and functions that changes ``target`` in place; ``root`` is the name in it.
+    """A statement outside of loops and functions that changes ``target`` (an expression) in place; ``root`` is the name
+    that the target begins with, ``text`` the statement, ``line`` its line in the cell.
 
-    ``key`` is the statement itself, to be found again in an edited cell. ``made``: the cell has bound the root before,
-    by a call. ``names`` are the other names that the statement reads.
+    ``key`` is the statement's dumped syntax tree, to be found again in an edited cell. ``made``: the cell has bound the
+    root before, by a call. ``names`` are the other names that the statement reads.
     """
 
     target: str
@@ -36,7 +37,8 @@ class RewriteStatement(NamedTuple):
 
 
 def writes(tree: ast.Module) -> list[RewriteStatement]:
-    r"""The statements of a cell that change something in place, so that each run changes it once more.
+    r"""The statements of a cell that change something in place, so that each run changes it once more; those inside of
+    loops, functions and classes are left out.
 
     >>> [(each.target, each.text, each.made) for each in writes(ast.parse("y = from_numpy(a)\ny -= 1\nx[:, 0] /= s\nz[0] = 1"))]
     [('y', 'y -= 1', True), ('x', 'x[:, 0] /= s', False)]
@@ -77,11 +79,12 @@ def assigned(tree: ast.Module) -> frozenset[str]:
 def repeated(
     found: Iterable[RewriteStatement], is_data: Callable[[str], bool], is_of: Callable[[str, str], bool]
 ) -> list[RewriteStatement]:
-    """Those writes that are no step of a state: into what the cell has made by a call; or by plain numbers,
-    or by what came from the data.
+    """Those of ``found`` that are no step of a state (such as a hand-written update): writes into what the cell has
+    made by a call; and writes by plain numbers, or by what came from the data, if all of the cell's writes into the
+    same name are such.
 
-    ``is_data``: whether a name is a tensor or an array. ``is_of``: whether a name was computed from
-    another one in an earlier cell.
+    ``is_data``: whether a name is a tensor or an array. ``is_of``: whether a name was computed from another one in an
+    earlier cell.
     """
     found = list(found)
     plain = {each: all(not is_data(name) or is_of(name, each.root) for name in each.names) for each in found}

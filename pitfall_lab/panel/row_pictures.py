@@ -1,4 +1,4 @@
-"""A picture of a row's object, drawn by the same views as the pictures in a notebook."""
+"""A picture of a row's object, drawn by the same views as the pictures in a notebook (:func:`picture`)."""
 
 # ruff: noqa: PLC0415 - a picture is drawn when a row is opened, which is seldom
 
@@ -20,10 +20,11 @@ _OPAQUE = T("This cannot be looked at without running code of its class.", "дЄНи
 def picture(
     namespace: Mapping[str, Any], path: tuple[str, ...], view: View, language: Language
 ) -> tuple[str | None, T] | None:
-    """A picture of the notebook's object at ``path``, as SVG (None where a text says all), and the picture as text.
+    """A picture of the notebook's object at ``path``, as SVG in ``language`` (None where a text says all), and the
+    picture as text, in English and Chinese.
 
     ``view`` says of what: its storage, its autograd graph, or what keeps it alive. ``None`` if the object no longer
-    exists.
+    exists. ``namespace`` has the notebook's names and their objects.
     """
     from pitfall_lab.observe.live.inside import resolve
     from pitfall_lab.observe.live.keeping import keeping

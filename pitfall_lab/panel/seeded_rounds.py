@@ -1,5 +1,5 @@
-"""Reads from the texts of the cells that a loop sets a seed to the same number in each of its rounds, and draws
-random numbers in it.
+"""Reads from the texts of the cells that a loop sets a seed to the same number in each of its rounds, and draws random
+numbers in it (:func:`seeded`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _OF_TORCH = {
 
 
 class Seeded(NamedTuple):
-    """A loop of a cell, in each round of which ``setter`` (empty: the loop itself) sets the seed of ``library`` to
-    ``seed`` (None: not known), and ``drawn`` draws.
+    """A loop that sets the same seed in each round and then draws random numbers: at ``line`` of its cell, the function
+    ``setter`` (empty: the loop itself) sets the seed of ``library`` to ``seed`` (None: not known), and ``drawn`` (an
+    expression) draws from it.
 
-    ``library`` is ``torch``, ``numpy``, ``random``, or the name of a generator of torch's.
+    ``library`` is ``torch``, ``numpy``, ``random``, or the name of a ``torch.Generator``.
     """
 
     line: int
@@ -43,7 +44,8 @@ class _Seed(NamedTuple):
 
 
 def seeded(last: Cell, runs: list[Cell], what: Callable[[str], str]) -> Iterator[Seeded]:
-    """The loops of a cell, and of the functions that it calls, that draw the same in each round.
+    """Yield the first loop of the cell ``last``, or of the functions that it calls, that sets the same seed in each
+    round and draws from it; nothing if there is none. ``runs`` are the cells that have run.
 
     ``what`` says of a name whether its object draws when it is used: ``dropout``, ``loader`` or empty.
     """

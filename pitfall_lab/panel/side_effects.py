@@ -1,4 +1,6 @@
-"""Says, from the text of cells, what running them again does apart from assigning their names again."""
+"""Says, from the text of cells, what running them again does apart from assigning their names again
+(:func:`side_effects`).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _DRAWING = {
 
 
 def side_effects(text: str) -> T:
-    """What running the cells with this text again changes, as far as their text shows."""
+    """A sentence, in English and Chinese, about what running the cells with this text again changes, as far as their
+    text shows: what they change once more, random numbers, files, commands.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

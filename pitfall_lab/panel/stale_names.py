@@ -1,5 +1,5 @@
-"""Finds names whose value was computed from an older value of another name, so that running all cells
-in order gives something else.
+"""Finds names whose value was computed from an older value of another name, so that running all cells in order gives
+something else (:class:`Order`).
 
 Found by reading the texts of the cells that ran, statement by statement. A name is out of date if the cell that bound
 its source has run again with another value, and the name was not computed again. It is not out of date if *another*
@@ -23,10 +23,10 @@ _PLAIN = (int, float, str, bool, bytes, type(None))
 
 
 class Value(NamedTuple):
-    """What a name was bound to by a ``cell``, and a number (``mark``) that identifies the value.
+    """What a name was bound to by the run ``cell``, and a number (``mark``) that identifies the value.
 
-    ``made_from`` has, for each name that it was computed from, the mark of its value and the id
-    of the cell that had bound it.
+    ``made_from`` has, for each name that it was computed from, the mark of its value and the id of the cell that had
+    bound it.
     """
 
     cell: Cell
@@ -35,7 +35,9 @@ class Value(NamedTuple):
 
 
 class OutOfOrder(NamedTuple):
-    """``name``, bound in run ``made``, was computed from a value of ``source`` that run ``again`` has replaced."""
+    """A name that is out of date: ``name``, bound in the run with the number ``made``, was computed from a value of
+    ``source`` that run ``again`` has replaced.
+    """
 
     name: str
     source: str
@@ -56,7 +58,8 @@ class Order:
 
     def ran(self, cell: Cell, namespace: Mapping[str, Any], *, succeeded: bool) -> list[OutOfOrder]:
         """Called after a cell has run; return the names it has read whose values were computed from an older value of
-        another name.
+        another name. An empty list if there are none, if it has not succeeded, or if it has no id. ``namespace`` has
+        the notebook's names and their objects.
         """
         taken, made = cell.flow
         if not succeeded or not cell.id:

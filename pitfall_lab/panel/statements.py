@@ -1,4 +1,6 @@
-"""Reports each statement of a cell just before it is run: IPython compiles and runs a cell's statements one by one."""
+"""Reports each statement of a cell just before it is run: IPython compiles and runs a cell's statements one by one
+(:class:`Statements`).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Statements:
-    """Calls ``report`` with the line of each statement before IPython runs it; how it is run and
-    what it raises is unchanged.
+    """Calls ``report`` with the line of each statement of a cell before IPython runs it; how it is run and what it
+    raises is unchanged. ``report`` may raise: that is ignored.
     """
 
     def __init__(self, shell: InteractiveShell, report: Callable[[int], None]) -> None:

@@ -1,5 +1,5 @@
-"""Finds, from the text of a cell or a statement, the names whose objects it changes: ``w -=
-…``, ``h[0] = …``, ``h.mul_()``.
+"""Finds, from the text of a cell or a statement, the names whose objects it changes: ``w -= …``, ``h[0] = …``,
+``h.mul_()`` (:func:`written_into` and :func:`changed`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def _root(node: ast.expr) -> str:
 
 
 def changed(cell: str) -> list[str]:
-    r"""The names that ``cell`` takes from earlier cells and changes: run again, it would start from something else.
+    r"""The names that the cell with the text ``cell`` takes from earlier cells and changes, sorted: run again, it would
+    start from something else. An empty list if the text is not valid Python.
 
     >>> changed("h.mul_(2)\ny = h + w\nw -= 1\nopt.step()")
     ['h', 'opt', 'w']

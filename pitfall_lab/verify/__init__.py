@@ -1,4 +1,6 @@
-"""Runs torch and the shadow in lockstep, compares them, and writes the trace."""
+"""Runs torch and the shadow (this package's own engine, in NumPy) in lockstep, compares them, and writes the trace:
+:func:`trace_program` and :func:`trace_callable` return it, :class:`Session` records a part of a program.
+"""
 
 from pitfall_lab.verify.bug_report import disagreement_report
 from pitfall_lab.verify.program import Session, for_drawing, trace_callable, trace_program

@@ -1,4 +1,6 @@
-"""Makes shadows of tensors, storages, nodes and arrays that torch created without the shadow having modelled it."""
+"""Makes shadows (the engine's copies) of tensors, storages, nodes and arrays that torch created without the shadow
+having modelled it (:class:`Adoption`).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ NUMBERED_ALIKE = T(
 
 
 class Adoption:
-    """Gives a shadow and a record to objects that come from an unobserved or unmodelled operation."""
+    """Gives a shadow (the engine's copy) and a record (a row in the tables of known objects) to objects that come from
+    an unobserved or unmodelled operation. Effects are what the trace needs to describe them.
+    """
 
     def __init__(self, world: World, describe: Description) -> None:
         self._world, self._describe = world, describe
@@ -36,11 +40,11 @@ class Adoption:
     def adopt(
         self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: TensorFacts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
-        """Make the record of a tensor that is seen for the first time, of its base, its graph and the NumPy arrays in
-        ``frame`` on its memory; return it and the effects to be written into the trace.
+        """Make the record of the tensor ``real``, which is seen for the first time, of its base, its graph and the
+        NumPy arrays in ``frame`` on its memory; return it and the effects to be written into the trace.
 
-        ``names`` are its variables; if empty, they are looked up from ``frame``. ``seen``: the tensor's facts, if
-        known. A tensor without a readable storage gets a record without a shadow.
+        ``names`` are its variables; if empty, they are looked up from ``frame`` (None: not at all). ``seen``: the
+        tensor's facts, if known. A tensor without a readable storage gets a record without a shadow.
         """
         seen = seen or tensor_facts.read(real)
         effects: list[Effect] = []
@@ -69,8 +73,8 @@ class Adoption:
         return record, effects + self._describe.tensor(record, seen, "observed")
 
     def shadow_of(self, real: Any, seen: TensorFacts) -> tuple[ShadowTensor, StorageRecord, list[Effect]]:
-        """Make the engine's copy (shadow) of the tensor ``real`` in its present state, on the record of its storage;
-        return both, and the effects for the trace.
+        """Make the engine's copy (shadow) of the tensor ``real`` with the facts ``seen``, in its present state, and
+        find or make the record of its storage; return both, and the effects for the trace.
         """
         storage, effects = self._storage(real, seen)
         base, more = self._base(real)
@@ -150,8 +154,8 @@ class Adoption:
         return None
 
     def take_base(self, real: Any, shadow: ShadowTensor, storage: StorageRecord) -> None:
-        """Give the shadow of a gradient returned by ``autograd.grad`` its base: torch may
-        return a view of an internal tensor.
+        """Give ``shadow``, that of the gradient ``real`` which ``autograd.grad`` returned on ``storage``, its base:
+        torch may return a view of an internal tensor.
 
         Nothing happens if ``real`` is no view.
         """
@@ -206,10 +210,11 @@ class Adoption:
     # ------------------------------------------------------------------ arrays
 
     def meet_array(self, array: np.ndarray, frame: FrameType | None, effects: list[Effect]) -> list[str]:
-        """The label, in a list, of an array that a call returned, if it shares memory with
-        a tensor; else an empty list.
+        """The label (``t3``), in a list, of an array that a call returned, if it shares memory with a tensor; else an
+        empty list.
 
-        The effects of recording the array are appended to ``effects``.
+        The effects of recording the array are appended to ``effects``; other arrays on the memory are not looked for.
+        From now on lines are watched in ``frame`` (None: not).
         """
         seen = array_facts(array)
         storage = self._records.covering(seen["low"], seen["high"] - seen["low"])
@@ -237,8 +242,8 @@ class Adoption:
     # ------------------------------------------------------------------ nodes
 
     def mirror_node(self, node: Any, effects: list[Effect]) -> Node:
-        """Make shadows of torch's node and of every node that it leads to and that is not known yet; return the shadow
-        of ``node``.
+        """Make shadows of torch's ``node`` and of every node that it leads to and that is not known yet; return the
+        shadow of ``node``. The effects that describe them are appended to ``effects``.
 
         Raises :class:`~pitfall_lab.observe.recorder.Enough`, which ends the recording, if two living nodes have one
         identity.

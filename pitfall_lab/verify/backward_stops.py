@@ -1,5 +1,5 @@
-"""Runs the shadow's backward up to each place where torch runs user code, and continues it
-with what that code returned.
+"""Runs the shadow's backward up to each place where torch runs user code, and continues it with what that code returned
+(:class:`Listening`).
 
 Only torch can run hooks, a custom Function's ``backward`` and nodes without a model. The shadow's backward is suspended
 before each of them. Hooks on torch's nodes report when torch gets there and which gradients the user code returned; the
@@ -21,8 +21,8 @@ Key = tuple[Node, bool]
 
 
 class Listening:
-    """One suspended backward of the shadow. :meth:`finish` must be called when torch's
-    backward has returned or raised.
+    """One backward of the shadow that is suspended (``waiting``) while torch runs the same backward, ``call``.
+    :meth:`finish` must be called when torch's backward has returned or raised.
     """
 
     def __init__(self, world: World, call: Call, waiting: Suspended) -> None:
@@ -98,7 +98,7 @@ class Listening:
         )
 
     def recognise(self, real: Any) -> ShadowTensor | None:
-        """The shadow of a gradient that user code has received, found by its values; None if these are
+        """The shadow of a gradient that user code has received (``real``), found by its values; None if these are
         unknown or no gradient has them.
         """
         numbers = tensor_facts.window_values(real, self._limit)
@@ -108,7 +108,8 @@ class Listening:
         return self.waiting.recognise(numbers, DType(tensor_facts.dtype_name(real.dtype)), on_known_memory=known)
 
     def finish(self, *, failed: bool, by_engine: bool = False) -> Applied:
-        """Remove the hooks and continue the shadow's backward with what is known; return what it did.
+        """Remove the hooks and continue the shadow's backward with what is known; return what it did. An error that the
+        shadow predicts is stored in the memory of the call, as ``predicted``.
 
         Unless ``failed`` (torch's call raised), the backward is run to its end. If torch's own engine raised
         (``by_engine``), it is run past leaves to the next node that waits for a gradient, because the error may have

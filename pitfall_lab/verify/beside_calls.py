@@ -1,5 +1,5 @@
-"""Records what the program does with torch's objects other than calling operations:
-schedulers, state_dicts, data loaders.
+"""Records what the program does with torch's objects other than calling operations (:class:`BesideCalls`): schedulers,
+state_dicts, data loaders, and numbers that a trace does not show.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class _Plain:
 
 
 class BesideCalls:
-    """Collects the parts of :class:`pitfall_lab.trace.Beside` while the program runs."""
+    """Collects the parts of :class:`pitfall_lab.trace.Beside` while the program runs; :meth:`finished` returns them.
+    ``label`` gives a tensor's label in the trace, or None; a ``step`` is the number of events so far.
+    """
 
     def __init__(self, sources: SourceMap, optimizers: Optimizers, label: Label, lines: LineWatch) -> None:
         self._sources, self._optimizers, self._label, self._lines = sources, optimizers, label, lines
@@ -171,8 +173,9 @@ class BesideCalls:
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
         """Called before a method of ``owner`` is called in ``frame``: record what it is (``kind``).
 
-        That is a scheduler's step, the loading or saving of a state, or the beginning of a pass over a loader. Nothing
-        is recorded if no code of the program is around the call, nor after the first ``MOST`` of a kind.
+        That is a scheduler's step, the loading or saving of a module's state, the loading of an optimizer's state, or
+        the beginning of a pass over a loader. Nothing is recorded if no code of the program is around the call, nor
+        after the first ``MOST`` (60) of a kind.
         """
         user = self._sources.user_frame(frame)
         if user is None:
@@ -258,10 +261,11 @@ class BesideCalls:
         self._lines.start(frame)
 
     def line_done(self, frame: FrameType, span: Span | None, step: int) -> None:
-        """Called after a line of the program has run: see whether it changed numbers of a data set that is watched.
+        """Called after a line of the program, ``span``, has run in ``frame``: see whether it changed numbers of a data
+        set that is watched.
 
-        If the data set was making an example in ``frame``, this is recorded, once for each data set; else
-        the new numbers are remembered.
+        If the data set was making an example in ``frame``, this is recorded, once for each data set; else the new
+        numbers are remembered.
         """
         known = self._suspect
         dataset = known.dataset() if known is not None else None
@@ -281,7 +285,8 @@ class BesideCalls:
     def before(self, call: Call, step: int) -> None:
         """Called before a call: record numbers that the call will lose (integer overflow).
 
-        At the first copy of a loading, record its names.
+        At the first copy of a loading (``copy_`` in ``load_state_dict``), compare the names of the state with those of
+        the module. ``step`` is the call's step in the trace.
         """
         if self._fresh:  # the module may be gone with the function that made it, before anything else looks
             self._fresh -= 1
@@ -305,8 +310,9 @@ class BesideCalls:
             self._loaded[-1] = replace(loading, fit=fit, apart=apart[:MOST]), held, plain, None
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Called after a call: record numbers that a conversion has lost, and targets of a
-        loss that are outside 0 to 1; count classes and empty rows.
+        """Called after a call with its ``result``: record numbers that a conversion has lost, targets of a loss that
+        are outside 0 to 1, rows that an index picked, and layers that were computed in one piece; count classes, empty
+        rows and the like.
 
         Only the first calls at each place are looked at (:meth:`looks`).
         """
@@ -358,9 +364,10 @@ class BesideCalls:
             self._skipped.setdefault((call.span, each.part, each.function), said)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the numbers of the next call of this function at this place will be read after the call.
+        """Whether the numbers of the next call of the function ``name`` at the place ``span`` will be read after the
+        call.
 
-        Only the first ``LOOKS`` are, or those that are counted in.
+        Only the first ``LOOKS`` (10) are, or those that are counted in.
         """
         is_own = span is not None and span.source == 0
         if is_own and any(each.looks(name, span) for each in (self._counts, self._zeros, self._ties)):
@@ -385,7 +392,9 @@ class BesideCalls:
             self._losses.append(Lost(step, *found))
 
     def stepping(self, optimizer: Any, tensors: Iterable[Any], frame: FrameType | None, step: int) -> None:
-        """An optimizer is about to make one of its first steps: look for attributes that torch does not read."""
+        """Called before one of an optimizer's first steps, which ``frame`` makes: look for attributes that torch does
+        not read, on the optimizer, on the modules in the variables there, and on ``tensors``.
+        """
         self._name()
         of_modules, of_tensors = stray_attributes.of_modules(frame), stray_attributes.of_tensors(tensors)
         self._look([stray_attributes.of_optimizer(optimizer), of_modules, of_tensors], step)

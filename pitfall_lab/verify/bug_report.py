@@ -1,4 +1,6 @@
-"""A bug report about disagreements between torch and the shadow, ready to paste into an issue."""
+"""A bug report about disagreements between torch and the shadow, ready to paste into an issue
+(:func:`disagreement_report`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ def disagreement_report(trace: Trace) -> str:
     """Return Markdown text about the disagreements of ``trace``; "" if there are none.
 
     It contains the first disagreement and its step, up to 19 more, the facts about the tensors of that call, the
-    versions and platform, and the whole program.
+    versions and platform, and the text of each of the trace's sources.
     """
     if not trace.disagreements:
         return ""

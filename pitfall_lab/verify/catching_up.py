@@ -1,4 +1,6 @@
-"""Updates a known tensor's shadow from torch, for changes that were made without an observed call."""
+"""Updates a known tensor's shadow (the engine's copy) from torch, for changes that were made without an observed call
+(:class:`CatchingUp`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ SEARCHES = 4
 
 
 class CatchingUp:
-    """Gives the shadow of a tensor the state that the tensor has in torch now, before a call uses it."""
+    """Gives the shadow of a tensor the state that the tensor has in torch now, before a call uses it. Effects are what
+    the trace needs to show the changes.
+    """
 
     def __init__(
         self, world: World, describe: Description, *, memory: MemoryComparison, pairing: Pairing, adoption: Adoption
@@ -34,10 +38,10 @@ class CatchingUp:
         self._describe, self._memory, self._pairing, self._adoption = describe, memory, pairing, adoption
 
     def meet(self, real: Any, frame: FrameType) -> list[Effect]:
-        """Update the record of an argument before the call runs, or make one; return the effects.
+        """Update the record of the argument ``real`` before the call runs, or make one; return the effects.
 
         A write found here gets an event of its own. A parameter without a name is looked for in the variables of
-        ``frame``, ``SEARCHES`` times.
+        ``frame``, ``SEARCHES`` (4) times.
         """
         record = self._records.find(real)
         if record is None:
@@ -128,8 +132,8 @@ class CatchingUp:
         return effects
 
     def replace(self, record: TensorRecord, real: Any, seen: TensorFacts) -> list[Effect]:
-        """Give a tensor with a new storage, shape or strides (``p.data = …``, ``set_``, ``module.to``) a
-        new shadow; return the effects.
+        """Give a tensor with a new storage, shape or strides (``p.data = …``, ``set_``, ``module.to``) a new shadow,
+        from its facts ``seen``; return the effects.
         """
         shadow, storage, effects = self._adoption.shadow_of(real, seen)
         if record.shadow is not None:

@@ -1,4 +1,6 @@
-"""Compares the contents of storages in torch and the shadow, and finds writes that no version counter counted."""
+"""Compares the contents of storages in torch and the shadow (:class:`MemoryComparison`), and finds writes that no
+version counter counted.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def _is_rounding(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed
 
 
 class MemoryComparison:
-    """Compares storage contents. After each comparison the shadow has torch's values."""
+    """Compares storage contents. After each comparison the shadow has torch's values. A storage is given as its record
+    and ``real``, a tensor on it.
+    """
 
     def __init__(self, world: World, describe: Description) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
@@ -77,19 +81,21 @@ class MemoryComparison:
     # ------------------------------------------------------------------ after a call
 
     def remember(self, operands: Sequence[TensorRecord | None], arrived: Sequence[Arrived] = (), op: str = "") -> None:
-        """Store the operands and gradients of the call that is compared next; they determine the tolerance."""
+        """Store the operands (records, or None for unknown ones), the gradients that arrived and the name (``op``) of
+        the call that is compared next; they determine the tolerance.
+        """
         storages = [record.storage for record in operands if record is not None and record.storage is not None]
         self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
         self._op = op
         self._rounding = Rounding(arrived)
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
-        """Whether the contents are equal up to rounding; if not, record a disagreement.
+        """Whether the contents of ``storage`` are equal up to rounding; if not, record a disagreement at ``step``.
 
         The shadow gets torch's values in any case.
 
-        True where there is nothing to compare: torch's contents cannot be read, or the shadow has
-        none of this dtype and size.
+        True where there is nothing to compare: torch's contents cannot be read, or the shadow has none of this dtype
+        and size.
         """
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
@@ -107,7 +113,8 @@ class MemoryComparison:
         return same
 
     def is_close(self, observed: np.ndarray, modelled: np.ndarray, storage: Storage) -> bool:
-        """Whether two contents are equal up to rounding; the tolerance of a gradient depends on how it was computed.
+        """Whether two contents of ``storage``, torch's and the shadow's, are equal up to rounding; the tolerance of a
+        gradient depends on how it was computed.
 
         That of other contents depends on the largest result, else on the operands of the call and their coarsest dtype.
         """
@@ -122,7 +129,9 @@ class MemoryComparison:
         return equal(observed, modelled, coarsest, scale=self._operand_scale())
 
     def is_close_gradient(self, observed: np.ndarray, modelled: np.ndarray, gradient: ShadowTensor) -> bool:
-        """Like :meth:`is_close`, for a gradient whose storage in torch is not the one that the shadow predicted."""
+        """Like :meth:`is_close`, for the values of a gradient whose storage in torch is not the one that the shadow
+        predicted.
+        """
         dtype = str(gradient.dtype[:])
         return near(observed, modelled, dtype) or _is_rounding(
             observed, modelled, dtype, self._rounding.within(gradient)
@@ -160,16 +169,17 @@ class MemoryComparison:
         return flat if flat is None else flat[: storage.shadow.size]
 
     def fill(self, storage: StorageRecord, real: Any) -> None:
-        """Copy torch's contents to a shadow storage that the shadow could not compute; not if they cannot
-        be read or have another size.
+        """Copy torch's contents to a shadow storage whose contents the shadow could not compute; nothing happens if
+        they cannot be read or have another size.
         """
         flat = self._observed(storage, real)
         if flat is not None and flat.size == storage.shadow.size:
             self._engine.fill(storage.shadow, flat)
 
     def written(self, step: int, applied: Applied | None, wrote: Sequence[StorageRecord | None]) -> tuple[str, ...]:
-        """The labels of the storages that a call wrote, each once: those that the shadow wrote (``applied``), those
-        whose version has grown (``wrote``), and those found by their bytes since the last call of this method.
+        """The labels (``S2``) of the storages that a call wrote, each once: those that the shadow wrote (``applied``;
+        None: unknown), those whose version has grown (``wrote``), and those found by their bytes since the last call of
+        this method.
 
         The write is entered under ``step`` in the world's table of writes.
         """
@@ -185,7 +195,8 @@ class MemoryComparison:
     # ------------------------------------------------------------------ writes outside torch functions
 
     def look_for_writes(self, span: Span | None) -> None:
-        """Look for writes by NumPy code to memory that it shares with a tensor; they get an event at ``span``.
+        """Look for writes by NumPy code to memory that it shares with a tensor; they get an event at ``span`` (None:
+        without a place).
 
         One event for all storages that were written since the last look: windows of one array overlap.
         """
@@ -221,11 +232,10 @@ class MemoryComparison:
 
     def catch_up(self, storage: StorageRecord, real: Any, span: Span | None = None, *, announce: bool) -> list[Effect]:
         """Compare a storage with its contents after the last event; a difference is a write that no version counted.
+        Return the effects that show the new contents.
 
-        Return the effects.
-
-        With ``announce``, the write gets an event of its own at ``span``; else it belongs to the call that is compared
-        now. No effects where the contents are equal or cannot be compared.
+        With ``announce``, the write gets an event of its own at ``span``, which contains them; else it belongs to the
+        call that is compared now. No effects where the contents are equal or cannot be compared.
         """
         effects = self._take_over(storage, real)
         if effects and announce:

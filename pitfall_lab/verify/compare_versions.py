@@ -1,8 +1,9 @@
-"""Compares the version counters of torch and the shadow, also those of tensors that a call did not name.
+"""Compares the version counters of torch and the shadow (:class:`Versions`), also those of tensors that a call did not
+name.
 
-A write through one tensor increments the version of all tensors that share its counter, and of no others. The
-shadow predicts which: a version that differs from its prediction is a disagreement, even though the shadow then
-continues with torch's version.
+A write through one tensor increments the version of all tensors that share its counter, and of no others. The shadow
+predicts which: a version that differs from its prediction is a disagreement, even though the shadow then continues with
+torch's version.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Versions:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
 
     def after_writes(self, step: int, written: Iterable[Storage]) -> bool:
-        """Compare the versions of all tensors on the storages that a call has written; False if one differs."""
+        """Compare the versions of all tensors on the storages that a call has ``written``; False if one differs, which
+        is recorded as a disagreement at ``step``.
+        """
         places = [self._records.storages.get(storage.mark) for storage in written]
         found = [
             self.compare_one(step, *each) for place in places if place is not None for each in self._tensors(place)
@@ -32,9 +35,9 @@ class Versions:
         return all(found)
 
     def agree(self, place: StorageRecord) -> bool:
-        """Like :meth:`after_writes` for one storage, but nothing is recorded or changed.
+        """Whether the versions of all tensors on one storage are the shadow's; nothing is recorded or changed.
 
-        True if the program may write unseen.
+        True if the program may increment versions in calls that are not observed.
         """
         return self._world.writes_unseen or all(_is_equal(record, real) for record, real in self._tensors(place))
 
@@ -42,10 +45,11 @@ class Versions:
         return ((record, real) for record, real in self._records.live(place) if record.kind != "array")
 
     def compare_one(self, step: int, record: TensorRecord, real: Any) -> bool:
-        """Whether a tensor's version is the shadow's; if not, record a disagreement and copy
-        torch's version to the shadow.
+        """Whether the version of the tensor ``real`` is its shadow's; if not, record a disagreement at ``step`` and
+        copy torch's version to the shadow.
 
-        If the program may write unseen, a difference is no disagreement, and the answer is True.
+        If the program may increment versions in calls that are not observed, a difference is no disagreement, and the
+        answer is True.
         """
         counter = None if record.shadow is None else record.shadow.counter
         if counter is None or tensor_facts.is_at_version(real, counter.version):

@@ -1,5 +1,5 @@
-"""Compare torch's result with the prediction, record each difference as a Disagreement, and
-continue from torch's values.
+"""Compares torch's result with the prediction (:class:`Comparison`), records each difference as a Disagreement, and
+continues from torch's values.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Comparison:
         )
 
     def compare(self, call: Call, step: int, applied: Applied, result: Any) -> tuple[list[str], bool, list[Effect]]:
-        """Return the labels of the results, whether the engines agree, and the effects of the call."""
+        """Compare what ``call`` returned (``result``) and changed with what the shadow did (``applied``). Return the
+        labels of the results, True if the engines agree, and the effects of the call for the trace.
+        """
         before = len(self._writer.disagreements)
         operands = [self._records.find(real) for real in argument_values.tensors((call.args, call.kwargs))]
         self._memory.remember(operands, applied.arrived, call.name)
@@ -166,8 +168,8 @@ class Comparison:
         return self._adopt(real)
 
     def bind(self, step: int, real: Any, shadow: ShadowTensor) -> list[Effect]:
-        """Connect ``shadow`` with a tensor that is not the result of a call, and return
-        the effects that describe it.
+        """Connect ``shadow`` with ``real``, a tensor that is not the result of a call, and return the effects that
+        describe it. Another tensor or storage than the shadow predicts is a disagreement at ``step``.
         """
         if shadow.loose:
             _take_layout(real, shadow)

@@ -1,4 +1,4 @@
-"""Whether all that changes a tensor is counted by its ``_version``.
+"""Whether all that changes a tensor is counted by its ``_version`` (:class:`CountedWrites`).
 
 The number alone does not say it: a program may write past the counter, by ``.data`` or through NumPy, and count a write
 that changes nothing.

@@ -1,5 +1,5 @@
-"""Writes the state of tensors, arrays, storages and nodes to the trace: the whole record
-once, later only what changed.
+"""Writes the state of tensors, arrays, storages and nodes to the trace (:class:`Description`): the whole record once,
+later only what changed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Description:
-    """Brings the trace's state up to date with the records; each method returns the effects that do so."""
+    """Brings the trace's state up to date with the tables of known objects; each method returns the effects that do so,
+    which become part of an event. ``by`` says where the facts come from (torch, the shadow, or both).
+    """
 
     def __init__(self, world: World) -> None:
         self._records, self._writer = world.records, world.writer
         self._bumps = world.bumps
 
     def tensor(self, record: TensorRecord, seen: TensorFacts, by: By) -> list[Effect]:
-        """Return the effects that describe a tensor, its version counter, and of which node it is the
-        output; only what has changed.
+        """Return the effects that describe the tensor of ``record``, with the facts ``seen``, its version counter, and
+        of which node it is the output; only what has changed.
         """
         value = self._tensor_value(record, seen)
         effects = self._writer.changes(f"tensors.{record.label}", value, by)
@@ -65,8 +67,8 @@ class Description:
     def new_gradient(
         self, record: TensorRecord, leaf: TensorRecord, dtype: str, device: str, version: int
     ) -> list[Effect]:
-        """Describe a new gradient in a new storage, and that it is the gradient of ``leaf`` (in
-        a recording without values).
+        """Return the effects that describe the tensor of ``record``, in a new storage, and that it is the gradient of
+        ``leaf`` (in a recording without values); ``dtype``, ``device`` and ``version`` are the gradient's.
         """
         shadow, storage, writer = record.shadow, record.storage, self._writer
         assert shadow is not None
@@ -86,8 +88,8 @@ class Description:
         return effects + writer.changes(f"tensors.{leaf.label}", {"grad": record.label}, "agreed")
 
     def array(self, record: TensorRecord, array: np.ndarray) -> list[Effect]:
-        """Return the effects that describe a NumPy array with the fields of a tensor; it
-        has no version and no grad_fn.
+        """Return the effects that describe a NumPy array with the fields of a tensor; it has no version counter and no
+        grad_fn.
         """
         seen, storage = array_facts(array), record.storage
         offset = (seen["pointer"] - storage.pointer) // seen["itemsize"] if storage is not None else None
@@ -150,8 +152,8 @@ class Description:
         }
 
     def names(self, record: TensorRecord) -> list[Effect]:
-        """Return the effects that describe the present names of a tensor; none if the
-        tensor is not in the trace yet.
+        """Return the effects that describe the present names of a tensor; none if the tensor is not in the trace yet,
+        or they are unchanged.
         """
         path = f"tensors.{record.label}"
         return self._writer.changes(path, _names(record), "observed") if self._writer.known(path) else []
@@ -171,8 +173,9 @@ class Description:
         return effects
 
     def saved(self, saved: Saved) -> dict[str, Any]:
-        """The fields that failures, forecasts and harms share for a saved tensor: which it is, when it was
-        saved, what changed it since.
+        """The fields of :class:`~pitfall_lab.trace.Failure` that say which saved tensor it is about, as a dict:
+        ``saved`` (its slot), ``tensor``, ``storage`` and ``counter`` (labels, or None), ``saved_at`` (the step, or
+        None) and ``changed_at`` (the steps that increased the version since).
         """
         counter = self._records.counter_label(saved.counter)
         node = self._records.node_label(saved.node)
@@ -216,16 +219,16 @@ def _names(record: TensorRecord) -> dict[str, Any]:
 
 
 def read(record: TensorRecord, real: Any) -> TensorFacts:
-    """Read a known tensor's facts from torch, without regenerating a stale grad_fn."""
+    """Read the facts of the known tensor ``real`` from torch, without regenerating a stale grad_fn."""
     return tensor_facts.read(real, stale=record.shadow is not None and record.shadow.has_stale_grad_fn)
 
 
 def quiet_grad_fn(shadow: ShadowTensor, *, regenerates: bool = False) -> Node | None:
-    """The tensor's grad_fn, or None where reading it raises (a view whose base was written
-    in a way that autograd forbids).
+    """The grad_fn of the shadow, or None if it has none or reading it raises (a view whose base was written in a way
+    that autograd forbids).
 
-    A stale grad_fn counts as None, unless ``regenerates`` is True: then it is regenerated, as it is in
-    torch when the program reads it.
+    A stale grad_fn counts as None, unless ``regenerates`` is True: then it is regenerated, as it is in torch when the
+    program reads it.
     """
     if not regenerates and shadow.has_stale_grad_fn:
         return None

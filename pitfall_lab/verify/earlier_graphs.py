@@ -1,4 +1,5 @@
-"""Explains errors of a backward through a graph from before the recording, by reading torch's live graph.
+"""Explains errors of a backward through a graph from before the recording (:func:`explained`), by reading torch's live
+graph.
 
 The recorder does not know what nodes saved that were made before it started. When a backward raises at such a node,
 torch's own node still has the saved tensor that failed the version check, with its saved and its present version.
@@ -19,7 +20,7 @@ MOST = 5_000
 
 
 def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, list[Effect]]:
-    """The failure of a backward, and the effects to record with it.
+    """The ``failure`` of the backward ``call``, and the effects to record with it.
 
     If a node from before the recording saved a tensor whose version check gives this very message, the failure becomes
     ``saved-tensor-modified``, with the node and both versions, and the one effect enters the saved tensor. Else the

@@ -1,4 +1,5 @@
-"""Finds the operation that makes the first NaN or infinity, in forward and in backward, from torch's own numbers.
+"""Finds the operation that makes the first NaN or infinity (:class:`FiniteWatch`), in forward and in backward, from
+torch's own numbers.
 
 It is used in a recording that is made only after another one has shown such a number: every result of every call is
 read, whatever its size. Nothing is kept but the labels of tensors, a few numbers, and where they came from.
@@ -122,7 +123,9 @@ class NoWatch:
 
 @dataclass(slots=True)
 class FiniteWatch(NoWatch):
-    """Is called before and after each recorded call; :meth:`finished` returns what was found."""
+    """Is called before and after each recorded call; :meth:`finished` returns the operations
+    that made NaN or infinity.
+    """
 
     _births: dict[tuple[Any, str, int], _Birth] = field(default_factory=dict)
     _origins: dict[str, _Birth | None] = field(default_factory=dict)
@@ -133,7 +136,9 @@ class FiniteWatch(NoWatch):
     """Whether the program has tested a gradient, or what it computed from one, for NaN."""
 
     def before(self, call: Call) -> None:
-        """Read the call's operands before torch runs it."""
+        """Read whether the call's operands are finite before torch runs it; before a backward, put hooks on the nodes
+        of the graph.
+        """
         operands = [(real, state_of(real)) for real in tensors((call.args, call.kwargs))]
         call.memory["finite"] = operands
         if call.name in BACKWARD:
@@ -156,8 +161,8 @@ class FiniteWatch(NoWatch):
         return None if record is None else record.label
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Look for NaN and infinity in the results of ``call`` after torch has run it; ``step`` is its step in the
-        trace.
+        """Look for NaN and infinity in the results of ``call`` after torch has run it (of a backward: in the
+        gradients); ``step`` is its step in the trace.
         """
         operands: list[tuple[torch.Tensor, int]] = call.memory.pop("finite", [])
         if call.name in BACKWARD:
@@ -308,10 +313,10 @@ class FiniteWatch(NoWatch):
 
     def finished(self) -> tuple[Unfinite, ...]:
         """Return the operations that first made a NaN or an infinity which reached a backward, or a NaN found in at
-        least ``SPREAD`` later results; and the operations that these numbers came from.
+        least ``SPREAD`` (10) later results; and the operations that these numbers came from.
 
-        At most ``MOST`` are returned, in the order of
-        the steps, followed by the nodes that turned finite gradients into NaN or infinity.
+        At most ``MOST`` (12) are returned, in the order of the steps, followed by at most as many nodes that turned
+        finite gradients into NaN or infinity. Empty if there are none.
         """
         chosen = [
             birth
@@ -340,7 +345,7 @@ def state_of(real: Any) -> int:
 
 
 def first_bad(real: torch.Tensor, state: int) -> tuple[int, ...]:
-    """The index of the first element that is NaN (or infinite)."""
+    """The index of the first element that is NaN (``state`` is ``NAN``) or infinite. The tensor must have one."""
     bad = (torch.isnan(real.detach()) if state == NAN else torch.isinf(real.detach())).reshape(-1)
     place, index = int(bad.to(torch.uint8).argmax().item()), []
     for size in reversed(real.shape):
@@ -350,7 +355,7 @@ def first_bad(real: torch.Tensor, state: int) -> tuple[int, ...]:
 
 
 def fits(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    """Whether a shape broadcasts to that of a result."""
+    """Whether the shape ``operand`` broadcasts to the shape ``result``."""
     pairs = zip(reversed(operand), reversed(result), strict=False)
     return len(operand) <= len(result) and all(one in (1, other) for one, other in pairs)
 

@@ -1,5 +1,5 @@
-"""Forecasts: errors of a later backward that a write has made certain; recorded at the
-write, and marked when they occur.
+"""Forecasts (:class:`Forecasts`): errors of a later backward that a write has made certain; recorded at the write, and
+marked when they occur.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Forecasts:
-    """Makes forecasts and remembers the event of each, so that none is made twice."""
+    """Makes forecasts (errors of a later backward that a write has made certain) and remembers where each is, so that
+    none is made twice.
+    """
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer = world.records, world.writer
@@ -23,7 +25,8 @@ class Forecasts:
         self._made: dict[tuple[str, str], tuple[int, int]] = {}
 
     def forecast(self, step: int, stale: Iterable[tuple[Node, Saved]]) -> tuple[Forecast, ...]:
-        """The errors that backward will raise for the saved tensors that this step has made ``stale``.
+        """The errors that backward will raise for the saved tensors that the call at ``step`` has made stale: ``stale``
+        are pairs of a node and its saved tensor. Empty if there are none.
 
         Those already forecast are left out, and those of nodes that are not in the trace.
         """
@@ -46,8 +49,8 @@ class Forecasts:
         return tuple(found)
 
     def came_true(self, failure: Failure, step: int) -> None:
-        """Note at the forecast of ``failure``, if there is one, that torch has raised the error, and with which
-        message.
+        """Note at the forecast of ``failure``, if there is one, that torch has raised the error at ``step``, and with
+        which message.
         """
         place = self._made.get((failure.node or "", failure.saved or ""))
         if place is None or failure.kind != "saved-tensor-modified":

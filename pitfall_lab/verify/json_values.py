@@ -1,4 +1,4 @@
-"""Converts tensor contents to the trace's plain JSON values, abbreviated where they are long."""
+"""Converts tensor contents to the trace's plain JSON values, abbreviated where they are long (:func:`cells`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from pitfall_lab.trace.text import plain
 
 
 def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, ...] = ()) -> Any:
-    """Return the array's elements, flat, as a trace's Cells; None for None (unknown values).
+    """Return the array's elements, flat, as a trace's Cells (plain values; NaN and infinity as texts); None for None
+    (unknown values).
 
-    An array with more than ``limit`` elements is abbreviated to both ends, the first NaN, and the places ``keep``, with
-    its mean and extremes if it has at most ``SUMMED``.
+    An array with more than ``limit`` elements becomes a dict: ``count``, the number of them, and ``shown``, pairs of
+    index and value: both ends, the first NaN, and the places ``keep``; with its mean and extremes if it has at most
+    ``SUMMED`` (2^17) elements.
 
     >>> cells(np.array([0.5, np.nan])), cells(np.arange(40))["shown"][:2]
     ([0.5, 'nan'], [[0, 0], [1, 1]])
@@ -77,8 +79,8 @@ list would be.
 
 
 def look(flat: np.ndarray) -> Look:
-    """Copy the elements of a flat array that :func:`cells` would show, to be converted to JSON
-    values later by :func:`as_json`.
+    """Copy the elements of a flat array that :func:`cells` would show, to be converted to JSON values later by
+    :func:`as_json`. It returns :data:`Look`.
     """
     size = flat.size
     return flat.copy() if size <= CELL_LIMIT else (size, flat[_ends(size)], _first_nan(flat), _gist(flat))
@@ -107,8 +109,8 @@ def _plain(values: np.ndarray) -> list[Any]:
 
 
 def alike(one: Look | None, other: Look | None) -> bool:
-    """Whether :func:`as_json` returns the same for two tensors' values; None, for values that are not known, is only
-    like None.
+    """Whether :func:`as_json` returns the same for the values ``one`` and ``other`` of two tensors; None, for values
+    that are not known, is only like None.
     """
     if one is None or other is None:
         return one is other
@@ -134,8 +136,8 @@ def _ends(size: int) -> np.ndarray:
 
 
 def identical(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two flat arrays have the same dtype and the same bytes: the usual case, and much
-    cheaper to test than :func:`equal`.
+    """Whether two arrays have the same dtype, size and bytes: the usual case, and much cheaper to test than
+    :func:`equal`.
     """
     return one.dtype == other.dtype and one.size == other.size and one.tobytes() == other.tobytes()
 
@@ -144,7 +146,8 @@ _TOLERANCE = {"float16": (2e-3, 1e-4), "bfloat16": (2e-2, 1e-3), "float32": (2e-
 
 
 def beyond(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> np.ndarray:
-    """Which elements differ by more than a few units in the last place of ``dtype`` plus ``allowed``.
+    """Which elements of two arrays of one shape differ by more than a few units in the last place of ``dtype`` plus
+    ``allowed``, as an array of bools.
 
     Equal infinities count as equal, and NaN beside NaN.
     """
@@ -158,7 +161,9 @@ def beyond(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.n
 
 
 def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
-    """Whether each pair of elements differs by at most a few units in the last place of ``dtype`` plus ``allowed``."""
+    """Whether each pair of elements of two arrays differs by at most a few units in the last place of ``dtype`` plus
+    ``allowed``; equal infinities count as equal, and NaN beside NaN.
+    """
     return not beyond(observed, modelled, dtype, allowed).any()
 
 

@@ -1,8 +1,8 @@
-"""How many large tensors a piece of code makes where a recording does not see it.
+"""How many large tensors a piece of code makes where a recording does not see it (:class:`LargeResults`).
 
-A recording sees ``torch.func.vmap(f)`` as one call with one result. What ``f`` makes of all rows at once is
-seen below the transform only. Functions of a program that torch calls during a call of its own, as hooks for saved
-tensors are, make tensors that are not in a recording either.
+A recording sees ``torch.func.vmap(f)`` as one call with one result. What ``f`` makes of all rows at once is seen below
+the transform only. Functions of a program that torch calls during a call of its own, as hooks for saved tensors are,
+make tensors that are not in a recording either.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pitfall_lab.observe.private import DispatchMode, leaves
 
 
 class LargeResults(DispatchMode):  # type: ignore[misc]
-    """Counts, as a context manager, the results on new memory that have at least ``elements`` elements.
+    """Counts, as a context manager, the results on new memory whose storage has room for at least ``elements``
+    elements.
 
     ``count`` is the number of all of them, also of those that torch makes on the way to a result. ``inside`` is the
-    number of those that code of the file ``file`` makes while it runs inside of a call of torch's.
+    number of those that code of the file ``file`` (a code file name) makes while it runs inside of a call of torch's.
 
     >>> queries, keys = torch.zeros(4, 5), torch.zeros(6, 5)
     >>> with LargeResults(4 * 6 + 1) as large:

@@ -63,7 +63,9 @@ CALLS_BACK = frozenset({"torch.nn.functional.triplet_margin_with_distance_loss"}
 
 
 class Lockstep:
-    """A :class:`pitfall_lab.observe.Listener` that writes a trace.
+    """A :class:`pitfall_lab.observe.Listener` that writes a trace; :meth:`finish` returns it. Tensors with more than
+    ``value_limit`` elements are modelled without values (below 0: all); ``limit`` is the number of events after which
+    the recording pauses; with ``finite``, numbers that are not finite are looked for.
 
     The dictionary ``call.memory`` carries data from ``before`` to ``after``: the call's ``step``, the ``effects`` found
     so far, its ``parent`` step, the ``reason`` why it was not modelled (or ""), the ``applied`` result of the shadow or
@@ -129,8 +131,8 @@ class Lockstep:
         return self._world.limit < 0 or (not self._records.shared and self._memory.is_silent)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of the function ``name`` at this place must be recorded in the ordinary way, and not on
-        the fast path, because its numbers are to be read.
+        """Whether the next call of the function ``name`` at the place ``span`` must be recorded in the ordinary way,
+        and not on the fast path, because its numbers are to be read.
         """
         return self._beside.looks(name, span)
 
@@ -141,17 +143,17 @@ class Lockstep:
         return self.is_free() and not self._passing.is_open and not self._records.shared and not regions.possible()
 
     def expect_unseen(self, program: str) -> None:
-        """Prepare for a program that creates tensors in ways that a torch function mode cannot observe."""
+        """Prepare for a program (its text) that creates tensors in ways that a torch function mode cannot observe."""
         self._unseen.expect(program)
         # Hooks registered on nodes, or on saved tensors, cannot be observed.
         on_nodes = "register_hook(" in program and ("grad_fn" in program or "next_functions" in program)
         self._engine.suspicious = on_nodes or "register_prehook(" in program or "_raw_saved" in program
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
-        """Called after a line of the learner's program has run: look for what it changed
+        """Called after a line of the learner's program, ``span``, has run in ``frame``: look for what it changed
         without an observed call of torch.
 
-        ``returned`` is what the line's function returns, if the line ended it.
+        ``returned`` is what the line's function returns, if the line ended it, else None.
         """
         self._beside.line_done(frame, span, len(self._writer.events))
         if self._is_paused:
@@ -236,8 +238,8 @@ class Lockstep:
         return effects
 
     def grad_fn_read(self, real: Any) -> None:
-        """Called when the program reads the grad_fn of a tensor: regenerate a stale grad_fn of a view, in torch and in
-        the shadow.
+        """Called when the program reads the grad_fn of the tensor ``real``: if it is stale, as a view's may be,
+        regenerate it in the shadow, as torch does.
         """
         record = self._records.find(real)
         if record is not None and record.shadow is not None and record.shadow.has_stale_grad_fn:
@@ -264,7 +266,7 @@ class Lockstep:
         self._writer.notes.append(Note("limit", en, zh, step))
 
     def after(self, call: Call, result: Any) -> None:
-        """Compare torch's result with the shadow's prediction and write the event; without a prediction,
+        """Compare torch's result with the shadow's prediction and write the event of the call; without a prediction,
         copy the result to the shadow.
         """
         step, effects = self._resume(call, failed=False)
@@ -337,8 +339,8 @@ class Lockstep:
         return applied
 
     def composed(self, call: Call, result: Any) -> None:
-        """A composite function that was recorded as its parts has returned: name its result after
-        the variable it is assigned to.
+        """Called when a composite function that was recorded as its parts has returned ``result``: name this after the
+        variable it is assigned to.
         """
         labels = [
             record.label for real in argument_values.tensors(result) if (record := self._records.find(real)) is not None
@@ -346,8 +348,8 @@ class Lockstep:
         self._pending += self._naming.name_results(call, labels, len(self._writer.events))
 
     def failed(self, call: Call, error: BaseException) -> None:
-        """Compare the error that torch (or a hook of the learner's) raised with the one that the shadow
-        predicted, and write the event.
+        """Compare the error that torch (or a hook of the learner's) raised with the one that the shadow predicted, and
+        write the event of the call.
         """
         self._finite_watch.failed(call)
         step, effects = self._resume(call, failed=True, by_engine=tensor_facts.is_of_engine(error))
@@ -389,8 +391,8 @@ class Lockstep:
         self.last_failure = (type(error).__name__, message, failure)
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Called when the program calls a function that is recorded as one step, without its parts (compiled, traced or
-        transformed).
+        """Called when the program runs a region: a function that is recorded as one step, without its parts (compiled,
+        traced or transformed). ``span`` and ``scope`` are the place where the program entered it.
         """
         self._passing.enter(region, span, scope)
 
@@ -405,7 +407,7 @@ class Lockstep:
         self._put(call, effects, "observed", call.memory["reason"])
 
     def stopped(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Record that the recording ended early; the program continues without it."""
+        """Record that the recording ended early, at ``span`` for the ``reason``; the program continues without it."""
         self._extent.stop(cause, reason, span)
         with contextlib.suppress(
             Exception
@@ -421,10 +423,10 @@ class Lockstep:
         self._extent.pause(reason, span)
 
     def goes_on(self, span: Span | None) -> bool:
-        """Whether a paused recording resumes with a call of the program at ``span``: the line is
-        new, and the trace has room.
+        """Whether a paused recording resumes with a call of the program at ``span``: the line is new, and the trace has
+        room.
 
-        If so, what may have changed meanwhile is read first.
+        If so, what may have changed meanwhile is read before the call.
         """
         if not self._extent.goes_on(span):
             return False
@@ -450,7 +452,9 @@ class Lockstep:
         self.other_threads.happened = True
 
     def stepping(self, optimizer: Any, pace: Pace, frame: FrameType | None) -> None:
-        """Record the parameters that an optimizer holds just before one of its first steps."""
+        """Called before one of an optimizer's first steps, which ``frame`` makes: record the
+        parameters that it holds.
+        """
         step = len(self._writer.events)
         if pace.steps < STEPS:
             self._optimizers.stepping(
@@ -459,7 +463,9 @@ class Lockstep:
         self._beside.stepping(optimizer, self._living(), frame, step)
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType) -> None:
-        """Record that the program is about to call a method that passes through no function mode."""
+        """Record that the program is about to call, in ``frame``, a method of ``owner`` that passes through no function
+        mode (``kind`` says which).
+        """
         self._beside.looked_up(kind, owner, frame, len(self._writer.events))
 
     def living_nodes(self) -> int:
@@ -474,16 +480,18 @@ class Lockstep:
         return [real for record in self._records.by_mark.values() if (real := record()) is not None]
 
     def given(self, optimizer: Any, parameter: Any, span: Span | None, rate: float | None) -> None:
-        """Record a parameter that is passed to an optimizer."""
+        """Record a parameter that is passed to an optimizer. The arguments are those of :meth:`.Listener.given`."""
         self._optimizers.given(optimizer, parameter, len(self._writer.events), span, rate)
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called before ``torch.utils.swap_tensors`` swaps two tensors: make sure that both have a record."""
+        """Called before ``torch.utils.swap_tensors`` swaps two tensors in ``frame``: make sure that
+        both have a record.
+        """
         self._unseen.swapping(one, other, frame)
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called after ``torch.utils.swap_tensors`` has swapped two tensors: exchange their
-        shadows and write the event.
+        """Called after ``torch.utils.swap_tensors`` has swapped two tensors in ``frame``: exchange their shadows and
+        write the event.
         """
         if self.lane is not None:
             self.lane.close()  # plans assume that a leaf keeps its AccumulateGrad node
@@ -499,8 +507,8 @@ class Lockstep:
         return record.label if record is not None else None
 
     def finish(self, failure: Failure | None, rounds: Rounds | None = None) -> Trace:
-        """Return the trace of the program that has just ended; ``rounds`` knows which rounds of
-        its loops were not recorded.
+        """Return the trace of the program that has just ended; ``failure`` is the error that ended it (None: none),
+        ``rounds`` knows which rounds of its loops were not recorded (None: all were recorded).
         """
         self.lines.stop()
         if (why := self.lines.missed) is not None:

@@ -1,4 +1,4 @@
-"""After a call without a model, copies what torch did into the shadow: changed arguments, new
+"""After a call without a model, copies what torch did into the shadow (:class:`Mirroring`): changed arguments, new
 results, accumulated gradients.
 """
 
@@ -91,8 +91,8 @@ class Mirroring:
         return self.take_gradients()
 
     def take_gradients(self) -> list[Effect]:
-        """Copy the gradients of all leaves and of tensors that retain theirs: a backward without a
-        model may have set any of them.
+        """Copy the gradients of all leaves and of tensors that retain theirs to the shadow, and return the effects for
+        the trace: a backward without a model may have set any of them.
         """
         effects: list[Effect] = []
         for record in list(self._records.by_mark.values()):

@@ -1,4 +1,5 @@
-"""Records a region (a transformed, compiled or traced function) as one mirrored step.
+"""Records a region (a transformed, compiled or traced function) as one mirrored step: its results are copied from torch
+(:class:`Passing`).
 
 The end of a region cannot be observed. Its event is therefore written at the next call outside it, and its results are
 the tensors that are new by then.
@@ -39,7 +40,9 @@ class _Stretch:
 
 
 class Passing:
-    """Opens a region at the first call inside it, and writes its event at the next call outside it."""
+    """Opens a region (a function that torch runs as a whole) at the first call inside it, and writes its event at the
+    next call outside it.
+    """
 
     def __init__(self, world: World, adoption: Adoption, meeting: CatchingUp) -> None:
         self._world, self._records, self._writer = world, world.records, world.writer
@@ -53,8 +56,9 @@ class Passing:
         return self._open is not None
 
     def enter(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Called for each call observed inside ``region``; the first one opens it, after the event of a
-        region that was open before.
+        """Called for each call observed inside ``region``, which the program entered at ``span``; the first one opens
+        it, after the event of a region that was open before. ``scope`` are the names of the program's functions around
+        it.
 
         Raises :class:`TooLong` if the trace is full.
         """
@@ -96,10 +100,11 @@ class Passing:
     def leave(
         self, frame: FrameType | None, arguments: Any, failure: Failure | None = None, parent: int | None = None
     ) -> None:
-        """The program has left the region: write its event. ``arguments`` are those of the next call.
+        """The program has left the region: write its event. ``arguments`` are those of the next call, which ``frame``
+        makes (None: the program has ended).
 
         ``failure``, the error that ended the program, is the event's if it was raised on the region's line; ``parent``
-        is the step of the backward that runs. Nothing happens if no region is open.
+        is the step of the backward that runs (None: none). Nothing happens if no region is open.
         """
         stretch, self._open = self._open, None
         if stretch is None:

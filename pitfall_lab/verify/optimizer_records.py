@@ -1,4 +1,6 @@
-"""Records the optimizers of a program: the parameters each one received, and its steps."""
+"""Records the optimizers of a program (:class:`Optimizers`): the parameters each one received, its steps, and options
+and averages that a loaded state has replaced.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ MOST = 60
 
 
 class WeaklyHeld:
-    """Tensors, held by weak references. A tensor gets its label once an observed call has used it."""
+    """Tensors, held by weak references, and the labels of those that have one. A tensor gets its label in the trace
+    once an observed call has used it; :meth:`name` looks for new ones.
+    """
 
     def __init__(self, tensors: Iterable[Any] = ()) -> None:
         self._given: list[weakref.ref[Any]] = [Watching(real) for real in tensors]
@@ -64,7 +68,11 @@ class _Made:
 
 
 class Optimizers:
-    """The optimizers of the program, in the order in which they were created."""
+    """The optimizers of the program, in the order in which they were created; an optimizer is known by its index among
+    them. ``label`` gives a tensor's label in the trace, or None.
+
+    ``steps`` are the steps that were recorded, ``restored`` the options that a loaded state has replaced.
+    """
 
     def __init__(self, label: Label) -> None:
         self._label = label
@@ -74,8 +82,9 @@ class Optimizers:
         self._misplaced: list[tuple[MisplacedAverages, WeaklyHeld]] = []
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None, rate: float | None) -> None:
-        """Called when an optimizer receives a parameter, in its constructor or later: add it to
-        the record of the optimizer, and the learning rate of its group.
+        """Called when an optimizer receives ``parameter``, in its constructor or later: add it to the record of the
+        optimizer, and the learning rate of its group (None: no plain number). ``step`` is the number of the trace's
+        next event, ``span`` the expression in the program (None: unknown).
         """
         number = self.number(optimizer)
         if number is None:
@@ -92,8 +101,8 @@ class Optimizers:
             made.given.append(rate)
 
     def stepping(self, optimizer: Any, pace: Pace, step: int, span: Span | None) -> None:
-        """Called before one of an optimizer's first steps: record the step, its pace and the
-        labels of the parameters held now.
+        """Called before one of an optimizer's first steps, at ``step`` of the trace: record the step, its ``pace`` (how
+        often it has stepped, with which rates), and the labels of the parameters held now.
         """
         for made in self._made:
             made.held.name(self._label)
@@ -115,7 +124,8 @@ class Optimizers:
 
     def restoring(self, optimizer: Any, state: restored_options.LoadedState, step: int, span: Span | None) -> None:
         """Called before a loaded ``state`` replaces an optimizer's own: record averages of other parameters, and the
-        options that it changes if the optimizer has not stepped yet.
+        options that it changes if the optimizer has not stepped yet. Nothing is recorded for an optimizer whose
+        creation was not observed.
         """
         number = self.number(optimizer)
         if number is None:
@@ -151,7 +161,9 @@ class Optimizers:
             self._misplaced.append((misplaced, WeaklyHeld([found.parameter])))
 
     def misplaced(self) -> tuple[MisplacedAverages, ...]:
-        """The averages that were loaded for other parameters, each with the label of its parameter if it has one."""
+        """The averages that were loaded for other parameters, each with the label of its parameter if it has one; empty
+        if there are none.
+        """
         for _, parameter in self._misplaced:
             parameter.name(self._label)
         return tuple(replace(each, parameter=next(iter(parameter.labels), None)) for each, parameter in self._misplaced)

@@ -1,4 +1,4 @@
-"""Describes how a call ended: the nodes that a backward ran, the error it raised, or the wrong
+"""Describes how a call ended (:class:`Outcomes`): the nodes that a backward ran, the error it raised, or the wrong
 gradients it left without an error.
 """
 
@@ -32,7 +32,9 @@ class Outcomes:
     def failure(
         self, error: BaseException, message: str, predicted: ShadowError | None, step: int, span: Span | None
     ) -> Failure:
-        """The Failure for torch's error, with the shadow's facts about it if it was ``predicted``."""
+        """The Failure for torch's ``error``, with this message at ``step`` and ``span``, and with the shadow's facts
+        about it if it was ``predicted`` (None: it was not).
+        """
         failure = Failure(type(error).__name__, message, "other", step, span)
         if predicted is None:
             return failure
@@ -43,7 +45,9 @@ class Outcomes:
         return replace(failure, expected=predicted.expected, found=predicted.found)
 
     def nodes_ran(self, parent: int, span: Span | None, applied: Applied) -> None:
-        """Write an event for each node that a backward ran and that is in the trace."""
+        """Write an event for each node that a backward ran (``applied``) and that is in the trace; ``parent`` is the
+        step of the backward.
+        """
         nodes: Sequence[Node] = applied.nodes_run
         runs: Sequence[NodeRun] = applied.ran
         if not all(map(_mark, nodes)):
@@ -73,8 +77,8 @@ class Outcomes:
         events += [ran] * len(nodes)
 
     def node_failed(self, parent: int, span: Span | None, node: Node, failure: Failure) -> None:
-        """Write the event of the node at which a backward raised, if what it saved was modified or
-        freed; other errors have none.
+        """Write the event of the node at which the backward with the step ``parent`` raised, if what it saved was
+        modified or freed; other errors have none.
         """
         label = self._records.node_label(node)
         if label is not None and failure.kind in ("saved-tensor-modified", "backward-twice"):
@@ -85,7 +89,8 @@ class Outcomes:
             )
 
     def harms(self, step: int, applied: Applied | None) -> tuple[Harm, ...]:
-        """The wrong gradients that a backward has left.
+        """The wrong gradients that a backward has left, from what the shadow did (``applied``; None: unknown); empty if
+        there are none.
 
         A gradient is left out if its actual or its intended value is unknown.
         """
@@ -118,7 +123,7 @@ class Outcomes:
 
 
 def is_as_predicted(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
-    """Whether torch raised an error of the predicted type, with the same message up to a hint at its
+    """Whether torch raised an error of the predicted type, with the same ``message`` up to a hint (``Hint:``) at its
     end; False without a prediction.
     """
     if predicted is None or predicted.type_name != type(error).__name__:
@@ -127,10 +132,11 @@ def is_as_predicted(predicted: ShadowError | None, error: BaseException, message
 
 
 def is_same_error(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
-    """Whether an error has the predicted type and the first 60 characters of its message are as predicted.
+    """Whether an error has the predicted type and the first 60 characters of its ``message`` are as predicted; False
+    without a prediction.
 
-    Both then describe the same failure and differ only in details, so that it can be
-    explained despite the disagreement.
+    Both then describe the same failure and differ only in details, so that it can be explained despite the
+    disagreement.
     """
     return (
         predicted is not None and predicted.type_name == type(error).__name__ and predicted.message[:60] == message[:60]

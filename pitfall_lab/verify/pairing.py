@@ -1,4 +1,6 @@
-"""Matches the nodes of torch's graph with those of the shadow's graph, and compares what each node saved."""
+"""Matches the nodes of torch's graph with those of the shadow's graph (:class:`Pairing`), and compares what each node
+saved.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Pair = tuple[Any, Node]
 
 
 class Pairing:
-    """Walks both graphs in parallel, without recursion: a chain of 2,000 operations is a usual graph."""
+    """Matches each node of torch's graph with the node of the shadow's graph that models it, and compares what the two
+    saved. Both graphs are walked in parallel, without recursion: a chain of 2,000 operations is a usual graph.
+    """
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer = world.records, world.writer
@@ -26,11 +30,12 @@ class Pairing:
     def pair(
         self, node: Any, mine: Node | None, effects: list[Effect], step: int | None = None, label: str = ""
     ) -> bool:
-        """Match torch's node, and every node that it leads to, with the shadow's.
+        """Match torch's ``node``, and every node that it leads to, with the shadow's ``mine``. Return True if they
+        match.
 
         Return False, with nothing entered, if they differ or ``mine`` is None.
 
-        New nodes get a label, and ``effects`` one effect each. With a ``step``, a difference is recorded as a
+        New nodes get a label, and ``effects`` gets one effect for each. With a ``step``, a difference is recorded as a
         disagreement about the tensor ``label``, and what the new nodes saved is compared.
         """
         if mine is None:

@@ -1,4 +1,4 @@
-"""Runs a call in the shadow before torch runs it, or says why the shadow has no prediction for it."""
+"""Runs a call in the shadow before torch runs it, or says why the shadow has no prediction for it (:func:`predict`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_acc
 
 
 def predict(world: World, call: Call) -> str:
-    """Run the call in the engine; return the reason why the engine cannot predict it, or an empty string.
+    """Run the call in the shadow engine; return the reason why the engine cannot predict it, or an empty string.
 
     The result is stored in ``call.memory``: what the engine ``applied``, or the error that it ``predicted``. Reasons
     are also settings of the program (autocast, dispatch modes), tensors that the engine does not have, and operands on
@@ -69,8 +69,8 @@ not show whether it takes part.
 
 
 def undecided(world: World, call: Call, message: str) -> str:
-    """The reason why the shadow could not predict the error ``message``, if that depends on
-    what it does not have; else "".
+    """The reason why the shadow could not predict the error ``message`` that torch raised, if that depends on what it
+    does not have (values, forward-mode gradients, vmap); else "".
     """
     if MODES.search(message):
         return "torch computes forward-mode gradients or batches here, which have no model"

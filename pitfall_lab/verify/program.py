@@ -1,4 +1,6 @@
-"""Runs a program while recording it, and returns the trace."""
+"""Runs a program while recording it, and returns the trace (:func:`trace_program`, :func:`trace_callable`,
+:class:`Session`).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ NO_VALUES = -1
 def for_drawing() -> Sampling:
     """The sampling for a recording that will be drawn: everything is recorded of a short program.
 
-    Of a long one, rounds of a loop that repeat earlier ones are left out once the trace has ``SHOWN`` steps.
+    Of a long one, rounds of a loop that repeat earlier ones are left out once the trace has ``SHOWN`` (3000) steps.
     """
     return Sampling(after=SHOWN)
 
@@ -88,7 +90,9 @@ class Session:
         return self
 
     def begin(self, around: FrameType | None) -> None:
-        """Start recording; ``around`` is the frame that called the program."""
+        """Start recording; ``around`` is the frame that called the program. If nothing can be recorded, the trace says
+        why, and nothing is raised.
+        """
         try:
             forbidden = release.forbids()
             if forbidden is not None:
@@ -118,7 +122,9 @@ class Session:
         self._steps.stop()
 
     def finish(self, error: BaseException | None = None) -> Trace:
-        """Return the trace; ``error`` is the exception that ended the program, if any."""
+        """Return the trace; ``error`` is the exception that ended the program, if any (``SystemExit`` without a code
+        counts as none).
+        """
         ended = None if error is None or (isinstance(error, SystemExit) and not error.code) else self._outcome(error)
         self._rounds.finish()
         return self._lockstep.finish(ended, self._rounds)
@@ -226,7 +232,8 @@ def trace_program(
 
     The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the
     arguments after its name. Its exceptions are not raised here but become the trace's outcome (also a syntax error,
-    with which nothing runs); only KeyboardInterrupt is raised. ``values=False`` records without values; for ``limit``,
+    with which nothing runs); only KeyboardInterrupt is raised. ``name`` is its name in the trace, ``filename`` that of
+    its code (made from ``name`` by default). ``values=False`` records without values; for ``value_limit``, ``limit``,
     ``finite`` and ``sampling`` see :class:`Session`. ``tree`` is a syntax tree to run in place of ``source``.
     ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just before that.
     """

@@ -1,4 +1,6 @@
-"""How far a recording reaches: where and why it stopped, and which calls of the program came after that."""
+"""How far a recording reaches (:class:`Extent`): where and why it stopped, and which calls of the program came after
+that.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Extent:
         self._later: dict[int, None] = {}
 
     def stop(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Record that observation ends here; without a ``span``, at the last place that was recorded.
+        """Record that observation ends here, for the ``reason``; ``cause`` is the sort of reason. Without a ``span``,
+        at the last place that was recorded.
 
         Only the first stop gets a note.
         """
@@ -82,8 +85,8 @@ class Extent:
 
 
 def rounds_note(rounds: Rounds, sources: SourceMap) -> Note:
-    """The note about rounds of loops that were not recorded, because all their calls had
-    been recorded in earlier rounds.
+    """The note about rounds of loops that were not recorded, because all their calls had been recorded in earlier
+    rounds; it names each such loop by its line.
     """
     en, zh, spans = [], [], []
     for loop in rounds.loops.values():

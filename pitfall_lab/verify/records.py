@@ -1,5 +1,5 @@
-"""Tables that connect each live tensor, array, storage and node of the program with its
-shadow and its label in the trace.
+"""Tables (:class:`Records`) that connect each live tensor, array, storage and node of the program with its shadow (the
+engine's copy) and its label in the trace.
 
 Nothing here keeps the program's objects alive: tensors and arrays are held by weak references, storages by a weak
 reference to the StorageImpl, which keeps its address unique but not its memory.
@@ -29,14 +29,14 @@ LOOKS = 16
 
 
 class StorageRecord:
-    """One block of memory.
-
-    Torch may have several StorageImpls for it (after NumPy round trips); the shadow has one Storage.
+    """One block of memory. Torch may have several StorageImpls for it (after NumPy round trips); the shadow has one
+    Storage, ``shadow``. ``mark`` is the number in its label.
 
     ``impls`` are the weak references to the StorageImpls; ``members`` are the marks of the living tensors and arrays on
-    this memory; ``shared`` is True if NumPy code can write it without torch's knowledge. ``pointer``, its address, is
-    None until :meth:`Records.covering` first needs it. ``readable`` is the mark of a tensor whose memory could be
-    read, or 0.
+    this memory; ``shared`` is True if NumPy code can write it without torch's knowledge. ``nbytes`` is its size and
+    ``itemsize`` that of an element, in bytes, ``dtype`` the name of the element's dtype. ``pointer``, its address, is
+    None until :meth:`Records.covering` first needs it. ``readable`` is the mark of a tensor whose memory could be read,
+    or 0.
     """
 
     __slots__ = ("dtype", "impls", "itemsize", "mark", "members", "nbytes", "pointer", "readable", "shadow", "shared")
@@ -68,16 +68,19 @@ class StorageRecord:
 
 
 class TensorRecord(Watching):
-    """One tensor or array of the program. The record is itself the weak reference to it.
+    """One tensor or array of the program. The record is itself the weak reference to it: calling it returns the object
+    or None. ``mark`` is the number in its label, ``key`` the object's id, ``kind`` ``tensor``, ``parameter`` or
+    ``array``, ``born`` the step at which it was seen first, ``names`` its names in the program, ``records`` the tables
+    that it is in.
 
-    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` counts how
-    often a name was looked for: a parameter is used, by its initialisation, before its module has a
-    name. ``place`` is its StorageRecord, or just the weak reference to the StorageImpl while no
-    StorageRecord has been needed (the common case).
+    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` counts how often a name was
+    looked for: a parameter is used, by its initialisation, before its module has a name. ``place`` is its
+    StorageRecord, or just the weak reference to the StorageImpl while no StorageRecord has been needed (the common
+    case).
 
-    Most shadows are never needed either. Such a shadow is created on first access of :attr:`shadow`, from
-    ``window`` (its shape, strides, dtype and so on; None once the shadow exists) and ``node`` (its grad_fn);
-    ``made`` is the shadow that exists.
+    Most shadows are never needed either. Such a shadow is created on first access of :attr:`shadow`, from ``window``
+    (its shape, strides, dtype and so on; None once the shadow exists) and ``node`` (its grad_fn); ``made`` is the
+    shadow that exists.
     """
 
     __slots__ = (
@@ -135,7 +138,8 @@ class TensorRecord(Watching):
 
 
 def torch_key_of(node: Node) -> Any:
-    """The key of the torch node that a shadow node models, or None.
+    """The key (:func:`.tensor_facts.node_key`) of the torch node that the shadow node ``node`` models, or None if it
+    has none.
 
     The fast path stores only the node's sequence number.
     """
@@ -198,10 +202,11 @@ class Nodes:
 
 
 class Records:
-    """All tables.
+    """All tables of the program's live objects.
 
-    Labels are numbered in order of creation, separately for tensors, storages, version counters and nodes. Each object
-    stores its label's number as ``mark``.
+    Labels (``t3``, ``S2``, ``C1``, ``n5``) are numbered in order of creation, separately for tensors, storages, version
+    counters and nodes. Each object stores its label's number as ``mark``. ``by_mark`` has the records of tensors and
+    arrays by it, ``storages`` those of storages.
     """
 
     def __init__(self) -> None:
@@ -263,7 +268,7 @@ class Records:
         return record if record is not None and record() is real else None
 
     def named(self, label: str | None) -> TensorRecord | None:
-        """The record of the living tensor or array with this label; None if there is none."""
+        """The record of the living tensor or array with this label; None for None, or if there is none."""
         return self.by_mark.get(int(label[1:])) if label else None
 
     def modelled_by(self, shadow: ShadowTensor | None) -> TensorRecord | None:
@@ -273,14 +278,17 @@ class Records:
     def enter(
         self, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None
     ) -> TensorRecord:
-        """Make a record for an object seen for the first time."""
+        """Make a record, with the next label, for the tensor or array ``real``, seen for the first time at step
+        ``born``. ``shadow`` and ``storage`` are None where it has none. ``kind`` is ``"tensor"``, ``"parameter"`` or
+        ``"array"``.
+        """
         self.tensor_count += 1
         return self.enter_as(self.tensor_count, real, shadow, kind, born, storage)
 
     def enter_as(  # noqa: PLR0917 - what a record is made of
         self, mark: int, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None
     ) -> TensorRecord:
-        """Make a record with a label number that was already reserved."""
+        """Make a record as :meth:`enter` does, with the label number ``mark``, which was already reserved."""
         record = TensorRecord(real, self.gone)
         record.key = key = id(real)
         record.mark, record.shadow, record.kind, record.born, record.place, record.records = (
@@ -300,7 +308,7 @@ class Records:
         return record
 
     def rebind(self, record: TensorRecord, shadow: ShadowTensor, storage: StorageRecord | None) -> None:
-        """Connect a known object with another shadow (after a change that was not modelled)."""
+        """Connect a known object with another shadow and storage (after a change that was not modelled)."""
         if record.shadow is not None:
             record.shadow.mark = 0
         if record.storage is not None:
@@ -349,7 +357,7 @@ class Records:
     # ------------------------------------------------------------------ storages
 
     def storage_of(self, seen: TensorFacts) -> StorageRecord | None:
-        """The record of a tensor's memory, found by its StorageImpl, else by its address;
+        """The record of the memory of a tensor with the facts ``seen``, found by its StorageImpl, else by its address;
         None if the memory is not known.
         """
         if seen.storage is None:
@@ -370,8 +378,8 @@ class Records:
             self._by_pointer[seen.pointer] = record
 
     def covering(self, pointer: int, nbytes: int) -> StorageRecord | None:
-        """The living memory that contains the byte range, or None; memory that begins before the range is
-        found only if NumPy shares it.
+        """The living memory that contains the ``nbytes`` bytes from the address ``pointer``, or None; memory that
+        begins before them is found only if NumPy shares it.
         """
         self._place_all()
         if not pointer or not nbytes:
@@ -400,7 +408,7 @@ class Records:
         return record
 
     def settle(self, record: TensorRecord) -> StorageRecord:
-        """Create the StorageRecord of a tensor that had only a weak reference to its StorageImpl."""
+        """Create, enter and return the StorageRecord of a tensor that had only a weak reference to its StorageImpl."""
         impl, storage = record.place, record.shadow.storage  # type: ignore[union-attr]
         nbytes, name = storage.size * storage.dtype.itemsize, storage.dtype[:]
         record.place = place = StorageRecord(storage.mark, storage, None, nbytes, name, storage.dtype.itemsize)
@@ -430,7 +438,9 @@ class Records:
         return impl in self.fresh or impl in self.by_impl
 
     def add_new_storage(self, record: StorageRecord, impl: int) -> None:
-        """Enter a storage that is seen for the first time; ``impl`` is a weak reference to its StorageImpl."""
+        """Enter the storage ``record``, which is seen for the first time; ``impl`` is a weak reference to its
+        StorageImpl.
+        """
         self.storages[record.mark] = self.by_impl[impl] = record
         record.shadow.mark = record.mark
         record.impls = (impl,)
@@ -455,7 +465,8 @@ class Records:
             self.by_impl[seen.storage] = record
 
     def bury(self) -> Deaths:  # noqa: C901 - runs after every call
-        """Return the marks of the tensors and storages that died since the last call, and remove their records.
+        """Return the marks of the tensors and those of the storages that died since the last call, and remove their
+        records; if one tensor died together with its storage, only the step at which both were made.
 
         A graph may keep a storage alive after its last tensor died. Such storages are checked again after every call,
         those that waited longest first, but only :data:`LOOKS` of them: the cost of a call must not grow with the
@@ -515,8 +526,8 @@ class Records:
             record.shadow.share()
 
     def offset(self, seen: TensorFacts, storage: StorageRecord) -> int:
-        """The tensor's offset in elements from the start of the recorded memory, even if its
-        StorageImpl begins further inside.
+        """The offset, in elements from the start of the recorded memory, of a tensor with the facts ``seen``, even if
+        its StorageImpl begins further inside.
         """
         own = seen.offset or 0
         return own + (seen.pointer - storage.pointer) // seen.itemsize if storage.pointer and seen.pointer else own
@@ -533,7 +544,7 @@ class Records:
         )
 
     def live(self, storage: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
-        """Yield the living tensors and arrays on a storage."""
+        """Yield the living tensors and arrays on a storage: for each its record and the object."""
         for mark in sorted(storage.members):
             record = self.by_mark.get(mark)
             real = record() if record is not None else None
@@ -542,7 +553,10 @@ class Records:
 
 
 def array_facts(array: np.ndarray) -> dict[str, Any]:
-    """The shape, strides (in elements), dtype and address range of a NumPy array."""
+    """The shape, strides (in elements) and dtype name of a NumPy array, its range of addresses (``low``, ``high``: the
+    first byte and the one after the last; 0 if it is empty), the address of its first element (``pointer``), and its
+    ``itemsize`` and ``numel``, as a dict.
+    """
     item = max(array.itemsize, 1)
     low, high = byte_bounds(array) if array.size else (0, 0)
     return {

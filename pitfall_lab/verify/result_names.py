@@ -1,4 +1,6 @@
-"""Gives a call's result the name of the variable that it is assigned to, and describes the call's operands."""
+"""Gives a call's result the name of the variable that it is assigned to, and describes the call's operands
+(:class:`Naming`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ MOST_OPERANDS = 64
 
 
 class Naming:
-    """Names results.
+    """Gives the results of calls the names of the variables that they are assigned to.
 
     Takes a name back when a later step of the same line turns out to produce the value that is assigned.
     """
@@ -34,12 +36,13 @@ class Naming:
         self.record: TensorRecord | None = None
 
     def name_results(self, call: Call, results: list[str], step: int) -> list[Effect]:
-        """Name the result after its variable.
+        """Name the result of ``call`` after its variable; ``results`` are the labels of its results. Return the effects
+        for the trace.
 
         Inside a module's call, each step counts as the result until the next one comes.
 
-        No effects for several results, for one that is assigned to no variable, or for a part
-        of an object under construction.
+        No effects for several results, for one that is assigned to no variable, or for a part of an object under
+        construction.
         """
         if call.span is None or len(results) != 1 or (not call.direct and _is_being_built(call.frame)):
             return []
@@ -80,10 +83,11 @@ class Naming:
     def claim(
         self, name: str, span: Span | None, record: TensorRecord, step: int, outside: FrameType | None
     ) -> tuple[Any, Any] | None:
-        """Name the result of a call on the fast path; returns its names, and (mark, names) of
-        the tensor that lost its name.
+        """Give the result of a call on the fast path, ``record``, this name; return its names, and (mark, names) of the
+        tensor that lost its name to it.
 
-        Each is None if unchanged. ``outside`` is the learner's frame if library code that it called makes the call.
+        Each is None if unchanged, and None is returned if both are. ``outside`` is the learner's frame if library code
+        that it called makes the call, else None.
         """
         if outside is not None and _is_being_built(outside):
             return None

@@ -1,5 +1,5 @@
-"""The state that all parts of the lockstep share: the program's source, the shadow
-engine, the records and the trace.
+"""The state that all parts of the lockstep share: the program's source, the shadow engine, the records and the trace
+(:class:`World`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from pitfall_lab.verify.writer import Writer
 
 @dataclass(slots=True)
 class World:
-    """State shared by the parts of one lockstep.
+    """State shared by the parts of one lockstep: ``sources`` finds the program's lines, ``lines`` watches them,
+    ``engine`` is the shadow, ``records`` are the known objects, ``writer`` writes the trace, ``namespace`` looks up the
+    program's names for tensors, ``other_threads`` notes calls of torch in other threads.
 
-    ``limit``: tensors with more elements than this are modelled without values.
+    ``limit``: tensors with more elements than this are modelled without values (below 0: all).
     """
 
     sources: SourceMap

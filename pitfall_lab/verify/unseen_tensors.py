@@ -1,5 +1,5 @@
-"""After each line, looks for what a torch function mode cannot observe: new tensors, changed
-tensors, threads and processes.
+"""After each line, looks for what a torch function mode cannot observe (:class:`Unseen`): new tensors, changed tensors,
+threads and processes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def _variable(frame: FrameType, name: str) -> Any:
 
 
 class Unseen:
-    """Finds what happened outside observed calls and writes it to the trace."""
+    """Finds what happened outside observed calls and writes it to the trace: as events, or as notes where only that it
+    happened is known.
+    """
 
     def __init__(
         self, world: World, describe: Description, memory: MemoryComparison, adoption: Adoption, meeting: CatchingUp
@@ -90,7 +92,7 @@ class Unseen:
         self._compiled = {name: count() for name, count in COMPILERS.items()}
 
     def expect(self, program: str) -> None:
-        """Start watching the program's lines if its source contains one of the names that need it."""
+        """Start watching the program's lines if its source, ``program``, contains one of the names that need it."""
         self._expected = [maker for maker in MAKERS if maker[0] in program]
         self._resets = any(word in program for word in RESETS)
         self._writes = any(word in program for word in WRITERS)
@@ -100,8 +102,8 @@ class Unseen:
             self._world.lines.start(None)
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
-        """Called after a line has run: look for memory that was written and tensors that were
-        created without an observed call.
+        """Called after the line ``span`` has run in ``frame``: look for memory that was written and tensors that were
+        created without an observed call. ``returned`` is what the function returned if the line ended it, else None.
         """
         if regions.writes_down():  # sizes are traced tensors there; all is looked at after the line that traces
             return
@@ -117,10 +119,10 @@ class Unseen:
                 self._made(frame, "", returned, answer, op)
 
     def before(self, call: Call) -> None:
-        """Called before a call: look for what happened earlier on its line; before a backward, read again
-        tensors that may have changed.
+        """Called before a call: look for what happened earlier on its line; before a backward, read again tensors that
+        may have changed.
 
-        Raises :class:`Enough` for a program that makes torch regenerate views by functions.
+        Raises :class:`Enough`, which ends the recording, for a program that makes torch regenerate views by functions.
         """
         if self._replays:
             raise Enough(ANEW)
@@ -129,7 +131,9 @@ class Unseen:
             self.catch_up(None)
 
     def catch_up(self, span: Span | None) -> None:
-        """Read all tensors again if the program contains code that can change any of them unobserved."""
+        """Read all tensors again if the program contains code that can change any of them unobserved; writes found so
+        get an event at ``span``.
+        """
         records = list(self._records.by_mark.values()) if self._resets or self._writes else ()
         for record in records:
             real = None if record.kind == "array" else record()
@@ -168,7 +172,9 @@ class Unseen:
             self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
 
     def look_again(self) -> list[Effect]:
-        """Copy to the shadow what another thread, which has used torch, may have changed; return the effects."""
+        """Copy to the shadow what another thread, which has used torch, may have changed, and add notes on where it
+        did; return the effects.
+        """
         self.note_threads()
         effects: list[Effect] = []
         for record in list(self._records.by_mark.values()):
@@ -216,13 +222,13 @@ class Unseen:
     # ------------------------------------------------------------------ swaps
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Before a swap of two tensors: make sure that both have a record."""
+        """Called before two tensors are swapped in ``frame``: make sure that both have a record."""
         self._before_swap = (
             [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
         )
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """After a swap of two tensors: exchange their shadows and write the event.
+        """Called after two tensors were swapped in ``frame``: exchange their shadows and write the event.
 
         Names and labels stay with the objects.
 

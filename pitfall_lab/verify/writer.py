@@ -1,4 +1,6 @@
-"""Writes the trace: its events in order, each with only the fields that changed since an earlier event."""
+"""Writes the trace (:class:`Writer`): its events in order, each with only the fields that changed since an earlier
+event.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +47,9 @@ class Writer:
 
     Events describe objects at *paths* such as ``tensors.t3`` or ``storages.S1``. Calls that took the fast path are rows
     in the list, not events. Which values a row gives to a path is computed only when they are needed.
+
+    ``limit`` is the number of steps from which on the trace is full; ``checked``, ``agreed`` and ``mirrored`` count
+    calls: compared with torch, equal to it, and copied from it.
     """
 
     def __init__(self) -> None:
@@ -98,8 +103,8 @@ class Writer:
             self.events.pop()
 
     def changes(self, path: str, value: Any, by: By) -> list[Effect]:
-        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time,
-        later only the changed fields.
+        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time, later only the
+        changed fields. The value is stored as the last one at ``path``.
 
         No effects if nothing changed.
         """
@@ -118,7 +123,9 @@ class Writer:
         return [Effect(path, value, by)]
 
     def first(self, path: str, value: Any, by: By) -> list[Effect]:
-        """Like :meth:`changes`, for a path that no event and no row has written before."""
+        """Like :meth:`changes`, for a path that no event and no row has written before: always one effect with the
+        whole value.
+        """
         self._last[path] = dict(value) if isinstance(value, dict) else value
         return [Effect(path, value, by)]
 
@@ -127,7 +134,9 @@ class Writer:
         return path in self._last or self._recall(path)
 
     def last(self, path: str) -> Any:
-        """The value last written at ``path``, or None. The object returned is the one stored: do not change it."""
+        """The value last written at ``path``, or None if none was. The object returned is the one stored: do not change
+        it.
+        """
         known: Any = self._last.get(path) if path in self._last or self._recall(path) else None
         if self._looks and path in self._looks:
             known["cells"] = as_json(self._looks.pop(path))
@@ -152,15 +161,15 @@ class Writer:
     # ------------------------------------------------------------------ rows
 
     def wrote(self, storage: int, counter: int, version: int, seen: Look | None) -> None:
-        """Note that a row has written a storage: the version of its counter now, and the storage's
-        contents (None without values).
+        """Note that a row has written the storage with the mark ``storage``: the ``version`` of its counter (mark
+        ``counter``) now, and the storage's contents ``seen`` (None without values).
         """
         self._last[f"counters.C{counter}"] = version
         if seen is not None:
             self._looks[f"storages.S{storage}"] = seen
 
     def rename(self, mark: int, names: Sequence[str]) -> None:
-        """Note that a row has changed a tensor's names."""
+        """Note that a row has given the tensor with this mark other names: all that it has now."""
         path = f"tensors.t{mark}"
         if path in self._last:
             self._last[path].update(name=names[-1] if names else None, names=list(names))
@@ -168,8 +177,8 @@ class Writer:
             self._renamed[mark] = list(names)
 
     def forget_gone(self) -> None:
-        """Discard the last values of objects that rows have reported dead, once many have
-        accumulated (marks are never reused).
+        """Discard the last values of objects that rows have reported dead, once many have accumulated (label numbers
+        are never reused).
         """
         if len(self._last) + len(self._renamed) < self._room:
             return
@@ -229,7 +238,9 @@ class Writer:
     # ------------------------------------------------------------------ the end
 
     def disagree(self, step: int, path: str, observed: Any, modelled: Any) -> None:
-        """Record a disagreement between torch and the shadow."""
+        """Record a disagreement between torch and the shadow. ``step`` is that of the call, ``path`` names the fact
+        (``tensors.t3.version``), with the values ``observed`` in torch and ``modelled`` by the shadow.
+        """
         self.disagreements.append(Disagreement(step, path, observed, modelled))
         self.disagreed_steps.add(step)
 
@@ -237,7 +248,9 @@ class Writer:
         self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...],
         reach: Reach, *, steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...], beside: Beside,
     ) -> Trace:  # fmt: skip
-        """Return the finished trace; if it has rows, their events are made when they are first read."""
+        """Return the finished trace; if it has rows, their events are made when they are first read. ``failure`` is the
+        error that ended the program (None: none); the other arguments become parts of the trace.
+        """
         written, rows = self.events, self.rows
 
         def events() -> tuple[Event, ...]:
@@ -253,8 +266,8 @@ class Writer:
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:
-        """Replace fields of an event that was already written (for instance a forecast that came
-        true); a row stays as it is.
+        """Replace fields of the event at ``step``, which was already written (for instance a forecast that came true);
+        a row stays as it is.
         """
         event = self.events[step]
         if isinstance(event, Event):
@@ -263,7 +276,9 @@ class Writer:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Switch off Python's cyclic garbage collector, which would scan again and again what is being created."""
+    """In this context, Python's cyclic garbage collector is off, which would scan again and again what is being
+    created.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -280,7 +295,7 @@ def _written_out(event: Event | int | NodesRan | None, step: int, rows: Rows) ->
 
 
 class TooLong(Enough):
-    """Raised when the trace has reached its size limit."""
+    """Raised when the trace has reached its size limit: the recording pauses."""
 
     only_pauses = True
 

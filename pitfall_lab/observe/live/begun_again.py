@@ -1,5 +1,5 @@
 """Finds models that were reset to their first parameters and trained again, while the optimizer goes on at the lower
-learning rate that the first training had ended with.
+learning rate that the first training had ended with (:meth:`Beginnings.compare` returns them).
 
 Before an optimizer's first step the checksums of its parameters and its learning rates are stored, as plain numbers.
 Parameters with the same checksums in a later cell were reset, in whatever way; parameters that were all written in a
@@ -31,13 +31,16 @@ _Marks = tuple[tuple[tuple[int, ...], int | None], ...]
 
 
 class BegunAgain(NamedTuple):
-    """Cell ``again`` trained ``model`` with ``optimizer``, which had made ``steps`` steps (-1: unknown, 0: it keeps
-    nothing) since cell ``first``, at the ``rate`` that it had come down to from ``begin``.
+    """An optimizer that had trained a model went on at the lower learning rate that it had come down to when the model
+    was reset to its first parameters and trained again. Cells are given by their numbers.
 
-    ``way``: the parameters had been ``put-back`` to their beginning in cell ``back``, or were all ``written`` in it; or
-    it is the text of cell ``again`` that has to show that they were put back before it trained on (``cell``), or in
-    each of its rounds (``rounds``). ``starts`` are the names that hold the beginning. ``path``: the names and keys that
-    lead to the object that is reported.
+    ``optimizer`` and ``model`` are expressions (``model`` is empty if no name has it), ``path`` the names and keys that
+    lead to the optimizer. Cell ``first`` made the first steps and cell ``again`` trained anew, at the rate ``rate``,
+    which had been ``begin`` at first; before that the optimizer had counted ``steps`` steps (-1: unknown, 0: it keeps
+    nothing). ``way`` says how the parameters were reset: ``put-back`` to their first values in cell ``back``; all
+    ``written`` in cell ``back``; in cell ``again`` itself before it trained (``cell``), or in each of its rounds
+    (``rounds``), which its text has to show (``back`` is 0). ``starts`` are the names that still hold the first values,
+    looked for in the last two cases.
     """
 
     optimizer: str
@@ -88,8 +91,8 @@ class Beginnings:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[BegunAgain]:
-        """The optimizers that went on at their last learning rate with a model that was reset to its first
-        parameters.
+        """The optimizers that went on at their last learning rate with a model that was reset to its first parameters,
+        found until now and still there; ``now`` is the number of the last cell. An empty list if there are none.
         """
         if now == self._cell:
             return list(self._found.values())

@@ -1,5 +1,5 @@
-"""Finds backwards that would raise, or would use wrong values, because a saved tensor of
-their graph was changed since.
+"""Finds backwards that would raise, or would use wrong values, because a saved tensor of their graph was changed since
+(:func:`broken` returns them).
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ from pitfall_lab.observe.live.saved_names import Names
 
 
 class Root(NamedTuple):
-    """``thing`` is a named tensor with a graph, ``node`` its grad_fn (or its base's)."""
+    """A tensor from which a backward may start: ``thing`` is the named tensor, ``node`` its grad_fn (of a view whose
+    grad_fn is not read: its base's).
+    """
 
     thing: Thing
     node: Any
 
 
 class Broken(NamedTuple):
-    """One backward that would go wrong.
+    """One backward that would go wrong because a tensor that its graph has saved was changed.
 
-    ``name`` is the name of the changed tensor, empty if it has none; ``others`` counts further ones.
-
-    ``at`` and ``now`` are versions; ``made`` and ``changed`` numbers of cells, ``line`` the line of the statement that
-    saved it; ``None`` where unknown. ``silent``: the change did not increment the version, so backward does not raise.
-    ``refusals`` are torch's error messages, one for each saved tensor that fails its version check. ``changes`` are
-    numbers of changes: a backward from another root may go wrong by the same ones.
+    ``root`` is the expression for the tensor that the backward starts from, ``root_path`` the names and keys that lead
+    to it; ``is_scalar``: it has one element. ``name`` and ``path`` are those of the changed tensor, empty if it has no
+    name; ``others`` counts further ones; ``is_parameter``: it is a leaf that requires grad, or a view of one. ``node``
+    is the name of the node that has saved it, ``at`` the version at which it was saved (None: unknown) and ``now`` the
+    present one. ``made`` is the cell that computed the node, ``line`` the line of the statement in it, ``changed`` the
+    cell that changed the tensor; each None where unknown. ``silent``: the change did not increment the version, so
+    backward does not raise. ``refusals`` are torch's error messages, one for each saved tensor that fails its version
+    check. ``changes`` are numbers of changes: a backward from another root may go wrong by the same ones. ``among`` is
+    the expression for the list or dict of ``among_path``; both are empty if only one of its entries goes wrong, or the
+    root is in none.
     """
 
     name: str
@@ -74,12 +80,13 @@ def sampled(roots: Sequence[Root]) -> list[Root]:
 
 
 def group_of(thing: Thing) -> Path:
-    """The path of the list, tuple or dict that has a thing as its entry; empty if it is none."""
+    """The path of the list, tuple or dict that has ``thing`` as its entry; empty if it is no entry of one."""
     return thing.path[:-1] if len(thing.path) > 1 and thing.text.endswith("]") else ()
 
 
 def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, cells: Cells, budget: Budget) -> list[Broken]:
-    """The backwards that go wrong, at most :data:`MOST`, scalars (losses) first.
+    """The backwards that go wrong, from ``roots`` and by the changed saved tensors ``moved``: at most :data:`MOST`,
+    scalars (losses) first. ``names`` finds the changed tensors' names, ``cells`` the cells that made nodes.
 
     A backward rarely starts from a tensor with several elements. For such a tensor, changed leaves are not reported: an
     output that was looked at before the training continued is a usual thing.

@@ -1,4 +1,4 @@
-"""A limit for the processor time of one look at the namespace."""
+"""A limit for the processor time of one look at the namespace (:class:`Budget`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ _EVERY = 32
 
 
 class Budget:
-    """A limit of processor time for this thread. The clock is read only at every 32nd call of :meth:`goes_on`."""
+    """A limit of ``seconds`` of processor time for this thread, from now on. The clock is read only at every 32nd call
+    of :meth:`goes_on`.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._end = time.thread_time() + seconds

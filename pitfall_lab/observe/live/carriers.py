@@ -1,4 +1,5 @@
-"""Finds the name through which a graph continues in the graph of an earlier cell: a hidden state, a running sum.
+"""Finds the name through which a graph continues in the graph of an earlier cell: a hidden state, a running sum
+(:class:`Carriers`).
 
 After each look only the keys of nodes are stored, with the names whose graphs ended in them: numbers and texts, no
 object.

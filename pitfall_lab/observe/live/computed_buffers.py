@@ -1,5 +1,5 @@
 """Finds buffers and attributes of modules that were computed from a parameter which has changed since, or whose graph
-was freed.
+was freed (:class:`ComputedBuffers` and :func:`freed_buffer`).
 
 What a module computes when it is made, it does not compute again: it does not follow the parameter, and only one
 backward can go through its graph. Of each the key of its node and the versions of the leaves are stored, as numbers.
@@ -24,10 +24,11 @@ MOST = 200
 
 class ComputedBuffer(NamedTuple):
     """A tensor in a module that was computed from a parameter, and does not follow it: ``name`` is the expression for
-    it, ``owner`` the class of the module, ``made`` the cell that computed it from ``leaf``, and ``moved`` the first
-    later cell that changed ``leaf`` (``None``: no cell that has ended).
+    it, ``path`` are the names that lead to it, ``owner`` is the class of the module. ``made`` is the number of the cell
+    that computed it from ``leaf``, an expression (None: unknown), and ``moved`` that of the first later cell that
+    changed ``leaf`` (``None``: no cell that has ended).
 
-    ``is_buffer``: it is registered as a buffer, and no plain attribute. ``path`` are the names that lead to it.
+    ``is_buffer``: it is registered as a buffer, and no plain attribute.
     """
 
     name: str
@@ -54,7 +55,9 @@ class ComputedBuffers:
         self._seen: dict[Path, _SeenBuffer] = {}
 
     def compare(self, found: Found, cells: Cells, budget: Budget) -> list[ComputedBuffer]:
-        """The buffers and attributes whose parameters have changed since they were computed."""
+        """The buffers and attributes whose parameters have changed since they were computed; an empty list if there are
+        none or the time is over.
+        """
         seen, said = dict[Path, _SeenBuffer](), list[ComputedBuffer]()
         names = {id(each.value): each.text for each in reversed(found.parameters)}
         for thing, owner, node, is_buffer in _computed(found, budget):
@@ -80,8 +83,8 @@ class ComputedBuffers:
 
 
 def freed_buffer(found: Found, cells: Cells, behind: set[Any], budget: Budget) -> ComputedBuffer | None:
-    """The buffer or attribute of an earlier cell whose graph was freed and is part of ``behind``; if that is empty, of
-    any graph. None if there is none.
+    """The first buffer or attribute, made in an earlier cell, in whose graph nodes were freed and whose own node is in
+    ``behind`` (a set of nodes; empty: any). ``moved`` is None in it. None if there is none.
     """
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     for thing, owner, node, is_buffer in _computed(found, budget):

@@ -1,8 +1,8 @@
 """Finds parameters whose shape was changed (``p.data = p.data[kept]``) while what belongs to them has the old shape:
-their gradient, or an optimizer's state (its moments).
+their gradient, or an optimizer's state (its moments) (:meth:`CutParameters.compare` returns them).
 
-Seen from shapes alone: after each cell the shape of each parameter that an optimizer holds is kept as plain numbers.
-A state tensor is only compared with the shape that the parameter had, as some optimizers keep sums of other shapes.
+Seen from shapes alone: after each cell the shape of each parameter that an optimizer holds is kept as plain numbers. A
+state tensor is only compared with the shape that the parameter had, as some optimizers keep sums of other shapes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ GRADIENT = "grad"
 
 
 class CutParameter(NamedTuple):
-    """Cell ``cell`` changed the shape of ``parameter`` from ``was`` to ``now``; ``kept`` (a key of the state of
-    ``optimizer``, or :data:`GRADIENT`) still has the shape ``was``.
+    """A parameter whose shape a cell has changed, while something that belongs to it has the old shape.
 
-    ``others`` counts further such parameters of this optimizer. ``path``: the names and keys that lead to the object
-    that is reported.
+    ``parameter`` and ``optimizer`` are expressions, ``path`` are the names and keys that lead to the optimizer. Cell
+    ``cell`` changed the shape from ``was`` to ``now``; ``kept`` is what still has the shape ``was``: a key of the
+    optimizer's state (``exp_avg``), or :data:`GRADIENT`. ``others`` counts further such parameters of this optimizer.
     """
 
     optimizer: str
@@ -48,7 +48,9 @@ class CutParameters:
         self._cut: dict[int, tuple[Shape, int]] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[CutParameter]:
-        """The optimizers that hold parameters whose state, or gradient, has the shape from before a cell changed it."""
+        """One record for each optimizer that holds parameters whose state, or gradient, has the shape from before a
+        cell changed it; ``now`` is the number of the last cell. An empty list if there are none.
+        """
         held = [(thing, each) for thing in found.optimizers for each in _readable(thing)]
         shapes, cut = dict[int, Shape](), dict[int, tuple[Shape, int]]()
         for _, each in held:

@@ -1,5 +1,5 @@
 """Finds forward hooks that keep gradients from the parameters in front of them: what a hook returns takes the place of
-a layer's output, and may have no graph.
+a layer's output, and may have no graph (:meth:`CuttingHooks.compare` returns them).
 
 Seen from plain numbers: one optimizer holds parameters in front of a layer with a forward hook and parameters behind
 it, a cell has stepped those behind, and none of those in front has a gradient or was written. In front of a layer is
@@ -25,12 +25,13 @@ STEPS = 6
 
 
 class CuttingHook(NamedTuple):
-    """A forward hook of the layer ``layer`` (of the module at ``path``) that gradients do not pass: when cell ``cell``
-    trained, ``first`` and ``others`` further parameters in front of the layer, which ``optimizer`` holds, had no
-    gradient.
+    """A layer with forward hooks that gradients do not pass: when cell ``cell`` trained, the parameters in front of it
+    had no gradient.
 
-    ``hooks`` has, for each hook of this layer, the cell after which it was first seen, the name of its function, and
-    the line of this in its cell.
+    ``layer`` is the expression for the layer, ``path`` are the names that lead to it. ``first`` is the expression for
+    the first parameter in front of it that ``optimizer`` holds, ``others`` counts further ones. ``hooks`` has, for each
+    forward hook of the layer, the cell after which it was first seen, the name of its function, and the line of this in
+    its cell.
     """
 
     layer: str
@@ -67,7 +68,8 @@ class CuttingHooks:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[CuttingHook]:
         """The layers with a forward hook in front of which parameters got no gradient while those behind were trained:
-        for each optimizer the last such layer of its module.
+        for each optimizer the last such layer of its module, as long as that is so. ``now`` is the number of the last
+        cell. An empty list if there are none.
         """
         if now == self._cell:
             return [each for each, _, _ in self._found.values()]

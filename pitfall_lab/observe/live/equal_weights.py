@@ -1,4 +1,5 @@
-"""Finds weights whose units are equal, or zero, and are given equal gradients: no step can tell the units apart.
+"""Finds weights whose units are equal, or zero, and are given equal gradients: no step can tell the units apart
+(:meth:`SeenWeights.compare` returns the first).
 
 Weights that begin equal or zero are often right (a last layer, a branch that is to begin as nothing): the first step
 makes them differ. So a tensor is reported only after it was written since it was first seen, and if the units of its
@@ -32,12 +33,11 @@ _DTYPES = {"float32": "f4", "float64": "f8", "float16": "f2"}
 
 
 class Equal(NamedTuple):
-    """``units`` units of a tensor have equal weights and equal gradients; ``zero``: both are zero.
+    """A tensor whose units (rows; columns of a tensor that is in no module) have equal weights and equal gradients.
 
-    ``others``: further such tensors.
-
-    ``cleared``: there is no gradient any more. ``name`` is the expression for the tensor, ``path`` the names and keys
-    that lead to it.
+    ``name`` is the expression for it, ``path`` the names and keys that lead to it, ``units`` the number of its units.
+    ``zero``: weights and gradients are all zero. ``cleared``: the gradient is gone or was set to zero, so that it was
+    not compared. ``others`` counts further such tensors.
     """
 
     name: str
@@ -59,8 +59,8 @@ class SeenWeights:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Equal | None:
-        """The weights whose units have stayed equal, or zero; those that are zero first. None if there are none, or
-        when time is over.
+        """The first weight whose units have stayed equal since it was first seen, although it was written; one that is
+        zero comes first. None if there is none, or when time is over. ``now`` is the number of the last cell.
         """
         if now != self._cell:
             self._before, self._last, self._cell = self._last, {}, now

@@ -1,4 +1,6 @@
-"""Finds the tensors, arrays, modules and optimizers in a notebook's namespace, also inside lists, dicts and modules."""
+"""Finds the tensors, arrays, modules and optimizers in a notebook's namespace, also inside lists, dicts and modules
+(:func:`find`).
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ Path = tuple[str, ...]
 
 
 class Thing(NamedTuple):
-    """An object that was found.
-
-    ``path`` are its name and the keys that lead to it, ``text`` is the expression for it.
+    """An object that was found: ``value``. ``path`` are its name in the namespace and the keys or attributes that lead
+    from there to it, as texts; ``text`` is the expression for it. ``kind`` is ``tensor``, ``array``, ``module``,
+    ``optimizer``, ``group`` (a list, tuple or dict) or ``object`` (of a class of the notebook).
     """
 
     path: Path
@@ -38,7 +40,11 @@ class Thing(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """The result of one search. It holds references to what it found, so it must not be kept."""
+    """The result of one search. It holds references to what it found, so it must not be kept.
+
+    ``arrays``, ``modules`` and ``optimizers`` are those that were found by a name, or in a list, tuple, dict or object;
+    a module inside another one is only in ``layers``.
+    """
 
     names: list[Thing] = field(default_factory=list)
     """The values of names that get a row, in the order of the names."""
@@ -58,7 +64,9 @@ class Found:
 
 
 def find(namespace: Mapping[str, Any], first: Iterable[str], budget: Budget) -> Found:
-    """Search a namespace; ``first`` are the names to begin with if there are many."""
+    """Search a namespace, until ``budget`` is used up; ``first`` are the names to begin with if there are many
+    (:data:`MANY`). Names with ``_`` in front, and IPython's own, are left out.
+    """
     search = _Search(budget)
     looked: set[str] = set()
     urgent = [each for each in first if each in namespace] if len(namespace) > MANY else []
@@ -167,7 +175,9 @@ class _Search:
 
 
 def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
-    """The objects of interest in a list, a dict, or the attributes of an object of the notebook's own classes."""
+    """The objects that have a kind (see :class:`Thing`) in a list, tuple, dict, or the attributes of an object of the
+    notebook's own classes; of the first :data:`ELEMENTS` entries.
+    """
     value, path, text = thing.value, thing.path, thing.text
     if type(value) is dict or type(value) is OrderedDict:
         items = list(islice(value.items(), ELEMENTS))  # of a vocabulary of a million words no more than that is copied

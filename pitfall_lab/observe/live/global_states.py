@@ -1,5 +1,5 @@
-"""Finds global settings of torch that a cell has switched and left so: the default dtype and device, grad
-mode, and two for debugging.
+"""Finds global settings of torch that a cell has switched and left so: the default dtype and device, grad mode, and two
+for debugging (:meth:`States.compare` returns them).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ MOST = 3
 
 
 class Kind(NamedTuple):
-    """A name, and the dtype and device of its tensor, or of its module's parameters."""
+    """The name of a tensor or module, and the names of the dtype (``float32``) and device type (``cpu``) of the tensor,
+    or of the module's first parameter.
+    """
 
     name: str
     dtype: str
@@ -33,11 +35,12 @@ class Kind(NamedTuple):
 
 
 class Switched(NamedTuple):
-    """Cell ``cell`` (None: not known) has switched a global ``setting`` of torch, such as the default dtype, from
-    ``before`` to ``now``.
+    """Cell ``cell`` (None: not known) has switched a global ``setting`` of torch from ``before`` to ``now``: the
+    default ``dtype`` (``float32``) or ``device`` (``cpu``), or ``grad`` mode, ``anomaly`` mode or ``deterministic``
+    algorithms (``on`` or ``off``).
 
-    ``later``: tensors or modules existed already when it was switched. ``others`` are names of tensors and modules that
-    were made before the switch and still exist.
+    ``later``: tensors or modules existed already when it was switched. ``others`` are names of tensors and modules
+    whose dtype or device is still ``before``, at most :data:`MOST`; only for dtype and device.
     """
 
     setting: Setting
@@ -57,7 +60,9 @@ class States:
         self._started = self._any = False
 
     def ended(self, cell: int, *, torch_is_new: bool) -> None:
-        """Called after a cell has run, in the thread that has run it: grad mode belongs to the thread."""
+        """Called after cell ``cell`` has run, in the thread that has run it: grad mode belongs to the thread.
+        ``torch_is_new``: the cell has imported torch; without it at the first call, the cell of a switch is not known.
+        """
         known = self._started or torch_is_new
         self._started = True
         for setting, now in read().items():
@@ -75,7 +80,7 @@ class States:
 
     def compare(self, found: Found) -> list[Switched]:
         """The settings that a cell has switched after tensors or modules had been made; of dtype and device only those
-        under whose earlier value something was made that still exists.
+        under whose earlier value something was made that still exists. An empty list if there are none.
         """
         self._any = self._any or bool(found.tensors or found.modules or found.optimizers)
         made = []

@@ -1,4 +1,4 @@
-"""Reads the graphs of live tensors: the nodes and their saved tensors, without unpacking them.
+"""Reads the graphs of live tensors: the nodes and their saved tensors, without unpacking them (:func:`kept`).
 
 Unpacking runs hooks and may raise. It is done only for a saved tensor whose version is above 0 when it is first seen,
 and for one whose version has changed: torch's own version check then decides whether backward would raise.
@@ -22,7 +22,11 @@ Key = tuple[Any, ...]
 
 
 class SavedNow(NamedTuple):
-    """A saved tensor of a node, with its present version."""
+    """A saved tensor of a node, with its present version. ``node`` is the node, ``key`` identifies it without keeping
+    it alive (:func:`.tensor_facts.node_key`); ``slot`` is torch's name for the saved tensor (``result``), ``index`` its
+    number in a slot of several (None: it has the slot alone). ``raw`` is torch's ``SavedTensor`` object, ``tensor`` the
+    saved tensor. It holds references, so it must not be kept.
+    """
 
     node: Any
     key: Key
@@ -54,7 +58,9 @@ class SavedNow(NamedTuple):
 
 
 def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
-    """The nodes in the graphs of ``roots``, nearest first, as far as the budget allows."""
+    """The nodes in the graphs of the nodes ``roots`` (None is passed over), these first, then nearest first, as far as
+    the budget allows.
+    """
     seen: dict[Any, None] = dict.fromkeys(root for root in roots if root is not None)
     found = list(seen)
     for node in found:  # the list grows during the iteration
@@ -68,7 +74,9 @@ def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
 
 
 def kept(node: Any) -> Iterator[SavedNow]:
-    """The tensors that a node has saved, without those that were freed by a backward or packed by hooks."""
+    """The tensors that a node has saved, without those that were freed by a backward or packed by hooks, those of
+    inference mode, and those of other classes than Tensor and Parameter.
+    """
     names = _slots(type(node))
     if not names:
         return

@@ -1,5 +1,5 @@
-"""Finds graphs that span several runs of one cell, and sums that keep alive the graphs of
-steps whose backward has run.
+"""Finds graphs that span several runs of one cell (:func:`growing`), and sums and lists that keep alive the graphs of
+steps whose backward has run (:meth:`GraphGrowth.compare` returns them).
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ NEAR = 20
 
 
 class Growing(NamedTuple):
-    """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs that it keeps alive by
-    addition.
+    """A tensor whose graph has nodes of several cells or keeps used graphs alive by addition; or (``kept``) a list or
+    dict of results, each with its own graph. A used graph is one that a backward has gone through.
 
-    A graph that goes through several cells is that of the name by which each passes it to the next: ``h``, and not each
-    loss made from it. ``kept``: it is a list of results, each with its own graph; ``numbers``: each has one element. Of
-    a list, ``cells`` are those after which graphs of it were first seen used, and ``fresh`` counts the results that
-    were added later and have not been used. ``path``: the names and keys that lead to the object that is reported.
+    ``name`` is the expression for it, ``path`` the names and keys that lead to it; a graph that goes through several
+    cells is reported under the name by which each passes it to the next: ``h``, and not each loss made from it.
+    ``nodes`` is the number of nodes in the graph (0 for a list), ``cells`` are the numbers of the cells that made them
+    (for a list: those after which its graphs were first seen used), ``used`` is the number of used graphs. Of a list
+    only: ``numbers``: each result has one element; ``fresh`` counts the results that were added later and have not been
+    used.
     """
 
     name: str
@@ -56,7 +58,9 @@ class GraphGrowth:
         self._used: dict[tuple[Any, ...], int] = {}
 
     def compare(self, roots: Sequence[Root], cells: Cells, budget: Budget) -> list[Growing]:
-        """The lists and dicts with at least :data:`STEPS` results in them whose graphs have been used."""
+        """The lists and dicts with at least :data:`STEPS` results in them whose graphs a backward has gone through;
+        ``roots`` are the named tensors with a graph. An empty list if there are none.
+        """
         parts: dict[Path, list[Root]] = {}
         for root in roots:
             if len(root.thing.path) > 1:
@@ -105,8 +109,9 @@ class GraphGrowth:
 def growing(
     roots: Sequence[Root], bound: Container[str], cells: Cells, carriers: Carriers, budget: Budget
 ) -> list[Growing]:
-    """Of the tensors that the last cell has bound, those whose graph has nodes of several
-    cells, and sums of used graphs.
+    """Of the named tensors with a graph (``roots``) whose names are in ``bound``, those whose graph has nodes of
+    several cells, and numbers that are sums of at least :data:`STEPS` used graphs. ``carriers`` finds the name that
+    carries a graph from cell to cell.
     """
     found: dict[Path, Growing] = {}
     for root in roots:

@@ -1,8 +1,9 @@
-"""Finds objects that hold a function of the notebook whose name has since been bound to another function.
+"""Finds objects that hold a function of the notebook whose name has since been bound to another function
+(:meth:`Functions.compare` returns them).
 
 A loader keeps its ``collate_fn``, a data set its transform, a scheduler its lambda, a module its hooks: defining the
-function again does not reach them. Which function a name had after which cell is kept as numbers (ids and hashes of
-its code); the objects are searched only once some name has another function than before.
+function again does not reach them. Which function a name had after which cell is kept as numbers (ids and hashes of its
+code); the objects are searched only once some name has another function than before.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ _Key = tuple[int, int, int]
 
 
 class HeldFunction(NamedTuple):
-    """An object still holds a function whose name has been bound to another function since: the expression ``text``
-    (reached from the names ``roots``) is the function ``name`` as cell ``made`` defined it; cell ``since`` was the
-    first that bound the name to another function, ``again`` the last.
+    """An object that still holds a function of the notebook whose name has been bound to another function since. Cells
+    are given by their numbers.
 
-    ``type`` is the class of the holder, ``others`` are the expressions of further holders of the old function,
-    ``newer`` the paths of objects that hold the new one. ``is_data``: the holder loads data. ``is_lambda``: the old
-    function is a lambda.
+    ``name`` is the function's name, ``text`` the expression for the place where the object holds it, ``path`` the names
+    and keys that lead there, ``roots`` all names from which the object is reached, ``type`` the object's class. Cell
+    ``made`` defined the function (None: unknown), ``since`` was the first that bound the name to another one, ``again``
+    the last. ``others`` are the expressions of further holders of the old function, ``newer`` the paths of objects that
+    hold the new one. ``is_data``: the holder is a ``DataLoader`` or ``Dataset``. ``is_lambda``: the old function is a
+    lambda.
     """
 
     name: str
@@ -92,7 +95,10 @@ class Functions:
         self._found: list[HeldFunction] = []
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[HeldFunction]:
-        """The objects that still hold a function whose name has another one now."""
+        """The objects that still hold a function whose name has another one now, one record for each; ``now`` is the
+        number of the last cell. An empty list if there are none; the findings of the time before if the time is over.
+        ``namespace`` has the notebook's names and their objects.
+        """
         functions = own_functions(namespace, budget)
         if functions is None:
             return self._found
@@ -163,7 +169,9 @@ class Functions:
 
 
 def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, types.FunctionType] | None:
-    """The functions of the notebook that names are bound to; ``None`` if the time did not suffice."""
+    """The functions of the notebook that names are bound to, by name (see :func:`own`); ``None`` if the time did not
+    suffice. ``namespace`` has the notebook's names and their objects.
+    """
     functions: dict[str, types.FunctionType] = {}
     for name in list(namespace):
         if not budget.goes_on():
@@ -176,7 +184,9 @@ def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, typ
 
 
 def own(value: Any, namespace: Mapping[str, Any]) -> types.FunctionType | None:
-    """A function that a cell has defined outside of other functions, without its decorators; else ``None``."""
+    """The function that ``value`` is, without its decorators, if a cell has defined it outside of other functions and
+    classes; else ``None``. ``namespace`` has the notebook's names and their objects.
+    """
     for _ in range(WRAPPED):
         if type(value) is types.FunctionType and "__wrapped__" in value.__dict__:
             value = value.__dict__["__wrapped__"]

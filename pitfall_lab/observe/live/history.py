@@ -1,4 +1,4 @@
-"""Reads the grad_fn of a live tensor without regenerating a view's stale grad_fn.
+"""Reads the grad_fn of a live tensor without regenerating a view's stale grad_fn (:func:`history`).
 
 Torch regenerates the grad_fn of a view if it is read after the view's memory was written, and a program could notice
 that. So it is not read for a view that may be in that state; graph walks then start from the grad_fn of its base.
@@ -14,10 +14,10 @@ from pitfall_lab.observe.tensor_facts import base_of
 
 
 class History(NamedTuple):
-    """``state`` is ``leaf`` (requires gradients, no grad_fn), ``graph`` or ``none``; ``node`` is the
-    ``grad_fn`` if it could be read.
+    """How a tensor was computed. ``state`` is ``leaf`` (requires grad, no grad_fn), ``graph`` or ``none`` (requires no
+    grad); ``node`` is the ``grad_fn`` if it could be read, else None.
 
-    ``root`` is the node where a walk of the graph starts: the grad_fn, or the base's.
+    ``root`` is the node where a walk of the graph starts: the grad_fn, or the base's; None if there is none.
     ``readable``: the grad_fn could be read.
     """
 
@@ -28,7 +28,9 @@ class History(NamedTuple):
 
 
 def history(tensor: torch.Tensor, version: int | None) -> History:
-    """The history of a tensor of one of torch's own classes, at this version."""
+    """The history of a tensor of one of torch's own classes. ``version`` is its version now: of a view that has another
+    one than 0 the grad_fn is not read, as it may be stale.
+    """
     if not tensor.requires_grad:
         return History("none")
     if not tensor._is_view() or version == 0:

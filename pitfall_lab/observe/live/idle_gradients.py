@@ -1,5 +1,5 @@
 """Finds modules that are given gradients by a loss that trains another one, while no optimizer holds any of their
-parameters.
+parameters (:meth:`Idles.compare` returns them).
 
 Such a module is a teacher, a copy whose weights are averages, or an encoder that was left out of the optimizer. It is
 reported after the optimizer of the loss has made steps. Weights that changed meanwhile may have been changed with their
@@ -23,9 +23,9 @@ STEPS = 2
 
 
 class Idle(NamedTuple):
-    """A module that no optimizer trains: ``parameters`` of its parameters have gradients from the loss ``loss``, with
-    which ``optimizer`` trains another module. ``name`` is the expression for the module, ``path`` the names that lead
-    to it.
+    """A module that no optimizer trains, although parameters of it have gradients: they are in the graph of the loss
+    ``loss``, with which ``optimizer`` trains another module (both are expressions). ``name`` is the expression for the
+    module, ``path`` the names that lead to it, ``parameters`` the number of its parameters that require grad.
 
     ``moved``: the values of these parameters have changed since they were first seen.
     """
@@ -45,8 +45,8 @@ class Idles:
         self._first: dict[int, int] = {}
 
     def compare(self, found: Found, roots: Sequence[Root], budget: Budget) -> list[Idle]:
-        """The modules with gradients that no optimizer uses; empty if the search or the
-        time limit cut something off.
+        """The modules with gradients that no optimizer uses; ``roots`` are the named tensors with a graph. Empty if
+        there are none, or if the search or the time limit cut something off.
         """
         if budget.spent or found.more or found.hidden:
             return []

@@ -1,5 +1,5 @@
 """Makes the rows of the live panel for what is inside a module, an optimizer, a list or a dict; for parameters with
-norms, gradient norms and the last update's size.
+norms, gradient norms and the last update's size (:func:`children`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBERS = 1 << 20
 
 
 def resolve(namespace: Any, path: Path) -> Thing | None:
-    """Return the object that the path of a row leads to; None if it no longer exists."""
+    """Return the object that the path of a row leads to, as a :class:`Thing`; None if it no longer exists."""
     kinds = Kinds()
     value = namespace.get(path[0]) if is_shown(path[0]) else None
     kind = kinds.of(value)
@@ -34,7 +34,9 @@ def resolve(namespace: Any, path: Path) -> Thing | None:
 
 
 def members(thing: Thing, kinds: Kinds) -> list[Thing]:
-    """Return the objects directly inside a module, an optimizer, a list, a dict or an object."""
+    """Return the objects directly inside a module, an optimizer, a list, a tuple or a dict; an empty list for others.
+    Of a module and an optimizer at most :data:`MOST`.
+    """
     if thing.kind == "module":
         parameters, buffers, children = tables(thing.value)
         named = [*parameters.items(), *buffers.items(), *children.items()]
@@ -51,7 +53,9 @@ def members(thing: Thing, kinds: Kinds) -> list[Thing]:
 
 
 def children(thing: Thing, found: Found, table: Table, updates: Updates) -> list[Row]:
-    """The rows of the objects inside ``thing``; tensors get the details that are shown for parameters."""
+    """The rows of the objects inside ``thing`` (see :func:`members`), made by ``table``; tensors get the details that
+    are shown for parameters, in ``detail``.
+    """
     owners = {id(each): optimizer.text for optimizer in reversed(found.optimizers) for each in held_by(optimizer.value)}
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     made = []
@@ -91,7 +95,8 @@ def _norm(numbers: np.ndarray | None) -> float | None:
 class Updates:
     """The relative size of a parameter's change since the last cell.
 
-    For parameters whose rows were unfolded, a sample of the values is kept; the ratio is computed from the sample.
+    For parameters whose rows were unfolded, a sample of at most 256 values is kept; the ratio is computed from the
+    sample.
     """
 
     SAMPLED = 256
@@ -109,7 +114,9 @@ class Updates:
             self._was, self._is, self._cell = self._is, {}, cell
 
     def ratio(self, at: str, numbers: np.ndarray | None) -> float | None:
-        """The norm of the change divided by the norm of the old values; ``None`` if there are no old values."""
+        """The norm of the change of the values ``numbers`` in the row with the id ``at``, divided by the norm of the
+        old values; ``None`` if there are no old values of this number, or if it is not finite.
+        """
         if numbers is None:
             return None
         flat = numbers.reshape(-1)

@@ -1,5 +1,5 @@
-"""Finds what keeps a tensor's memory alive: names, lists, modules and nodes of live graphs, as far as
-they can be reached by name.
+"""Finds what keeps a tensor's memory alive: names, lists, modules and nodes of live graphs, as far as they can be
+reached by name (:func:`keeping`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _SECONDS = 0.3
 
 
 def keeping(namespace: Mapping[str, Any], path: Path) -> T:
-    """Return sentences that list the names and the graph nodes that hold the memory of a row's tensor."""
+    """Return sentences, in English and Chinese, that list the names on the memory of the tensor at ``path`` and the
+    nodes of live graphs that have saved it. ``namespace`` has the notebook's names and their objects.
+    """
     names = [name for name, _ in tied(namespace, path)]
     with unseen():
         thing, budget = resolve(namespace, path), Budget(_SECONDS)

@@ -1,5 +1,5 @@
 """Finds the tensor made in inference mode that a failed cell has met: the value of a name, or what a module, a list, a
-dict or an object of the notebook holds.
+dict or an object of the notebook holds (:func:`kept_inference` returns it).
 
 A layer that keeps a table from its first forward keeps a tensor of inference mode if that forward ran there.
 """
@@ -15,10 +15,10 @@ from pitfall_lab.observe.live.object_kinds import is_own
 
 
 class KeptInference(NamedTuple):
-    """``name`` is the expression for the tensor, ``root`` the name that it begins with.
+    """A tensor made in inference mode: ``name`` is the expression for it, ``root`` the name that it begins with.
 
-    ``module`` is the expression for the module that has the tensor, or the collection of tensors that it is in, as the
-    attribute ``attribute``; both are empty if no module has it.
+    ``module`` is the expression for the module that has it, or that has the list or dict with it, and ``attribute`` the
+    name of that attribute; both are empty if no module has it.
     """
 
     name: str
@@ -28,7 +28,9 @@ class KeptInference(NamedTuple):
 
 
 def kept_inference(error: BaseException, namespace: Mapping[str, Any], budget: Budget) -> KeptInference | None:
-    """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it."""
+    """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it. ``error``
+    is what the code raised; ``namespace`` has the notebook's names and their objects.
+    """
     used = {_memory(each) for each in _tensors(error)}
     if not used:
         return None

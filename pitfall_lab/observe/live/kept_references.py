@@ -1,5 +1,5 @@
-"""Finds names that keep a module's weights by reference: a ``state_dict()``, a detached weight or
-its NumPy array without a copy.
+"""Finds names that keep a module's weights by reference: a ``state_dict()``, a detached weight or its NumPy array
+without a copy (:meth:`References.compare` returns them).
 
 Between the looks only version numbers are kept, to know in which cell the weights have changed since.
 """
@@ -18,11 +18,13 @@ from pitfall_lab.observe.tensor_facts import is_opaque
 
 
 class KeptReference(NamedTuple):
-    """A name whose tensors share the memory of a module's parameters or buffers.
+    """A name whose tensors share the memory of a module's parameters or buffers, or a second name of a module.
 
-    ``weight`` is the first of these, ``others`` counts further ones. ``since`` is the cell that bound the name,
-    ``changed`` the first later cell that changed the weights; ``None`` if none did. ``kind`` is that of the name's
-    value; ``module`` for the module itself. ``path``: the names and keys that lead to the object that is reported.
+    ``name`` is the name, ``path`` the names and keys that lead to its value, ``kind`` that of the value: ``tensor``,
+    ``array``, ``group`` (a list or dict), or ``module`` for the module itself. ``module`` is the module's name,
+    ``weight`` the expression for the first of the parameters or buffers that are shared, ``others`` counts further
+    ones. ``since`` is the number of the cell that bound the name, ``changed`` that of the first later cell that changed
+    the weights; ``None`` if none did.
     """
 
     name: str
@@ -42,8 +44,8 @@ class References:
         self._since: dict[str, tuple[int, dict[Path, int], int | None]] = {}
 
     def compare(self, found: Found, touched: Container[str], now: int, budget: Budget) -> list[KeptReference]:
-        """The names that keep weights by reference now; ``touched`` are those that the last
-        cell has bound or written into.
+        """The names that keep weights by reference now; ``touched`` are those that the last cell, of number ``now``,
+        has bound or written into. An empty list if there are none or the time is over.
         """
         kept, met = [], {}
         for thing, weights in _shared(found, budget):

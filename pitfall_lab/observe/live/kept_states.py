@@ -1,4 +1,5 @@
-"""Finds kept state dicts of optimizers whose tensors a training has changed in place.
+"""Finds kept state dicts of optimizers whose tensors a training has changed in place (:meth:`KeptStates.compare`
+returns them).
 
 ``state_dict()`` of an optimizer gives its own tensors, and ``load_state_dict`` takes those that need no conversion, so
 a kept state may be changed by the steps before it is loaded, or by those after. Of each kept state the ids and the
@@ -25,11 +26,13 @@ SAMPLED = 8
 
 
 class KeptState(NamedTuple):
-    """``text`` is an expression for a ``state_dict()`` of the optimizer ``optimizer`` that was kept in cell ``since``.
+    """A ``state_dict()`` of an optimizer that the notebook keeps. ``text`` is the expression for it, ``path`` the names
+    and keys that lead to it, ``optimizer`` the name of the optimizer whose tensors it has or had (empty if that is not
+    known).
 
-    ``moved`` is the first later cell that changed its tensors (``None``: none did). ``shared``: they are those of the
-    live optimizer, and were at the end of cell ``since``. ``path``: the names and keys that lead to the object that is
-    reported.
+    ``since`` is the number of the cell after which it was first seen so, ``moved`` that of the first later cell that
+    changed its tensors (``None``: none did). ``shared``: at the end of cell ``since`` its tensors were those of the
+    live optimizer.
     """
 
     text: str
@@ -57,7 +60,9 @@ class KeptStates:
         self._seen: dict[Path, _SeenState] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[KeptState]:
-        """The kept states that were changed, or that share the tensors of an optimizer."""
+        """The kept states that were changed, or that share the tensors of an optimizer; ``now`` is the number of the
+        last cell. An empty list if there are none or the time is over.
+        """
         sums, seen = Sums(), dict[Path, _SeenState]()
         sums.left = SUMMED
         owners: dict[int, str] | None = None

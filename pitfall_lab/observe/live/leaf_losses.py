@@ -1,5 +1,5 @@
 """Finds single values that require gradients and have no graph: one of them is a loss that was made anew from a number,
-as by ``torch.tensor(loss.item(), requires_grad=True)``.
+as by ``torch.tensor(loss.item(), requires_grad=True)`` (:func:`leaf_losses` returns them).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Finds lists and dicts that a forward hook has filled, after the model with the hook was made anew: the new one has no
-hook, and what they hold is still that of the earlier model.
+hook, and what they hold is still that of the earlier model (:meth:`LeftHooks.compare` returns them).
 
 Kept are the code of each hook as a number, the names that it fills, and the ids of what these hold.
 """
@@ -25,8 +25,11 @@ MARKED = 32
 
 
 class LeftHook(NamedTuple):
-    """``filled`` holds what the hook ``function`` has stored of the ``model`` before cell ``again``, which made the
-    model anew; the hook was registered on ``place`` of it in cell ``since``.
+    """A list or dict that a forward hook has filled, after the model with the hook was made anew without it.
+
+    ``filled`` is the name of the list or dict, ``function`` the hook's name, ``model`` the model's name, ``place`` the
+    expression for the module that had the hook. The hook was first seen after cell ``since``; cell ``again`` made the
+    model anew. Cells are given by their numbers.
     """
 
     filled: str
@@ -55,7 +58,8 @@ class LeftHooks:
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[LeftHook]:
         """The lists and dicts that forward hooks have filled, if the model with the hook has been made anew since,
-        without the hook.
+        without the hook, and they have not changed since then; ``now`` is the number of the last cell. An empty list if
+        there are none or the time is over. ``namespace`` has the notebook's names and their objects.
         """
         if not (self._hooks or self._left or any(_of_forward(found, budget))):
             return []

@@ -1,4 +1,5 @@
-"""Finds gradients that a cell left in ``.grad`` without a step, and to which a later training cell may have added.
+"""Finds gradients that a cell left in ``.grad`` without a step, and to which a later training cell may have added
+(:meth:`Leftovers.compare` returns the first).
 
 Seen from versions alone: the cell wrote ``.grad`` of leaves that an optimizer holds and not the leaves; what it wrote
 is not zero; and nothing has cleared or replaced it before a cell that has written the leaves. Whether that cell cleared
@@ -19,11 +20,11 @@ from pitfall_lab.observe.live.written_again import samples
 
 
 class Leftover(NamedTuple):
-    """A leaf that ``optimizer`` holds, whose gradient cell ``left`` has written without a step, and which cell
-    ``stepped`` has written next.
+    """A leaf to whose left-over gradient a training cell may have added: cell ``left`` had written the gradient without
+    a step, and cell ``stepped`` wrote the leaf next. ``name`` and ``optimizer`` are the expressions for the leaf and
+    the optimizer that holds it, ``path`` the names and keys that lead to the leaf.
 
-    ``others`` counts further such leaves. ``name`` is the expression for the leaf, ``path`` the names and keys that
-    lead to it.
+    ``others`` counts further such leaves. Cells are given by their numbers.
     """
 
     name: str
@@ -56,8 +57,8 @@ class Leftovers:
         self._found: Leftover | None = None
 
     def compare(self, found: Found, now: int, budget: Budget) -> Leftover | None:
-        """The first leaf that the last cell has written, of those that already had a gradient left from an earlier
-        cell; None if there is none, or when time is over.
+        """The first leaf that the last cell, of number ``now``, has written, of those that already had a gradient left
+        from an earlier cell; None if there is none, or when time is over.
         """
         if now == self._cell:
             return self._found

@@ -1,5 +1,5 @@
-"""Finds names whose tensor has been replaced by one with the same number of elements and another number of axes of
-size 1: a target of shape (500, 1) that is made anew as (500,), for example.
+"""Finds names whose tensor has been replaced by one with the same number of elements and another number of axes of size
+1: a target of shape (500, 1) that is made anew as (500,), for example (:meth:`Shapes.compare` returns them).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Shape = tuple[int, ...]
 
 
 class Reshaped(NamedTuple):
-    """A name whose tensor has had another shape before: ``before`` from cell ``made`` on, ``after`` since cell
-    ``changed``.
+    """A name whose tensor or array has been replaced by one with other axes of size 1: its shape was ``before`` from
+    cell ``made`` on, and has been ``after`` since cell ``changed`` (numbers of cells).
     """
 
     name: str
@@ -40,7 +40,9 @@ class Shapes:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Reshaped]:
-        """The names that have gained or lost axes of size 1 and have not been given back their shape since."""
+        """The names that have gained or lost axes of size 1 and have not been given back their shape since; ``now`` is
+        the number of the last cell. An empty list if there are none.
+        """
         if now == self._cell:
             return list(self._changes.values())
         self._cell = now

@@ -1,4 +1,5 @@
-"""Finds, in the graphs of losses, values of another kind or shape than the loss works on.
+"""Finds, in the graphs of losses, values of another kind or shape than the loss works on (:func:`misread` returns
+them).
 
 A column of N predictions against a list of N targets makes N × N differences; a loss that takes scores may have been
 given probabilities. Both are found from the graph alone: from the names of its nodes, and from the shapes of their
@@ -42,12 +43,12 @@ _Shape = tuple[int, ...]
 
 
 class Misread(NamedTuple):
-    """A loss computed from values of another kind or shape than it is meant for.
+    """A loss computed from values of another kind or shape than it is meant for. ``name`` is the expression for the
+    loss, ``path`` the names and keys that lead to it, ``node`` the name of the node that shows it.
 
-    ``why`` is ``every-pair``, or a word in the table above.
-
-    For ``every-pair``, ``given`` and ``made`` are the shapes of the operand with a graph and of the result. ``name`` is
-    the expression for the loss, ``path`` the names and keys that lead to it.
+    ``why`` is ``softmax-twice`` or ``sigmoid-twice`` (the loss applies it itself), ``no-logarithm`` (``nll_loss`` of
+    values that are no logarithms), or ``every-pair``: N numbers were compared with N others to N × N differences; only
+    then ``given`` and ``made`` are the shapes of the operand with a graph and of the result, else empty.
     """
 
     name: str
@@ -59,8 +60,8 @@ class Misread(NamedTuple):
 
 
 def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
-    """The losses in the namespace that were computed from values of another kind or shape than they are meant for: one
-    entry for each.
+    """The tensors with one element among ``roots`` (named tensors with a graph) that were computed from values of
+    another kind or shape than their loss is meant for: one record for each.
     """
     found = []
     for root in roots:

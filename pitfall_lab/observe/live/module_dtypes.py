@@ -1,4 +1,5 @@
-"""Remembers the number type of each module's parameters after each cell, to name the cell that has converted one.
+"""Remembers the dtype of each module's parameters after each cell, to name the cell that has converted one
+(:meth:`ModuleTypes.converted`).
 
 ``module.to(…)``, ``half()`` and ``double()`` change the module itself and return it: a second name for the result is no
 second module.
@@ -17,7 +18,8 @@ from pitfall_lab.observe.live.object_kinds import Kinds, is_own, tables
 
 
 class ConvertedModule(NamedTuple):
-    """The parameters of the module ``name`` had the number type ``before``, and have had ``after`` since ``cell``.
+    """The parameters of the module ``name`` had the dtype ``before`` (``float32``), and have had ``after`` since the
+    cell with the number ``cell``.
 
     ``also`` are further names of the same module.
     """
@@ -30,13 +32,15 @@ class ConvertedModule(NamedTuple):
 
 
 class ModuleTypes:
-    """The number types of modules, and the cells after which they were first seen."""
+    """The dtypes of modules, and the cells after which they were first seen."""
 
     def __init__(self) -> None:
         self._types: dict[int, tuple[tuple[int, str], ...]] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> None:
-        """Remember the number types after a cell; of each module the last two."""
+        """Remember the dtypes of the modules after the cell with the number ``now``; of each module the last two.
+        Returns nothing.
+        """
         seen: dict[int, tuple[tuple[int, str], ...]] = {}
         for thing in found.modules:
             if not budget.goes_on():
@@ -48,7 +52,9 @@ class ModuleTypes:
         self._types = seen
 
     def converted(self, namespace: Mapping[str, Any], names: Iterable[str]) -> ConvertedModule | None:
-        """The first of the named modules that a cell has converted; ``None`` if there is none."""
+        """The first of the modules with these names that a cell has converted to another dtype; ``None`` if there is
+        none. ``namespace`` has the notebook's names and their objects.
+        """
         kinds = Kinds()
         for name in names:
             value = namespace.get(name)

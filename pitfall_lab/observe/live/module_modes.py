@@ -1,4 +1,5 @@
-"""Finds modules whose parameters changed while dropout or batch normalization inside them were in evaluation mode.
+"""Finds modules whose parameters changed while dropout or batch normalization inside them were in evaluation mode
+(:meth:`ModuleModes.compare` returns them).
 
 A layer whose own parameters, or those of its neighbours, did not change belongs to a part that is not trained: there
 evaluation mode is what is wanted.
@@ -32,12 +33,12 @@ _Versions = dict[int, int]
 
 
 class Evaluating(NamedTuple):
-    """A module in evaluation mode after a cell that changed its parameters.
+    """A module in evaluation mode after a cell that changed its parameters. ``name`` is the expression for it, ``path``
+    the names and keys that lead to it, ``cell`` the number of the cell.
 
-    ``part`` is the first layer inside that computes something else in this mode, ``type`` its class, ``others`` counts
-    further ones. ``before``: the module was in this mode before the cell too. ``drops``: one of the layers is a
-    dropout, which is not frozen on purpose, as the statistics of batch normalization are. ``name`` is the expression
-    for the module, ``path`` the names and keys that lead to it.
+    ``part`` is the expression for the first layer inside that computes something else in this mode, ``type`` its class,
+    ``others`` counts further ones. ``before``: the module was in this mode before the cell too. ``drops``: one of the
+    layers is a dropout, which is not frozen on purpose, as the statistics of batch normalization are.
     """
 
     name: str
@@ -61,7 +62,10 @@ class ModuleModes:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Evaluating]:
-        """The modules that are in evaluation mode after the last cell, and whose parameters that cell has changed."""
+        """The modules that are in evaluation mode after the last cell, of number ``now``, and whose parameters that
+        cell has changed; only those with a layer that computes something else in this mode. An empty list if there are
+        none.
+        """
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now
         known = _versions(found)

@@ -1,4 +1,4 @@
-"""Makes one row of plain data for each tensor, array, module and optimizer of a namespace."""
+"""Makes one row of plain data (a dict) for each tensor, array, module and optimizer of a namespace (:func:`rows`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row_id(path: Path) -> str:
 
 
 def blank(thing: Thing) -> Row:
-    """A row that contains only the name and type of an object."""
+    """A row that contains only the id, name, kind and type of an object; all other entries are empty, None or False."""
     return {
         "id": row_id(thing.path),
         "name": thing.text[:200],
@@ -60,7 +60,8 @@ class Table:
     one cell.
 
     ``before`` is the attribute ``after`` of the table made the time before: by a row's id, the object's id, version,
-    memory and so on, to see what has changed since.
+    memory and so on, to see what has changed since. ``bound`` are the names that the last cell has bound, ``stale`` the
+    ids of rows whose backward would go wrong.
     """
 
     def __init__(self, before: dict[str, tuple[Any, ...]], bound: Iterable[str], stale: Iterable[str] = ()) -> None:
@@ -139,10 +140,11 @@ class Table:
         self.after[row["id"]] = now
 
     def share(self, numbers: dict[Any, int], *, unfolded: bool = False) -> None:
-        """Give a number to memory that several rows share; memory that had a number keeps it.
+        """Give a number (``storage`` in the row) to memory that several rows share; memory that had a number keeps it.
+        ``numbers`` has the numbers of the last time, by the memory's key; they are replaced by the present ones.
 
-        ``unfolded``: the rows are shown inside others, whose numbers do not change; a row on the memory of
-        one of those gets its number.
+        ``unfolded``: the rows are shown inside others, whose numbers do not change; a row on the memory of one of those
+        gets its number.
         """
         taken = set(numbers.values())
         free = (n for n in count(1) if n not in taken)
@@ -159,7 +161,7 @@ class Table:
         numbers.update(kept)
 
     def saved(self, held: Sequence[SavedRow]) -> None:
-        """Add to each tensor's row the nodes that have saved it."""
+        """Add to each tensor's row, in ``saved_by``, the nodes that have saved the tensor, at most :data:`SAVERS`."""
         for each in held:
             for row in self._by_tensor.get(id(each.kept.tensor), ()):
                 if len(row["saved_by"]) < SAVERS:
@@ -199,7 +201,9 @@ def _held(thing: Thing) -> int:
 
 
 def rows(found: Found, table: Table, budget: Budget, first: int, most: int) -> tuple[list[Row], int]:
-    """At most ``most`` rows from ``first`` on, as far as the budget allows; and how many names are left."""
+    """At most ``most`` rows of ``found.names`` from the one with index ``first`` on, made by ``table`` as far as the
+    budget allows; and how many names are left after them.
+    """
     made: list[Row] = []
     for thing in found.names[first : first + most]:
         if not budget.goes_on():

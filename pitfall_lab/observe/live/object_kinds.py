@@ -1,4 +1,5 @@
-"""Finds out what kind of object something is without running code of its class: no attribute is read through it.
+"""Finds out what kind of object something is without running code of its class: no attribute is read through it
+(:class:`Kinds`).
 
 A class may define ``__class__``, ``__getattr__`` or a metaclass with its own ``__eq__``; all of these are avoided by
 calling the descriptors of Python's, torch's and NumPy's own classes.
@@ -35,8 +36,8 @@ class Kinds:
         self._known.update((id(cls), "group") for cls in _GROUPS)
 
     def of(self, value: Any) -> Kind:
-        """Return the kind of an object (tensor, array, module, ...); an empty string
-        for an object that is not shown.
+        """Return the kind of an object: ``tensor``, ``array``, ``module``, ``optimizer``, ``group`` (a list, tuple or
+        dict) or ``object`` (of a class of the notebook); an empty string for an object that is not shown.
         """
         cls = type(value)
         known = self._known.get(id(cls))

@@ -1,7 +1,8 @@
-"""Finds the object that a failed cell has met whose class a cell has defined anew since the object was made.
+"""Finds the object that a failed cell has met whose class a cell has defined anew since the object was made
+(:func:`old_object` returns it).
 
-Its methods are those of the earlier definition, and the name of the class leads to another one. Nothing of the
-object's own code is run: its class and its attributes are read by Python's own descriptors.
+Its methods are those of the earlier definition, and the name of the class leads to another one. Nothing of the object's
+own code is run: its class and its attributes are read by Python's own descriptors.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ Why = Literal["super", "attribute", "pickle", "arguments"]
 
 
 class OldObject(NamedTuple):
-    """``name`` (an expression that begins with the name ``root``; empty if none leads to it) is an object of an earlier
-    definition of the class ``cls``.
+    """An object of an earlier definition of a class. ``name`` is the expression for it, ``root`` the name that this
+    begins with; both are empty if no name leads to it. ``cls`` is the name of the class.
 
-    ``member`` is the attribute or method that differs. ``through`` are classes of the object that have not been defined
-    anew and derive from the earlier ``cls``. ``optimizers`` are the names of those that hold its parameters.
+    ``why`` is what failed: ``super`` (``super()`` with the new class), ``attribute`` (one that only the new class has),
+    ``pickle``, or ``arguments`` (the two definitions of a method take different ones); ``member`` is that attribute or
+    method, else empty. ``through`` are classes of the object that have not been defined anew and derive from the
+    earlier ``cls``. ``optimizers`` are the names of those that hold its parameters; ``is_module``: it is a
+    ``torch.nn.Module``.
     """
 
     name: str
@@ -56,7 +60,7 @@ def old_object(
     """The object from which the error ``error`` of a failed cell follows, because its class has been defined anew since
     the object was made; ``None`` if there is none.
 
-    ``read`` are the names that the failed cell reads.
+    ``read`` are the names that the failed cell reads. ``namespace`` has the notebook's names and their objects.
     """
     found = _reason(error, namespace, read, budget)
     if found is None:

@@ -1,5 +1,5 @@
 """Finds functions of the notebook with a module or an optimizer as the default of a parameter, whose name has since
-been bound to another one.
+been bound to another one (:meth:`Defaults.compare` returns them).
 
 A default is computed once, when the cell with the ``def`` runs. Which object a name had after which cell is kept as
 numbers (ids); the old object is alive, since the function holds it.
@@ -20,8 +20,11 @@ HELD = ("module", "optimizer")
 
 
 class OldDefault(NamedTuple):
-    """``parameter`` of ``function`` has as default what ``name`` was bound to by cell ``made``; cell ``since`` bound
-    the name to another object. ``place``: the parameter's position, or None if it is given by name only.
+    """A parameter of a function whose default is a module or optimizer that its name no longer has: ``parameter`` of
+    ``function`` has what cell ``made`` bound to ``name``, and cell ``since`` bound the name to another object (numbers
+    of cells).
+
+    ``place``: the parameter's position from 0, or None if it is given by name only.
     """
 
     function: str
@@ -40,7 +43,10 @@ class Defaults:
         self._was: dict[int, tuple[str, int, int]] = {}
 
     def compare(self, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[OldDefault]:
-        """The functions whose default is an object that no name is bound to any more."""
+        """The functions of the notebook with a default (a module or optimizer) that no name is bound to any more, one
+        record for each such parameter; ``now`` is the number of the last cell. An empty list if there are none or the
+        time is over. ``namespace`` has the notebook's names and their objects.
+        """
         kinds, bound = Kinds(), dict[str, int]()
         for name in list(namespace):
             if not budget.goes_on():

@@ -1,4 +1,5 @@
-"""Finds copies of weights (a state dict, a second model) that were made of a model whose name has another model now.
+"""Finds copies of weights (a state dict, a second model) that were made of a model whose name has another model now
+(:meth:`Snapshots.compare` returns them).
 
 The names and shapes of both models' weights agree, so the copy can be loaded into the new one. Of the copies checksums
 are stored, of the models the ids and the classes of their parts, as plain values.
@@ -23,11 +24,12 @@ _Shapes = dict[str, tuple[int, ...]]
 
 
 class OldSnapshot(NamedTuple):
-    """``name``, whose values are those of cell ``since``, is a copy of the ``model`` of cell ``made``; cell ``again``
-    has created the model again.
+    """A copy of a model's weights that is older than the model: ``name`` is the expression for the copy, ``path`` the
+    names and keys that lead to it, ``model`` the model's name. The copy has had its values since cell ``since``; the
+    model that it is of came in cell ``made``, and the one that has the name now in cell ``again`` (numbers of cells).
 
     ``is_model``: the copy is a model itself, not a state dict. ``is_alike``: the new model consists of the same classes
-    as the old one. ``path``: the names and keys that lead to the object that is reported.
+    as the old one.
     """
 
     name: str
@@ -66,7 +68,9 @@ class Snapshots:
         self._copies: dict[Path, _Copy] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[OldSnapshot]:
-        """The copies whose model has been created again since."""
+        """The copies whose model has been created again since; ``now`` is the number of the last cell. An empty list if
+        there are none or the time is over.
+        """
         models = {
             thing.text: made for thing in found.modules if len(thing.path) == 1 and (made := _model(thing, budget))
         }

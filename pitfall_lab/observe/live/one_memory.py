@@ -1,5 +1,5 @@
-"""Finds lists whose elements are all one memory: what was appended again and again was the same tensor or
-array, and not a copy of it.
+"""Finds lists whose elements are all one memory: what was appended again and again was the same tensor or array, and
+not a copy of it (:func:`one_memory` returns them).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Finds numbers that a second run of a cell has overwritten: it computes them from data that it then changes by them.
+"""Finds numbers that a second run of a cell has overwritten: it computes them from data that it then changes by them
+(:meth:`OverwrittenNumbers.compare` returns them).
 
 ``mu, sd = x.mean(), x.std(); x = (x - mu) / sd``: the second run leaves ``x`` as it is and finds 0 and 1, and the mean
 of the data is lost. Which numbers those may be, the cell's text says; samples of the values show that the data was not
@@ -22,10 +23,11 @@ _GREATEST = 1e300
 
 
 class Overwritten(NamedTuple):
-    """Cell ``again`` has computed ``name`` from ``source`` once more; ``source`` was already the result of cell
-    ``first``, and has not changed, but ``name`` has.
+    """A number that a second run of a cell has computed from data that its first run had already changed: cell
+    ``again`` has computed ``name`` from ``source`` once more; ``source`` was already the result of cell ``first``, and
+    has not changed, but ``name`` has (two names, and numbers of cells).
 
-    ``was`` and ``now``: the values of a single number before and after; ``None`` for several.
+    ``was`` and ``now``: the values of a single number before and after; ``None`` if ``name`` holds several.
     """
 
     name: str
@@ -57,9 +59,11 @@ class OverwrittenNumbers:
     def compare(
         self, namespace: Mapping[str, Any], asked: Sequence[tuple[str, str, str]], now: int
     ) -> list[Overwritten]:
-        """The numbers that were overwritten and have not been computed again since.
+        """The numbers that were overwritten and have not been computed again since; ``now`` is the number of the last
+        cell. An empty list if there are none.
 
-        ``asked`` are the number's name, its source's, and the statement, for each of the cell's.
+        ``asked`` are the numbers that the last cell computes from data that it changes: for each, its name, the name of
+        the data, and the statement. At most :data:`MOST`. ``namespace`` has the notebook's names and their objects.
         """
         if now == self._cell:
             return [each for each, _ in self._found.values()]

@@ -1,5 +1,5 @@
 """Finds tied weights that a cell has parted: two attributes inside one module were one parameter, until another
-parameter was put in one of the two places.
+parameter was put in one of the two places (:meth:`PartedWeights.compare` returns them).
 
 Of each tie only the paths and ids are stored. What was parted on purpose mostly shows it: the new weight has another
 shape (a head for other classes), or begins with the values of the old one. Those are left out.
@@ -25,11 +25,12 @@ _DTYPES = {"float32": "f4", "float64": "f8", "float16": "f2"}
 
 
 class PartedWeight(NamedTuple):
-    """``replaced`` and ``kept`` were one parameter, until cell ``cell`` put another one in the place ``replaced``.
+    """Two places inside one module that were one parameter, until cell ``cell`` put another parameter in one of them.
+    ``replaced`` and ``kept`` are the expressions for that place and the other one.
 
-    ``path`` leads to ``replaced``, ``since`` is the cell after which the tie was first seen. ``words``: the attributes
-    in which the two paths differ, of the replaced and of the kept place. ``more``: how many elements the module has
-    more than before.
+    ``path`` leads to ``replaced``, ``since`` is the number of the cell after which the tie was first seen. ``words``:
+    the attributes in which the two paths differ, of the replaced and of the kept place. ``more``: how many elements the
+    new parameter adds to the module.
     """
 
     replaced: str
@@ -61,7 +62,9 @@ class PartedWeights:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[PartedWeight]:
-        """The ties that were parted and have not been tied again."""
+        """The ties that were parted and have not been tied again; ``now`` is the number of the last cell. An empty list
+        if there are none.
+        """
         if now == self._cell:
             return [each for each, _, _ in self._found.values()]
         modules = {each.path: each for each in found.modules}

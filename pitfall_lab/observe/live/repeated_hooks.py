@@ -1,5 +1,5 @@
-"""Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, or its
-function was called again, and the first hook is still there.
+"""Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, or its function
+was called again, and the first hook is still there (:meth:`Hooks.compare` returns them).
 
 Only numbers are kept from cell to cell: which hook was first seen after which cell, and which name held its handle.
 """
@@ -26,14 +26,15 @@ Alike = Literal["same", "alike", ""]
 
 
 class Twice(NamedTuple):
-    """``times`` hooks with the same code in one ``table`` of hooks of a module or tensor (of class ``type``).
+    """Hooks with the same code in one ``table`` of hooks (``_forward_hooks``) of a module or tensor: ``times`` of them.
+    ``name`` is the expression for the module or tensor, ``path`` the names and keys that lead to it, ``type`` its
+    class.
 
     The runs of cells with the numbers ``first`` and ``again`` registered the first two; the numbers are equal if it was
     one run. ``key`` is the first one's key in the table. ``lost``: no name holds its handle any more. ``differ``: the
     functions have the same code with different values in it, and a name still holds the first one's handle, or none
     ever held one of either. ``one_function``: both were made by the same line of one function. ``others`` counts
-    further tensors on which the same cells did the same. ``path``: the names and keys that lead to the object that is
-    reported.
+    further tensors on which the same cells did the same.
     """
 
     name: str
@@ -63,7 +64,10 @@ class Hooks:
         self._held: dict[int, str] = {}
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Twice]:
-        """The hooks that are registered twice, from two cells; one report for each table of hooks."""
+        """The hooks that are registered twice on one object, by two cells (on a tensor also by one): one record for
+        each table of hooks. ``now`` is the number of the last cell. An empty list if there are none or the time is
+        over. ``namespace`` has the notebook's names and their objects.
+        """
         came: dict[tuple[int, str, int], int] = {}
         many: list[tuple[Thing, str, list[_Hook]]] = []
         for thing, table, hooks in hook_tables(found, budget):
@@ -137,8 +141,9 @@ def _is_one_function(first: _Hook, second: _Hook) -> bool:
 def hook_tables(
     found: Found, budget: Budget, *, modules_only: bool = False
 ) -> Iterator[tuple[Thing, str, list[_Hook]]]:
-    """The tables of hooks that are not empty, of modules and, unless ``modules_only``, of tensors that require
-    gradients.
+    """Yield the tables of hooks that are not empty, of modules and, unless ``modules_only``, of tensors that require
+    grad: the module or tensor, the name of the table (``_forward_hooks``), and its hooks, each with ``key`` and
+    ``function``.
     """
     for thing in found.layers:
         if not budget.goes_on():

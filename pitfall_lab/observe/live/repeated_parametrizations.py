@@ -1,5 +1,5 @@
 """Finds parametrizations of one kind that two cells have registered on one weight: the cell that registers was run
-again, and torch applies both.
+again, and torch applies both (:meth:`Parametrizations.compare` returns them).
 
 Only numbers are kept from cell to cell: after which cell each parametrization was first seen.
 """
@@ -39,8 +39,9 @@ class Parametrizations:
         self._came: dict[tuple[int, str], int] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[ParametrizedAgain]:
-        """The weights with several parametrizations of one class that different cells have registered; one report for
-        those that the same two cells have registered.
+        """The weights with several parametrizations of one class that different cells have registered; one record for
+        those that the same two cells have registered. ``now`` is the number of the last cell. An empty list if there
+        are none or the time is over.
         """
         came, said = dict[tuple[int, str], int](), dict[tuple[int, int, str], ParametrizedAgain]()
         for thing in found.layers:

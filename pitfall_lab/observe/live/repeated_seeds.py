@@ -1,4 +1,6 @@
-"""Reads what a random generator was seeded with, and which objects draw from the global one when they are used."""
+"""Reads what a random generator was seeded with, and which objects draw from the global one when they are used
+(:func:`is_seeded` and :func:`draws`).
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ _LOADER = "torch.utils.data.dataloader"
 
 
 def is_seeded(namespace: Mapping[str, Any], library: str, seed: int | None) -> bool:
-    """Whether a generator has the seed, or may have it; ``library`` is ``torch``, ``numpy``, ``random``, or the name
-    of a generator of torch's.
+    """Whether a random generator has been seeded with ``seed`` and not drawn from too often since; True if ``seed`` is
+    None. ``library`` is ``torch``, ``numpy``, ``random`` (their global generators), or the name of a
+    ``torch.Generator`` in the namespace. Of torch's generators only the seed is compared.
     """
     if seed is None:
         return True
@@ -54,8 +57,9 @@ def _is_first(state: tuple[int, ...], seed: int) -> bool:
 
 
 def draws(namespace: Mapping[str, Any], name: str) -> str:
-    """``dropout`` for a model that draws when it is called, ``loader`` for a loader that shuffles with the global
-    generator, else empty.
+    """How the object with this name uses the global random generator: ``dropout`` for a module with dropout in it,
+    ``loader`` for a ``DataLoader`` that shuffles without a generator of its own, else empty. ``namespace`` has the
+    notebook's names and their objects.
     """
     value = namespace.get(name)
     kind = Kinds().of(value)

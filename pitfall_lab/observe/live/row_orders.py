@@ -1,5 +1,5 @@
 """Finds features and labels whose rows one cell has put into two different orders, so that no row has its own label any
-more.
+more (:meth:`Orders.compare` returns them).
 
 Of each table in the namespace a checksum of each row is kept. Where a cell makes a table and a column of which each has
 exactly the rows of an earlier one in another order, the table's order is known from its rows, and the column either
@@ -32,10 +32,11 @@ NAMES = 8
 
 
 class Reordered(NamedTuple):
-    """``features`` have the rows of ``source``, and ``labels`` those of ``answers``, in two orders; ``wrong`` of
-    ``rows`` do not fit.
+    """A table of features and a column of labels whose rows one cell has put into two different orders: ``features``
+    has the rows of ``source``, and ``labels`` those of ``answers`` (all names). ``wrong`` of the ``rows`` rows do not
+    fit any more.
 
-    ``cell`` is the run that ordered them. ``path``: the names and keys that lead to the object that is reported.
+    ``cell`` is the number of that cell. ``path``: the name of the features.
     """
 
     features: str
@@ -49,7 +50,8 @@ class Reordered(NamedTuple):
 
 
 class TableOrder(NamedTuple):
-    """The checksums of a table's rows, the whole's, and how many elements a row has.
+    """A table's rows as numbers: ``rows`` are their checksums in order, ``whole`` is that of the whole table, ``wide``
+    how many elements a row has.
 
     ``same``: a number that tables have in common if they have the same rows in any order. ``is_order``: a column in
     rising or falling order, or of integers that are all different (positions, row indices).
@@ -74,7 +76,8 @@ class Orders:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Reordered]:
-        """The tables and columns whose rows are in two different orders now.
+        """The tables and columns whose rows are in two different orders now; ``now`` is the number of the last cell. An
+        empty list if there are none.
 
         Tables that do not fit into the limit of bytes and rows of one cell are compared after a later cell.
         """

@@ -1,4 +1,6 @@
-"""Finds out which rows an embedding was to look up when it failed, and which names its table and the indices have."""
+"""Finds out which rows an embedding was to look up when it failed, and which names its table and the indices have
+(:func:`rows_asked`).
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ MOST = 1 << 24
 
 
 class RowsAsked(NamedTuple):
-    """The indices go from ``low`` to ``high``, and the table has ``rows`` rows.
+    """The indices of a failed look-up go from ``low`` to ``high``, and the table has ``rows`` rows.
 
-    ``numbers`` and ``table`` are their names, empty if the notebook has none for them.
+    ``numbers`` and ``table`` are the expressions for the tensors with the indices and of the table, empty if the
+    notebook has none for them.
     """
 
     low: int
@@ -31,7 +34,7 @@ def rows_asked(namespace: Mapping[str, Any], numbers: Any, table: Any, budget: B
     if all indices are in range, or if they cannot be read.
 
     ``numbers`` (the indices, integers of any shape) and ``table`` (rows, length of a row) are the tensors of the failed
-    call.
+    call. ``namespace`` has the notebook's names and their objects.
     """
     if not (is_own(numbers) and is_own(table)) or numbers.device.type != "cpu" or numbers.is_floating_point():
         return None

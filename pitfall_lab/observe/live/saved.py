@@ -1,7 +1,8 @@
-"""Compares the saved tensors of live graphs from cell to cell: which have changed, with or without a new version.
+"""Compares the saved tensors of live graphs from cell to cell: which have changed, with or without a new version
+(:meth:`Memory.compare`).
 
-For each saved tensor a few numbers are kept: the cell in which it was first seen, and its version and
-checksum then. No object is kept.
+For each saved tensor a few numbers are kept: the cell in which it was first seen, and its version and checksum then. No
+object is kept.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ STALE_LOOKED_AT = 40
 
 @dataclass(slots=True)
 class FirstSeen:
-    """A saved tensor as it was first seen: the cell, its version and its checksum then; and
-    ``moved``, the cell that changed it.
+    """A saved tensor as it was first seen: the number of the cell, its version and its checksum (None where none is
+    computed) then; and ``moved``, the cell that changed it later (None: none).
 
-    ``version`` is ``None`` if it had been changed before it was first seen and the version at which it
-    was saved could not be found.
+    ``version`` is ``None`` if it had been changed before it was first seen and the version at which it was saved could
+    not be found.
     """
 
     cell: int
@@ -37,10 +38,11 @@ class FirstSeen:
 
 
 class Moved(NamedTuple):
-    """A saved tensor that was changed since it was saved.
+    """A saved tensor that was changed since it was saved: ``kept``, with its present version.
 
-    ``made`` and ``changed`` are numbers of cells, ``line`` is that of the statement that made the
-    node; ``None`` where unknown.
+    ``node`` is the name of the node that saved it, ``version`` the version at which it was saved. ``silent``: its
+    version has not changed. ``made`` and ``changed`` are the numbers of the cells that made the node and changed the
+    tensor, ``line`` is the line of the statement that made the node. ``None`` where unknown.
     """
 
     kept: SavedNow
@@ -53,7 +55,9 @@ class Moved(NamedTuple):
 
 
 class SavedRow(NamedTuple):
-    """A saved tensor, as it is shown in rows."""
+    """A saved tensor, as it is shown in rows: ``kept``. ``node`` is the name of the node that saved it, ``version`` the
+    version at which it was saved, ``made`` the number of the cell that made the node; ``None`` where unknown.
+    """
 
     kept: SavedNow
     node: str
@@ -68,8 +72,8 @@ class Memory:
         self._seen: dict[tuple[Key, str, int | None], FirstSeen] = {}
 
     def compare(self, nodes: Iterable[Any], cells: Cells, budget: Budget) -> tuple[list[SavedRow], list[Moved]]:
-        """The saved tensors of ``nodes``: a list of all, and a list of those that have changed since they were first
-        seen.
+        """The saved tensors of the nodes ``nodes``: a list of all, and a list of those that have changed since they
+        were first seen, at most :data:`STALE_LOOKED_AT`.
         """
         held: list[SavedRow] = []
         moved: list[Moved] = []
@@ -120,7 +124,9 @@ def _change(slot: SavedNow, seen: FirstSeen, now: int, sums: Sums) -> str:
 
 
 class Cells:
-    """Which cell made a node, by its sequence number; nodes made in other threads have numbers of those threads."""
+    """Which cell made a node, by its sequence number; nodes made in other threads have numbers of those threads.
+    ``now`` is the number of the last cell.
+    """
 
     def __init__(self) -> None:
         self._began: list[tuple[int, int, int]] = []
@@ -128,9 +134,10 @@ class Cells:
         self.now = 0
 
     def ran(self, cell: int, first: int, end: int, statements: Iterable[tuple[int, int]] = ()) -> None:
-        """Store that a cell made the nodes from ``first`` up to ``end`` (sequence numbers).
+        """Store that the cell with the number ``cell`` made the nodes from ``first`` up to, and without, ``end``
+        (sequence numbers).
 
-        ``statements``: (first node, line) of each statement.
+        ``statements``: for each statement, the number of its first node and its line in the cell.
         """
         self.now = cell
         if end > first:
@@ -138,12 +145,14 @@ class Cells:
             self._statements += statements
 
     def line(self, number: Any) -> int | None:
-        """The line, in its cell, of the statement that made the node with this number; ``None`` if unknown."""
+        """The line, in its cell, of the statement that made the node with the sequence number ``number``; ``None`` if
+        unknown.
+        """
         at = bisect_right(self._statements, (number, tensor_facts.LAST)) - 1 if self.of(number) is not None else -1
         return self._statements[at][1] if at >= 0 and self.of(self._statements[at][0]) == self.of(number) else None
 
     def of(self, number: Any) -> int | None:
-        """The cell that made the node with this number; ``None`` if unknown."""
+        """The cell that made the node with the sequence number ``number``; ``None`` if unknown."""
         if type(number) is not int:
             return None
         at = bisect_right(self._began, (number, tensor_facts.LAST, 0)) - 1

@@ -1,4 +1,4 @@
-"""Finds the names of a tensor that a node has saved."""
+"""Finds the names of a tensor that a node has saved (:class:`Names`)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Names:
         return {id(thing.value): thing for thing in reversed(self._things)}
 
     def of(self, kept: SavedNow) -> Thing | None:
-        """The name for a saved tensor: of the tensor itself, else of one with its version counter
-        (preferably the same elements).
+        """The named object for a saved tensor: the tensor itself, else one with its version counter (preferably of the
+        same shape and offset).
 
         None if neither has a name.
         """

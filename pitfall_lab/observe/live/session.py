@@ -1,4 +1,6 @@
-"""Examines the live objects of one notebook after each of its cells."""
+"""Examines the live objects of one notebook after each of its cells: :class:`Live` is told of each cell, and its
+:meth:`Live.look` returns a :class:`LookResult`.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,12 @@ FINDING, GRAPHS, ROWS, ORDERS, OTHERS = 0.22, 0.4, 0.2, 0.08, 0.1
 
 @dataclass(slots=True)
 class LookResult:
-    """The result of one look, as plain data."""
+    """The result of one look: the findings of each search as records, in the order in which they were found; an empty
+    list, or None, where there are none.
+
+    ``rows`` are the rows of the panel that were wanted (None: none were), ``more`` is how many names are left after
+    them.
+    """
 
     broken: list[Broken] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -123,7 +130,9 @@ class LookResult:
 
 
 class Computed(NamedTuple):
-    """A named tensor that an operation has computed: the node of that, and the cell that made it, if known."""
+    """A named tensor that an operation has computed: ``node`` is the name of its grad_fn, ``made`` the number of the
+    cell that made it (None: unknown).
+    """
 
     name: str
     node: str
@@ -131,10 +140,11 @@ class Computed(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """A tensor with a graph that a deepcopy has met: its name, the node that computed it, and the cell that made it.
+    """A tensor with a graph that a deepcopy has met: ``name`` is the expression for it, ``node`` the name of its
+    grad_fn, ``made`` the number of the cell that computed it (None: unknown), ``root`` the name that leads to it.
 
-    ``module`` and ``attribute``: the module that has it as an attribute, found from the name ``root``; empty if it is
-    held in another way. ``others`` counts further ones with this attribute in the modules of ``root``.
+    ``module`` and ``attribute``: the expression for the module that has it as an attribute, and the attribute; empty if
+    it is held in another way. ``others`` counts further ones with this attribute in the modules of ``root``.
     """
 
     name: str
@@ -147,10 +157,11 @@ class Copied(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A tensor that has no gradient: ``why`` is ``computed``, ``plain`` (it requires none) or ``not-reached``.
+    """A tensor that has no gradient: ``why`` is ``computed`` (it is no leaf and does not retain it), ``plain`` (it
+    requires none) or ``not-reached`` (a leaf to which no backward has come).
 
-    ``name`` is empty if the notebook has no name for it; ``node`` and ``made``: the operation that
-    computed it, and the cell, if known.
+    ``name`` is the expression for it, empty if the notebook has none; ``node`` and ``made``, for ``computed``: the name
+    of its grad_fn, and the number of the cell that computed it (None: unknown).
     """
 
     name: str
@@ -222,9 +233,9 @@ class Live:
 
         Of the cell's text: ``bound`` are the names that it binds, ``carried`` those of them that it reads before it
         binds them, ``written`` those that it writes into, ``writes`` the statements that change data once more when
-        they run again. ``assigned`` are the names that have another object since, ``caches`` the variables in which the
-        cells so far keep results, ``kept_numbers`` the numbers computed from data that the cell changes (name, source,
-        statement).
+        they run again. ``assigned`` are the names that have another object since (None: those in ``bound``), ``caches``
+        the variables in which the cells so far keep results, ``kept_numbers`` the numbers computed from data that the
+        cell changes (name, source, statement).
         """
         end = _next_node()
         self._states.ended(cell, torch_is_new=torch_is_new)
@@ -242,7 +253,7 @@ class Live:
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> LookResult:
         """Examine the namespace in at most ``seconds`` of processor time.
 
-        ``page``: first row and number of rows, if rows are wanted.
+        ``page``: index of the first row and number of rows, if rows are wanted.
 
         Search, graphs and rows each have a part of the time, so that none of them is skipped in a large namespace. What
         search and graphs leave is for the others.
@@ -347,6 +358,7 @@ class Live:
         """Why a backward that has just failed met a graph that was freed before; None if it did not.
 
         Called before :meth:`ended`. ``made`` are the names that the failed cell assigned, ``read`` those that it read.
+        ``namespace`` has the notebook's names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             budget = Budget(seconds)
@@ -377,7 +389,8 @@ class Live:
         """The buffer or attribute of a module, computed in an earlier cell, through whose freed graph the backward went
         that has just failed; None if there is none, or if it is not found within ``seconds``.
 
-        ``made`` are the names that the failed cell has assigned.
+        ``made`` are the names that the failed cell has assigned. ``namespace`` has the notebook's names and their
+        objects.
         """
         with unseen():
             budget = Budget(seconds)
@@ -386,7 +399,9 @@ class Live:
             return freed_buffer(find(namespace, (), budget), self._cells, behind, budget)
 
     def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
-        """Those of the names whose tensors are results and not leaves."""
+        """Those of the names whose tensors were computed by an operation (they have a graph); an empty list if there
+        are none. ``namespace`` has the notebook's names and their objects, ``seconds`` is the time limit.
+        """
         with unseen():
             roots = _roots_of(_named(namespace, names), Budget(seconds))
             return [
@@ -395,7 +410,10 @@ class Live:
             ]
 
     def missing(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Missing | None:
-        """Why a tensor has no gradient; None if it has one, or if this cannot be read."""
+        """Why ``tensor`` has no gradient; None if it has one, or if this cannot be read (it was made in inference mode,
+        is of another class, or is a view with a graph that was written, or it retains its gradient). ``namespace`` has
+        the notebook's names and their objects, ``seconds`` is the time limit.
+        """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
                 return None
@@ -411,8 +429,9 @@ class Live:
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
 
     def copied(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Copied | None:
-        """Where the tensor with a graph is held that a ``copy.deepcopy`` has met and refused; None if no name leads to
-        it.
+        """Where ``tensor``, which has a graph and which a ``copy.deepcopy`` has met and refused, is held; None if no
+        name leads to it, or if this cannot be read. ``namespace`` has the notebook's names and their objects,
+        ``seconds`` is the time limit.
         """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
@@ -436,8 +455,9 @@ class Live:
             return copied._replace(module=layers[path[:-1]], attribute=path[-1], others=len(like) - 1)
 
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
-        """The smallest and largest index that a failed embedding or index look-up was given, and how many rows its
-        table has; None if no index was out of range, or if the two cannot be read within ``seconds``.
+        """The smallest and largest of the indices ``numbers`` that a failed embedding or index look-up was given, and
+        how many rows its table ``table`` has; None if no index was out of range, or if the two cannot be read within
+        ``seconds``. ``namespace`` has the notebook's names and their objects.
         """
         with unseen():
             return rows_asked(namespace, numbers, table, Budget(seconds))
@@ -445,8 +465,9 @@ class Live:
     def old_object(
         self, error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], seconds: float
     ) -> OldObject | None:
-        """The object that a failed cell has met whose class has been defined anew since it was made; None if there is
-        none.
+        """The object from which the ``error`` of a failed cell follows, because its class has been defined anew since
+        it was made; None if there is none. ``read`` are the names that the cell reads. ``namespace`` has the notebook's
+        names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             return old_object(error, namespace, read, Budget(seconds))
@@ -458,38 +479,48 @@ class Live:
         return self._states.of(setting)
 
     def of_inference(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-        """The names, of ``names``, of tensors that were made in inference mode."""
+        """The names, of ``names``, of tensors that were made in inference mode. ``namespace`` has the notebook's names
+        and their objects.
+        """
         with unseen():
             return [each.text for each in _named(namespace, names) if is_own(each.value) and each.value.is_inference()]
 
     def kept_inference(
         self, error: BaseException, namespace: Mapping[str, Any], seconds: float
     ) -> KeptInference | None:
-        """The tensor of inference mode that a failed cell has met inside a module or a collection; ``None`` if there
-        is none.
+        """The tensor of inference mode that a failed cell has met inside a module or a collection; ``None`` if there is
+        none. ``error`` is what the cell raised; ``namespace`` has the notebook's names and their objects, ``seconds``
+        is the time limit.
         """
         with unseen():
             return kept_inference(error, namespace, Budget(seconds))
 
     def converted(self, namespace: Mapping[str, Any], names: Iterable[str]) -> ConvertedModule | None:
-        """The first of the named modules whose parameters a cell has converted; ``None`` if there is none."""
+        """The first of the modules with these names whose parameters a cell has converted to another dtype; ``None`` if
+        there is none. ``namespace`` has the notebook's names and their objects.
+        """
         with unseen():
             return self._types.converted(namespace, names)
 
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], seconds: float) -> Stepped | None:
-        """Which cells have moved a scheduler of a fixed number of steps; ``None`` if that is not known."""
+        """Which cells have moved ``scheduler``, of a class with a fixed number of steps (``total_steps``); ``None`` if
+        no name leads to it, or no cell has moved it. ``namespace`` has the notebook's names and their objects,
+        ``seconds`` is the time limit.
+        """
         with unseen():
             return self._schedulers.stepped(scheduler, namespace, Budget(seconds))
 
     def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
         """For each of ``names`` that is a floating-point tensor, or a module with parameters: the name with the dtype
-        and the device.
+        and the device. ``namespace`` has the notebook's names and their objects.
         """
         with unseen():
             return kinds(thing for name in names if (thing := resolve(namespace, (name,))) is not None)
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
-        """Return the rows inside one row's object; None if the object no longer exists."""
+        """Return the rows of the objects inside the object at ``path``; None if it no longer exists. ``namespace`` has
+        the notebook's names and their objects.
+        """
         with unseen():
             thing = resolve(namespace, path)
             if thing is None:

@@ -1,4 +1,5 @@
-"""Finds attributes of a data set that a cell has changed while several subsets share the data set.
+"""Finds attributes of a data set that a cell has changed while several subsets share the data set
+(:meth:`SharedSettings.compare` returns them).
 
 ``random_split`` and ``Subset`` copy nothing: what is set for one part holds for all. Only the attributes of data sets
 are compared, as plain values or numbers; nothing is taken from a data set.
@@ -20,9 +21,10 @@ _Mark = tuple[Any, ...]
 
 
 class SharedSetting(NamedTuple):
-    """Cell ``cell`` has changed ``attribute`` of a data set to another value, which it still has.
+    """Cell ``cell`` (a number) has changed ``attribute`` of a data set that several subsets share to another value,
+    which it still has.
 
-    ``parts`` are the expressions of the subsets of that data set and of the loaders of each.
+    ``parts`` has, for each subset of that data set, the expressions for it and for its loaders.
     """
 
     attribute: str
@@ -39,7 +41,9 @@ class SharedSettings:
         self._changed: dict[tuple[int, str, str], tuple[_Mark, int]] = {}
 
     def compare(self, parts: Sequence[SubsetPart] | None, now: int) -> list[SharedSetting]:
-        """All changes that have not been taken back; ``parts`` are all subsets, ``None`` if they were not found."""
+        """All changes that have not been taken back; ``parts`` are all subsets of the namespace, ``None`` if they were
+        not found. An empty list if there are none. ``now`` is the number of the last cell.
+        """
         if parts is None:
             return []
         shared: dict[int, list[SubsetPart]] = {}

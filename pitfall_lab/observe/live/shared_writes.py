@@ -1,4 +1,4 @@
-"""Finds data whose memory a cell has changed through another name.
+"""Finds data whose memory a cell has changed through another name (:meth:`SharedWrites.compare` returns them).
 
 Of tensors and arrays with different names on the same memory a small sample of the values is stored. Which cell was
 right in writing there, and what reads it later, only the texts of the cells show. Parameters, buffers and gradients are
@@ -23,11 +23,11 @@ SUMMED = 1 << 20
 
 
 class Shared(NamedTuple):
-    """Cell ``cell`` has changed the values of ``name``; ``others`` are the names that share its memory.
+    """Cell ``cell`` (a number) has changed the values of the tensor or array (``kind``) with the expression ``name``;
+    ``others`` are the names that share its memory, ``path`` the names and keys that lead to it.
 
     ``blank``: before, all values were the same, as in a buffer that is still to be filled. ``reordered``: the memory
-    has the same values as before, in another order. ``path``: the names and keys that lead to the object that is
-    reported.
+    has the same values as before, in another order.
     """
 
     name: str
@@ -60,9 +60,11 @@ class SharedWrites:
     def compare(
         self, found: Found, began: Callable[[Path], np.ndarray | None], now: int, budget: Budget
     ) -> list[Shared]:
-        """All changes of what is still there and has not been changed back, oldest first.
+        """All changes of what is still there and has not been changed back, oldest first; ``now`` is the number of the
+        last cell.
 
-        ``began``: what was sampled of an object when it was first seen, for one that had only one name until now.
+        ``began`` returns, for a path, a sample of the object's values when it was first seen (None: not known), for one
+        that had only one name until now.
         """
         if now == self._cell:
             return [each for each, _ in self._changes]

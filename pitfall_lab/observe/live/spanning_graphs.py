@@ -1,4 +1,5 @@
-"""Finds tensors whose graph goes back through several steps: it has saved a weight at several versions.
+"""Finds tensors whose graph goes back through several steps: it has saved a weight at several versions
+(:func:`spanning` returns them).
 
 No backward can go through such a graph, as the steps have written into what it has saved. It only keeps the tensors of
 each step alive: a memory of rows, or a running value, that was written with results and their graphs.
@@ -25,8 +26,9 @@ NODES = 400
 
 
 class Spanning(NamedTuple):
-    """The graph of ``name`` has saved ``weight`` (empty: it has no name) at :data:`STEPS` versions or more. ``path``:
-    the names and keys that lead to the object that is reported.
+    """A tensor whose graph has saved one weight at :data:`STEPS` versions or more. ``name`` is the expression for the
+    tensor, ``path`` the names and keys that lead to it, ``weight`` the expression for the weight (empty if it has
+    none).
     """
 
     name: str
@@ -35,7 +37,9 @@ class Spanning(NamedTuple):
 
 
 def spanning(found: Found, roots: Sequence[Root], budget: Budget) -> list[Spanning]:
-    """The tensors, and the buffers of modules, whose graphs go back through several steps."""
+    """The named tensors with a graph (``roots``), and the buffers of modules, whose graphs go back through several
+    steps; an empty list if there are none.
+    """
     buffers = [
         Root(each, node)
         for each in found.parameters

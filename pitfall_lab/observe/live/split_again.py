@@ -1,9 +1,9 @@
-"""Finds a data set that was split again while a loader still has a part of the split before:
-its rows are in both new parts.
+"""Finds a data set that was split again while a loader still has a part of the split before: its rows are in both new
+parts (:meth:`Splits.compare` returns them).
 
-Only subsets are read (``random_split``, ``Subset``) and their loaders, and only their lists of positions: nothing
-is taken from a data set. Folds, of which each split is still there as a whole, and a loader of a few rows are no
-part of a split that is gone.
+Only subsets are read (``random_split``, ``Subset``) and their loaders, and only their lists of positions: nothing is
+taken from a data set. Folds, of which each split is still there as a whole, and a loader of a few rows are no part of a
+split that is gone.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _Key = tuple[Any, ...]
 
 
 class SplitAgain(NamedTuple):
-    """``loader`` has a part of the split of cell ``before``; cell ``again`` has split the same data set again.
+    """A loader that has a part of an earlier split, although its data set was split again: ``loader`` is the expression
+    for it; cell ``before`` made its split, cell ``again`` the new one (numbers of cells).
 
-    ``shared`` of the ``rows`` of the new part ``part`` are among those of the loader. ``names`` are those that lead to
-    a new part: its own, and those of loaders of it.
+    ``shared`` of the ``rows`` rows of the new part ``part`` (an expression) are among those of the loader. ``names``
+    are those that lead to a new part: its own, and those of loaders of it.
     """
 
     loader: str
@@ -45,7 +46,9 @@ class SplitAgain(NamedTuple):
 
 
 class SubsetPart(NamedTuple):
-    """A subset that a name leads to: the names of it, the names of loaders of it, its positions, and its data set.
+    """A subset that a name leads to. ``names`` are the expressions for it, ``loaders`` those for loaders of it,
+    ``positions`` its ``indices``, ``data`` its data set. ``key`` tells it from other subsets: its id, the id of its
+    data set, its length and its first positions.
 
     It holds references, so it must not be kept.
     """
@@ -68,7 +71,8 @@ class Splits:
         self._keys: tuple[Any, ...] = ()
 
     def compare(self, parts: list[SubsetPart], now: int) -> list[SplitAgain]:
-        """The loaders of a part of an earlier split whose data set has been split again since.
+        """The loaders of a part of an earlier split whose data set has been split again since; ``now`` is the number of
+        the last cell. An empty list if there are none.
 
         ``parts`` are all :func:`subsets` of the namespace.
         """
@@ -131,7 +135,8 @@ def _is_whole(parts: list[SubsetPart]) -> bool:
 
 def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[SubsetPart] | None:
     """The ``torch.utils.data.Subset`` objects that the notebook's names, lists, dicts and loaders lead to, each once,
-    with those names and loaders; ``None`` if the time in ``budget`` did not suffice.
+    with those names and loaders; ``None`` if the time in ``budget`` did not suffice. ``namespace`` has the notebook's
+    names and their objects.
     """
     kinds, found = Kinds(), dict[int, SubsetPart]()
     for name in list(namespace):  # of a million names, the names alone are copied ten times faster

@@ -1,5 +1,5 @@
 """Finds data that was split again after nothing of the split before is left: its rows are in the new parts, and a model
-that was trained on some of them may be there still.
+that was trained on some of them may be there still (:meth:`GoneSplits.compare` returns them).
 
 Of each whole split its cell and the rows of its parts are stored as numbers: the positions of subsets, or the checksums
 of the rows of tables whose rows together are those of another table (``X_train, X_val = X[some], X[others]``). Of the
@@ -29,7 +29,8 @@ _TABLES = "tables"
 
 
 class NewPart(NamedTuple):
-    """A part of a new split: the expressions that lead to it or to a loader of it, and how many rows it has.
+    """A part of a new split: ``names`` are the expressions that lead to it or to a loader of it, ``rows`` is how many
+    rows it has.
 
     ``shared`` are, for each part of the split before, how many of these rows were in it.
     """
@@ -40,10 +41,11 @@ class NewPart(NamedTuple):
 
 
 class SplitGone(NamedTuple):
-    """Cell ``again`` has split the data again that cell ``before`` had split, and nothing of that split is left.
+    """Cell ``again`` has split the data again that cell ``before`` had split, and nothing of that split is left
+    (numbers of cells).
 
-    ``old`` are the expressions that led to each of its parts; ``models`` are the names of models
-    that are as they were before the new split, or trained further.
+    ``old`` are the expressions that led to each of its parts, ``new`` the parts of the new split; ``models`` are the
+    names of models that are as they were before the new split, or trained further.
     """
 
     before: int
@@ -90,7 +92,9 @@ class GoneSplits:
         self._cell, self._was_skipped = 0, False
 
     def compare(self, parts: Sequence[SubsetPart] | None, orders: Orders, found: Found, now: int) -> list[SplitGone]:
-        """The splits of data whose earlier splits are gone.
+        """The splits whose data was split again after nothing of them was left, where parts of the new split have rows
+        of several old parts and a model is still there; ``now`` is the number of the last cell. An empty list if there
+        are none.
 
         ``parts`` are all subsets of the namespace (``None``: they are not known), ``orders`` knows its tables.
         """

@@ -1,4 +1,5 @@
-"""Finds gradients to which a backward has added although a step had used them: nothing cleared them in between.
+"""Finds gradients to which a backward has added although a step had used them: nothing cleared them in between
+(:meth:`Gradients.compare` returns the first).
 
 Seen from versions alone: ``.grad`` is the same tensor as after the cell before, and was written, and the parameter had
 been changed. A gradient that was cleared in place looks the same, so the texts of the cells must be read too.
@@ -51,7 +52,8 @@ class Gradients:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Stacked | None:
-        """The first leaf to whose gradient the last cell has added after a step, with the number of others.
+        """The first leaf to whose gradient the last cell has added after a step, with the number of others; ``now`` is
+        the number of that cell.
 
         None if there is none, or if the time for looking ran out.
         """

@@ -1,5 +1,6 @@
 """Finds cached results (in a dict, a list, an attribute, a global name, or by ``functools.cache``) whose module has
-other weights now than when they were computed, or whose function has been defined again.
+other weights now than when they were computed, or whose function has been defined again (:meth:`Caches.compare` returns
+them).
 
 Which names cache results of which modules and functions, the texts of the cells say. Of the results' tensors and of the
 weights only ids, versions and checksums are stored, of a function a hash of its code. What was put back as it was
@@ -35,11 +36,11 @@ _class_dict = type.__dict__["__dict__"].__get__
 
 
 class Asked(NamedTuple):
-    """A cache: ``holder`` is the name and the attributes that lead to it, ``chains`` are those of the modules, or of
-    their methods, and of the functions that may compute what it stores.
+    """A cache that a cell's text shows: ``holder`` is the name and the attributes that lead to it, ``chains`` are those
+    of the modules, or of their methods, and of the functions that may compute what it stores.
 
-    A first part ``self`` stands for each object of class ``owner``. ``default``: the holder is the default of this
-    argument of the function.
+    A first part ``self`` stands for each object of class ``owner`` (empty: there is none). ``default``: the holder is
+    the default of this argument of the function (empty: it is not).
     """
 
     holder: Chain
@@ -49,8 +50,9 @@ class Asked(NamedTuple):
 
 
 class StaleCache(NamedTuple):
-    """``entries`` (expressions) of a cache were filled by cell ``since``, and are still there; cell ``moved`` changed
-    the weights of ``module``, to which ``chain`` leads, or defined the function of this name again (``is_function``).
+    """A cache with results of older weights: ``entries`` (expressions) of the cache ``asked`` were filled by cell
+    ``since``, and are still there; cell ``moved`` changed the weights of ``module`` (an expression), to which ``chain``
+    leads, or defined the function of this name again (``is_function``). Cells are given by their numbers.
 
     ``hit``: results have been read since then; None where nothing counts this. ``filled`` are cells that have added
     further entries since then.
@@ -96,8 +98,9 @@ class Caches:
     def compare(
         self, namespace: Mapping[str, Any], asked: Sequence[Asked], now: int, budget: Budget
     ) -> list[StaleCache]:
-        """The entries of caches that modules or functions computed, where the weights of the module, or the function,
-        have changed since.
+        """The caches of ``asked`` with entries that modules or functions computed, where the weights of the module, or
+        the function, have changed since; ``now`` is the number of the last cell. An empty list if there are none or the
+        time is over. ``namespace`` has the notebook's names and their objects.
         """
         found, met = list[StaleCache](), dict[tuple[Any, ...], _Kept]()
         sums = Sums()

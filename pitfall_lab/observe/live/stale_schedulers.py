@@ -1,5 +1,5 @@
 """Finds objects that go on changing the learning rate of an optimizer which no longer trains, while a newer optimizer
-trains at a learning rate that nothing changes.
+trains at a learning rate that nothing changes (:meth:`Schedulers.compare` returns them).
 
 Such an object (a scheduler of torch's, or one of the notebook's own) keeps its optimizer in its attribute
 ``optimizer``; a name that is bound to a new optimizer does not reach it. Seen from plain numbers alone: in the last
@@ -26,11 +26,12 @@ _mro = type.__dict__["__mro__"].__get__
 
 
 class Stale(NamedTuple):
-    """``name`` (of class ``type``) changed the learning rate of an optimizer that trains nothing, last in cell
-    ``cell``, where ``optimizer`` trained at the learning rate ``rate``.
+    """An object that changes the learning rate of an optimizer which trains nothing any more: ``name`` is the
+    expression for it, ``path`` the names and keys that lead to it, ``type`` its class. It was seen last in cell
+    ``cell`` (a number), where ``optimizer`` (an expression; ``optimizer_path`` leads to it) trained at the learning
+    rate ``rate``.
 
-    ``old`` is the learning rate of the optimizer that it changes. ``path``: the names and keys that lead to the object
-    that is reported.
+    ``old`` is the learning rate of the optimizer that the object changes.
     """
 
     name: str
@@ -44,8 +45,8 @@ class Stale(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """The scheduler ``name`` (of class ``type``) is at step ``at`` of ``total``; ``cells`` are the cells that have
-    moved it, with the number of steps of each.
+    """The scheduler with the expression ``name`` (of class ``type``) is at step ``at`` of ``total``; ``cells`` has, for
+    each cell that has moved it, the number of the cell and how many steps it made.
     """
 
     name: str
@@ -75,7 +76,10 @@ class Schedulers:
         self._cell = 0
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Stale]:
-        """Schedulers of optimizers that no longer train, stepped in a cell in which another optimizer trained."""
+        """The schedulers, and other objects of the kind, whose optimizer no longer trains, that were stepped in a cell
+        in which another optimizer trained; ``now`` is the number of the last cell. An empty list if there are none or
+        the time is over. ``namespace`` has the notebook's names and their objects.
+        """
         if now == self._cell:
             return [each for _, _, each in self._found.values()]
         drivers = list(_drivers(namespace, budget))
@@ -128,8 +132,8 @@ class Schedulers:
         return [each for _, _, each in self._found.values()]
 
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], budget: Budget) -> Stepped | None:
-        """By which cells a scheduler of a fixed number of steps was moved before the cell that runs now; ``None`` if
-        no name leads to it, or if no cell had moved it.
+        """By which cells a scheduler of a fixed number of steps was moved before the cell that runs now; ``None`` if no
+        name leads to it, or if no cell had moved it. ``namespace`` has the notebook's names and their objects.
         """
         total = _number(scheduler, "total_steps") if _is_scheduler(scheduler) else None
         drivers = _drivers(namespace, budget)

@@ -1,5 +1,5 @@
 """Finds models whose running statistics moved in a cell that trained nothing: they were run in training mode, only to
-look.
+look (:meth:`Statistics.compare` returns them).
 
 Seen from versions: the counter of a batch normalization was written, no parameter and no gradient was, and there is no
 graph from which a backward is still to come. A model that has not been trained yet is left out, as training will
@@ -30,11 +30,10 @@ STEPS = 4
 
 
 class Looked(NamedTuple):
-    """The weights of ``name`` were written in cell ``trained`` last; the ``cells`` after it have moved its statistics
-    and trained nothing.
+    """A model whose running statistics moved while nothing was trained: ``name`` and ``path`` are its name. Its weights
+    were written in cell ``trained`` last; the ``cells`` after it have moved its statistics only (numbers of cells).
 
-    ``layer`` is the first normalization in it, ``others`` counts further ones. ``path``: the names and keys that lead
-    to the object that is reported.
+    ``layer`` is the expression for the first normalization layer in it, ``others`` counts further ones.
     """
 
     name: str
@@ -69,7 +68,9 @@ class Statistics:
         self._cell = 0
 
     def compare(self, found: Found, roots: Sequence[Root], cells: Cells, budget: Budget) -> list[Looked]:
-        """The models whose statistics have been moved by cells that trained nothing, since they were trained last."""
+        """The models whose statistics have been moved by cells that trained nothing, since they were trained last;
+        ``roots`` are the named tensors with a graph. An empty list if there are none.
+        """
         if cells.now != self._cell:
             self._was, self._is, self._cell = self._is, {}, cells.now
         inside: dict[str, list[Thing]] = {}

@@ -1,4 +1,5 @@
-"""Finds gradients to which two cells have added, one after the other, without a step in between.
+"""Finds gradients to which two cells have added, one after the other, without a step in between
+(:meth:`GradientSums.compare` returns them).
 
 Seen from versions alone: ``.grad`` is the tensor that an earlier cell left there, holds numbers, and was written again,
 and the leaf itself was not changed. That is what accumulation is; whether the sum was meant, the cells' texts must say.
@@ -16,10 +17,10 @@ from pitfall_lab.observe.live.object_kinds import is_own
 
 
 class Summed(NamedTuple):
-    """A leaf whose gradient cell ``first`` has left, and to which cell ``now`` has added.
+    """A leaf whose gradient cell ``first`` has left, and to which cell ``now`` has added (numbers of cells). ``name``
+    is the expression for the leaf, ``path`` the names and keys that lead to it.
 
-    ``others`` counts further such leaves under the same name. ``path``: the names and keys that lead to the object that
-    is reported.
+    ``others`` counts further such leaves under the same name.
     """
 
     name: str
@@ -51,7 +52,9 @@ class GradientSums:
         self._found: list[Summed] = []
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Summed]:
-        """The leaves to whose gradients the last cell has added, the first of each name in the namespace."""
+        """The leaves to whose gradients the last cell, of number ``now``, has added, the first of each name in the
+        namespace. An empty list if there are none or the time is over.
+        """
         if now == self._cell:
             return self._found
         self._cell, self._found = now, []

@@ -1,4 +1,4 @@
-"""Checksums of tensor contents, to find changes that no version counter counted.
+"""Checksums of tensor contents, to find changes that no version counter counted (:class:`Sums`).
 
 Only CPU memory is read. Up to :data:`WHOLE` bytes are read completely; of a larger tensor only :data:`BLOCKS` pieces,
 so a write between them is not found. A tensor whose strides skip elements of its storage, such as ``x[:, 0]``, has no
@@ -32,7 +32,9 @@ class Sums:
         self.left = MOST
 
     def of(self, tensor: torch.Tensor) -> int | None:
-        """The checksum of a tensor's elements; ``None`` if there is none."""
+        """The checksum of a tensor's elements; ``None`` for a tensor that is empty, not on the CPU, opaque or with gaps
+        between its elements, and once :data:`MOST` bytes were read.
+        """
         if tensor.device.type != "cpu" or is_opaque(tensor):
             return None
         count, item = tensor.numel(), tensor.element_size()

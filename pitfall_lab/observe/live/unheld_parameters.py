@@ -1,5 +1,5 @@
 """Finds parameters that a loss depends on but no optimizer holds: a recreated module, layers added later, layers
-through which trained ones get their gradients.
+through which trained ones get their gradients (:meth:`Owners.compare` returns them).
 
 A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen parts are like
 that. So a parameter is reported only if a loss depends on it or it has a gradient, and only in one of four cases. The
@@ -27,10 +27,15 @@ _TURNS = {"TBackward0", "TransposeBackward0", "ViewBackward0", "ExpandBackward0"
 
 
 class LeftOut(NamedTuple):
-    """Parameters that no optimizer holds.
+    """Parameters that a loss depends on or that have a gradient, and that no optimizer holds. ``name`` is the
+    expression for the first of them, ``path`` the names and keys that lead to it, ``module`` the name of its module;
+    ``others`` counts further ones. ``optimizer`` is the expression for the optimizer that might be meant to hold them,
+    ``optimizer_path`` leads to it.
 
-    ``why`` is ``replaced``, ``later``, ``unfrozen`` or ``behind``; ``made`` and ``taken`` are the cells where they and
-    the optimizer came. ``name`` is the expression for the first of them, ``path`` the names and keys that lead to it.
+    ``why`` is ``replaced`` (the optimizer holds those of an earlier object of this name), ``later`` (they were created
+    after the optimizer), ``unfrozen`` (they required no grad when the optimizer was there already) or ``behind``
+    (gradients pass through them to parameters that it holds). ``made`` and ``taken`` are the numbers of the cells where
+    they and the optimizer came.
     """
 
     why: str
@@ -59,7 +64,9 @@ class Owners:
         self._frozen: dict[int, frozenset[int]] = {}
 
     def compare(self, found: Found, roots: Sequence[Root], now: int, budget: Budget) -> list[LeftOut]:
-        """The parameters that are left out now; empty if the search or the time limit cut something off."""
+        """The parameters that are left out now; ``roots`` are the named tensors with a graph, ``now`` is the number of
+        the last cell. Empty if there are none, or if the search or the time limit cut something off.
+        """
         if budget.spent or found.more or found.hidden:
             return []
         trained = [*found.parameters, *_unregistered(found)]

@@ -1,4 +1,5 @@
-"""Finds attributes that were set on parameters, modules and optimizers in place of the ones that torch reads.
+"""Finds attributes that were set on parameters, modules and optimizers in place of the ones that torch reads
+(:meth:`Attributes.compare` returns them).
 
 Python lets any attribute be set: ``p.require_grad = False`` is a slip, ``net.requires_grad = False`` only stores a flag
 on a module, and ``optimizer.lr = 0.01`` a number that no step reads. An attribute is reported only while it says
@@ -23,9 +24,11 @@ RATES = {"learning_rate": "lr"}
 
 
 class Unread(NamedTuple):
-    """``value`` was stored as ``attribute`` of an object; torch reads ``meant``, which is ``present``.
+    """An attribute that was set on a tensor, module or optimizer (``kind``) and that torch does not read. ``name`` is
+    the expression for the object, ``path`` the names and keys that lead to it; ``attribute`` was set to ``value``;
+    torch reads ``meant``, which is ``present`` (both values as ``repr`` shows them).
 
-    ``others``: further such objects.
+    ``others`` counts further such objects, ``made`` is the number of the cell after which the attribute was first seen.
     """
 
     kind: str
@@ -46,7 +49,9 @@ class Attributes:
         self._came: dict[tuple[int, str], int] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Unread]:
-        """The attributes that torch does not read, one report for each kind of object and attribute."""
+        """The attributes that torch does not read and that say something else than what it reads, one record for each
+        kind of object and attribute; ``now`` is the number of the last cell. An empty list if there are none.
+        """
         came: dict[tuple[int, str], int] = {}
         groups: dict[tuple[str, str], list[Unread]] = {}
         for thing, attribute, value, meant, present in _all(found, budget):

@@ -1,5 +1,5 @@
-"""Finds losses whose new graph continues in one that a backward has freed, so that the next backward would
-fail there.
+"""Finds losses whose new graph continues in one that a backward has freed, so that the next backward would fail there
+(:func:`used` returns them).
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 
 
 class Used(NamedTuple):
-    """A tensor whose graph contains a node that an earlier backward freed, and the cell that made that node.
+    """A tensor whose graph contains a node that an earlier backward freed. ``name`` is the expression for the tensor,
+    ``path`` the names and keys that lead to it, ``node`` the name of the freed node, ``made`` the number of the cell
+    that made that node (None: unknown).
 
-    ``carrier`` is the variable through which that node came into the graph, empty if it is not known; where only it is
-    known, ``name`` is empty. ``shared``: the tensor's own grad_fn was made in the same run of a cell as the freed node,
-    and a backward from another result of that run has freed it. ``learns`` is the first leaf in the carrier's graph
-    that an optimizer holds, ``more`` counts further ones, and ``optimizer`` is the optimizer. ``path``: the names and
-    keys that lead to the object that is reported.
+    ``carrier`` is the variable through which that node came into the graph, and ``carrier_path`` its path, both empty
+    if it is not known; where only the carrier is known, ``name`` is empty. ``shared``: the tensor's own grad_fn was
+    made in the same run of a cell as the freed node, and a backward from another result of that run has freed it.
+    ``learns`` is the first leaf in the carrier's graph that an optimizer holds, ``more`` counts further ones, and
+    ``optimizer`` is the optimizer; empty if that is not known.
     """
 
     name: str
@@ -41,7 +43,8 @@ class Used(NamedTuple):
 
 
 def used(roots: Sequence[Root], live: set[Any], cells: Cells, carriers: Carriers, budget: Budget) -> list[Used]:
-    """The scalars computed both from parameters and from a result whose graph was freed.
+    """The scalars among ``roots`` (named tensors with a graph) computed both from parameters and from a result whose
+    graph was freed; an empty list if there are none or the time is over.
 
     Nodes in ``live`` are known to be not freed.
 
@@ -75,8 +78,8 @@ def _used(root: Root, live: set[Any], cells: Cells, carriers: Carriers, budget: 
 
 
 def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: Budget) -> Used | None:
-    """Return the freed graph that ``root`` was computed from through a name of a cell ``before`` this one; None if
-    there is none.
+    """The freed graph from which ``root`` was computed through the tensor of a name that had it after a cell with a
+    smaller number than ``before``; None if there is none.
     """
     for carrier, node in carriers.of(root.node, before, budget):
         freed = freed_behind(node, budget)
@@ -88,7 +91,9 @@ def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: B
 
 
 def with_leaves(used: Used, found: Found, budget: Budget) -> Used:
-    """Adds the trained leaves in the carrier's graph."""
+    """Return ``used`` with ``learns``, ``more`` and ``optimizer`` set, if an optimizer holds leaves in the carrier's
+    graph; else unchanged.
+    """
     carrier = next((each.value for each in found.tensors if each.path == used.carrier_path), None)
     if carrier is None or not is_own(carrier) or carrier.is_inference():
         return used
@@ -113,8 +118,8 @@ def freed_behind(node: Any, budget: Budget) -> Any:
 
 
 def begun_from(roots: Iterable[Root], cells: Cells, budget: Budget) -> list[Used]:
-    """Return the tensors with a freed node in their own graph: backward through what is
-    computed from them would fail.
+    """The tensors of ``roots`` with a freed node in their own graph: backward through what is computed from them would
+    fail. In each record only the carrier is set, not ``name``.
     """
     found = []
     for root in roots:

@@ -1,5 +1,5 @@
 """Finds data of another cell that a statement has changed in place once more: its cell was run again, and the data was
-not made again.
+not made again (:meth:`Rewrites.compare` returns them).
 
 A few values of the data are stored: they show whether the second run has changed anything, and whether the data had
 been changed back before. What a second run does not change (a mask, a limit, a mean that is subtracted) is not
@@ -28,10 +28,12 @@ _SPREAD = 0.6180339887
 
 
 class WrittenAgain(NamedTuple):
-    """The statement ``text`` of cell ``again`` has changed ``name``, as the one of cell ``first`` had done before.
+    """A statement has changed data in place once more: cell ``again`` has changed ``name``, as cell ``first`` had done
+    before (numbers of cells). ``name`` is the expression for the tensor or array (``kind``), ``path`` the names and
+    keys that lead to it.
 
-    ``target`` is what the statement writes: a name with the memory of ``name``. ``line`` is the statement's line in the
-    cell. ``path``: the names and keys that lead to the object that is reported.
+    ``text`` is the statement, ``line`` its line in the cell, ``target`` what it writes: a name with the memory of
+    ``name``.
     """
 
     name: str
@@ -71,9 +73,9 @@ class Rewrites:
         self, found: Found, writes: Sequence[Any], assigned: Collection[str], now: int, budget: Budget
     ) -> list[WrittenAgain]:
         """The tensors and arrays that a statement of the last cell has changed as a statement of an earlier run had
-        done before.
+        done before; ``now`` is the number of the last cell. An empty list if there are none.
 
-        ``writes`` are the cell's (:class:`~pitfall_lab.panel.rewrites.RewriteStatement`).
+        ``writes`` are the cell's statements that change data (:class:`~pitfall_lab.panel.rewrites.RewriteStatement`).
 
         ``assigned`` are the names that the cell has bound to another object.
         """
@@ -109,7 +111,7 @@ class Rewrites:
         return list(self._found.values())
 
     def began(self, path: Path) -> np.ndarray | None:
-        """What was sampled of an object when it was first seen; ``None`` if it was not."""
+        """A sample of the values of the object at ``path`` when it was first seen; ``None`` if it was not."""
         return self._began.get(path)
 
     def _search(
@@ -177,8 +179,8 @@ def _pointer(tensor: Any) -> int:
 
 
 def place_of(thing: Thing, least: int = LEAST) -> Place | None:
-    """The memory of a tensor or array of numbers on the CPU that has no gaps and at least ``least`` elements; ``None``
-    for all others.
+    """The memory of a tensor or array of numbers on the CPU (address, number of bytes, dtype) that has no gaps and at
+    least ``least`` elements; ``None`` for all others, and for tensors that require grad.
     """
     value = thing.value
     if thing.kind == "array":
@@ -220,7 +222,9 @@ def samples(thing: Thing) -> np.ndarray | None:
 
 
 def sample_of(place: Place) -> np.ndarray:
-    """A copy of up to :data:`SAMPLED` of the values, from positions spread over all of them."""
+    """A copy, as float64, of up to :data:`SAMPLED` (256) of the values in this memory, from positions spread over all
+    of them; equal memory gives an equal copy.
+    """
     address, size, kind = place
     memory = (ctypes.c_char * size).from_address(address)
     numbers: np.ndarray = np.frombuffer(memory, dtype=kind)  # type: ignore[call-overload] # no copy: an object with a buffer

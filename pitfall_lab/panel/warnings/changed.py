@@ -1,5 +1,5 @@
-"""Warns that a cell has changed a saved tensor of a live graph: backward will raise, or compute a
-wrong gradient without an error.
+"""Warns that a cell has changed a saved tensor of a live graph: backward will raise, or compute a wrong gradient
+without an error (:func:`changed` returns the warning).
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 
 def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
-    """The warning that a saved tensor of a live graph was changed; ``None`` if the program has run this backward
-    already, with ``retain_graph``, or has kept the losses of a training to print them.
+    """The warning that a saved tensor of a live graph was changed (``broken``); ``None`` if the program has run this
+    backward already, with ``retain_graph``, or has kept the losses of a training to print them.
 
     ``failed``: the backward has raised because of the change.
+
+    ``broken`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     if _has_been_run(broken, ran) or (broken.collected and not failed):
         return None
@@ -35,10 +38,11 @@ def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any]
 
 
 def each_once(found: Sequence[Broken], ran: Ran) -> list[Broken]:
-    """Each change once, for the first root whose backward it breaks; roots whose backward has been run with
-    ``retain_graph`` do not count.
+    """The records of ``found`` without repetitions: each change once, for the first root whose backward it breaks;
+    roots whose backward has been run with ``retain_graph`` are left out.
 
-    Tensors with several elements come last; they are left out as well where that loss has been run.
+    Roots with several elements come last; they are left out as well where a root that has been run has the same
+    changes.
     """
     chosen: list[Broken] = []
     done: set[int] = set()

@@ -1,4 +1,6 @@
-"""Warns of a buffer that a module has computed from a parameter when it was made, and not again."""
+"""Warns of a buffer that a module has computed from a parameter when it was made, and not again (:func:`computed_once`
+returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,9 @@ class _StoredAt(NamedTuple):
 def computed_once(found: ComputedBuffer, ran: Ran) -> dict[str, Any] | None:
     """The warning about a buffer that does not follow the parameter that it was computed from; ``None`` if the text of
     the class does not show that only ``__init__`` computes it.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     place = _place(found, ran)
     if place is None:

@@ -1,4 +1,6 @@
-"""Warns that an optimizer's state, or a gradient, has the shape that its parameter had before a cell changed it."""
+"""Warns that an optimizer's state, or a gradient, has the shape that its parameter had before a cell changed it
+(:func:`cut_parameter` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ if TYPE_CHECKING:
 
 def cut_parameter(found: CutParameter, ran: Ran) -> dict[str, Any] | None:
     """The warning about a parameter whose shape a cell has changed while its gradient or its optimizer state still has
-    the old shape; ``None`` if it is a gradient that the notebook clears before the next backward anyway.
+    the old shape.
+
+    ``None`` if it is the gradient, the last cell succeeded, and some cell takes gradients away (``zero_grad()``): the
+    next training step is likely to do so as well.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     of_gradient = found.kept == "grad"
     last = ran.last

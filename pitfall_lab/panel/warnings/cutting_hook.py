@@ -1,4 +1,6 @@
-"""Warns of a forward hook that returns something else than what the layer computes: nothing in front of it learns."""
+"""Warns of a forward hook that returns something else than what the layer computes: nothing in front of it learns
+(:func:`cutting_hook` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,11 @@ _Function = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def cutting_hook(found: CuttingHook, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a forward hook that cuts the graph; ``None`` if the hooks' texts return nothing, or only what
-    is computed from the layer's output.
+    """The warning about a forward hook that cuts the graph; ``None`` if the hooks' texts are not found, or return
+    nothing or only what is computed from the layer's output.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     for made, name, line in found.hooks:
         function = _function(made, name, line, ran)

@@ -1,4 +1,4 @@
-"""Warns of weights whose units stay equal, or zero, in training."""
+"""Warns of weights whose units stay equal, or zero, in training (:func:`equal` returns the warning)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def equal(found: Equal, ran: Ran) -> dict[str, Any]:
-    """The warning about weights with equal units, which stay equal since they are given equal gradients."""
+    """The warning about weights with equal units, or zero weights, which stay so since they are given equal gradients.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
+    """
     more = T(f" and {found.others} more", f" 等 {found.others + 1} 个张量") if found.others else T("", "")
     name = found.name
     last = ran.last.count if ran.last is not None else None

@@ -1,4 +1,6 @@
-"""Warns that a model is trained in evaluation mode, because nothing has switched it back."""
+"""Warns that a model is trained in evaluation mode, because nothing has switched it back (:func:`evaluating` returns
+the warning).
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,11 @@ def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
     the cell that changed its parameters does not train it.
 
     Where a dropout was off before the cell and is off after it, the cell's own code must switch it back, or what it
-    calls; otherwise the text of no cell may do so, as a fixed batch normalization can be meant. A model that was not
-    in this mode before the cell must have been switched in a loop that then trains.
+    calls; otherwise the text of no cell may do so, as a fixed batch normalization can be meant. A model that was not in
+    this mode before the cell must have been switched in a loop that then trains.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs, last = list(ran.since(0)), ran.get(found.cell)
     if last is None or "import *" in "".join(run.text for run in runs):

@@ -1,4 +1,6 @@
-"""Warns of a growing graph: over several runs of one cell, or by adding losses whose backward has already run."""
+"""Warns of a growing graph: over several runs of one cell, or by adding losses whose backward has already run
+(:func:`growing` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,15 @@ _WHY = T(
 
 
 def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a graph that grows with each run of a cell; ``None`` if different cells made the graph, which
-    is usual, or if a backward of the whole graph is still to come.
+    """The warning about a graph that grows with each run of a cell, about a sum of losses that keeps their graphs, or
+    about a list that keeps used graphs.
+
+    ``None`` for a graph that fewer than :data:`RUNS` runs of the last cell made; for a sum, if it keeps fewer than
+    :data:`STEPS` graphs that a backward has used, or if a cell may call its backward. For a list, ``None`` if it may
+    hold the results of one iteration only.
+
+    ``graph`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     name, now = graph.name, ran.last
     if now is None or graph.kept:

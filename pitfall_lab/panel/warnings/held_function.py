@@ -1,4 +1,6 @@
-"""Warns that an object still holds the old function, after a cell has defined another one under its name."""
+"""Warns that an object still holds the old function, after a cell has defined another one under its name
+(:func:`held_functions` returns the warnings).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ _ASKS = frozenset(
 
 
 def held_functions(found: Sequence[HeldFunction], ran: Ran, said: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the warnings, one for each function; ``said`` are the paths of which another warning speaks already."""
+    """Yield the warnings about objects that hold an old function and were used since, one for each function; ``said``
+    are the paths of objects of which another warning speaks already. ``ran`` are the runs of cells; each warning is a
+    dict of :func:`.message.warning`.
+    """
     spoken, about = frozenset(said), set[tuple[str, int | None]]()
     for each in (_dated(one, ran) for one in found):
         if (each.name, each.made) in about or each.path[:-1] in spoken:

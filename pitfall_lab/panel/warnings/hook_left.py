@@ -1,4 +1,6 @@
-"""Warns that a cell reads what a hook has stored of an earlier model: the new model has no such hook."""
+"""Warns that a cell reads what a hook has stored of an earlier model: the new model has no such hook
+(:func:`hooks_left` returns the warnings).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,9 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def hooks_left(found: Iterable[LeftHook], ran: Ran) -> Iterator[dict[str, Any]]:
     """Yield a warning for each list or dict that a hook on the earlier model has filled, if a cell has read it after
     the new model, which has no such hook, was called.
+
+    ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
+    :func:`.message.warning`.
     """
     for each in found:
         read = _read(each, ran)

@@ -1,5 +1,5 @@
-"""Warns of a hook that is registered twice on one module or tensor, because the cell
-that registers it was run again.
+"""Warns of a hook that is registered twice on one module or tensor, because the cell that registers it was run again
+(:func:`hooked_twice` returns the warning).
 """
 
 from __future__ import annotations
@@ -33,8 +33,13 @@ _WHY = T(
 
 
 def hooked_twice(found: Twice, ran: Ran) -> dict[str, Any] | None:
-    """The warning that a hook is registered twice; ``None`` for two hooks that hold different values, unless one handle
-    name shows that the second was to replace the first.
+    """The warning that a hook is registered twice.
+
+    ``None`` if one run of a cell registered both, unless a loop in it registers and trains in each round. For two runs,
+    ``None`` if the hooks hold different values, unless the cells' texts show that the second was to replace the first.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     first, again = ran.get(found.first), ran.get(found.again)
     if found.first == found.again:

@@ -1,4 +1,6 @@
-"""Warns of modules that get gradients from the training of another one, while no optimizer holds their parameters."""
+"""Warns of modules that get gradients from the training of another one, while no optimizer holds their parameters
+(:func:`idle` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,9 @@ _BY_HAND = re.compile(r"\.grad\b|autograd\.grad|import \*")
 def idle(found: Idle, ran: Ran) -> dict[str, Any] | None:
     """The warning about a module that is given gradients while no optimizer holds its parameters; ``None`` if its
     weights changed and some cell reads gradients: then the program may use them by hand.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     if found.moved and any(_BY_HAND.search(run.text) for run in ran.since(0)):
         return None

@@ -1,4 +1,6 @@
-"""Warns of weights that were stored without a copy: what is stored changes as training continues."""
+"""Warns of weights that were stored without a copy: what is stored changes as training continues (:func:`kept` returns
+the warning).
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,9 @@ def kept(found: KeptReference, ran: Ran) -> dict[str, Any] | None:
 
     They are if the name was bound in a loop under a condition (the best so far); if nothing has read it before the
     weights changed; or if it is loaded back, or compared, afterwards.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     run = ran.get(found.since)
     if run is None:

@@ -1,4 +1,6 @@
-"""Warns of parameters that a loss depends on but no optimizer holds: they stay as they are, without an error."""
+"""Warns of parameters that a loss depends on but no optimizer holds: they stay as they are, without an error
+(:func:`left_out` returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Notes that a cell has switched a global setting of torch and left it so; and says so
-where an error follows from it.
+"""Notes that a cell has switched a global setting of torch and left it so; and says so where an error follows from it
+(:func:`left_switched` returns the warning).
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ _AS = {"on": "True", "off": "False"}
 def left_switched(found: Switched, ran: Ran) -> dict[str, Any] | None:
     """The note that a cell has switched a global setting of torch; ``None`` for deterministic algorithms that a cell
     switches on together with setting seeds: those are to stay.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     run = ran.get(found.cell)
     if found.setting == "deterministic" and any(

@@ -1,4 +1,6 @@
-"""Warns that the first step of a training cell used gradients which an earlier cell had left in ``.grad``."""
+"""Warns that the first step of a training cell used gradients which an earlier cell had left in ``.grad``
+(:func:`leftover` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,14 @@ _BACKWARD = ".backward("
 
 
 def leftover(found: Leftover, ran: Ran) -> dict[str, Any] | None:
-    """The warning that a training cell's first step used gradients left over from an earlier cell; ``None`` if the text
-    of the training cell clears gradients before its first backward, or shows no training.
+    """The warning that a training cell's first step used gradients left over from an earlier cell.
+
+    ``None`` if the text of the training cell clears gradients before its first backward, or calls none; if both cells
+    are the same one, or one of them is not known; and if the cell trains in no loop and was not run before, so that the
+    step may use the sum of two cells' losses.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs, left, stepped = list(ran.since(0)), ran.get(found.left), ran.get(found.stepped)
     if left is None or stepped is None or is_same_cell(left, stepped):
@@ -62,7 +70,9 @@ def leftover(found: Leftover, ran: Ran) -> dict[str, Any] | None:
 
 
 def adds_first(run: Cell, runs: list[Cell]) -> bool:
-    """Whether a cell's first backward comes before anything that clears gradients."""
+    """Whether the first backward of the cell ``run`` comes before anything in it that clears gradients, in the
+    functions of ``runs`` that it calls too; False if it calls no backward.
+    """
     for each in in_order(run.tree, runs):
         if isinstance(each, ast.Assign):
             if any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in each.targets):

@@ -1,4 +1,6 @@
-"""Warns that a model was run in training mode only to look, which has moved its running statistics."""
+"""Warns that a model was run in training mode only to look, which has moved its running statistics (:func:`looked_at`
+returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ does.
 
 
 def looked_at(found: Looked, ran: Ran) -> dict[str, Any] | None:
-    """The warning that running statistics moved while a model was only run; ``None`` if a later cell has written the
-    statistics on purpose.
+    """The warning that running statistics moved while a model was only run.
+
+    Only the cells after the last one whose text shows that it moved them on purpose count; ``None`` if there are none.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs = [run for count in found.cells if (run := ran.get(count)) is not None]
     purpose = max((at for at, run in enumerate(runs) if _is_on_purpose(run, ran)), default=-1)

@@ -1,4 +1,4 @@
-"""Builds a warning in the form of the protocol."""
+"""Builds a warning in the form of the protocol (:func:`warning`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ SEPARATOR = "\x1f"
 
 
 class Said(NamedTuple):
-    """The texts of a warning.
+    """The texts of a warning, each in English and Chinese; ``fix`` is None if there is none.
 
-    ``row`` is the path of the object that it is about, ``root`` of what would fail, if that is another one.
+    ``row`` is the path (name and keys) of the object that the warning is about, ``root`` that of what would fail, if
+    that is another one.
     """
 
     sentence: T
@@ -36,11 +37,14 @@ def warning(
     failed: bool = False,
     copy: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A warning as it is sent; its id consists of its kind and the objects that it is about.
+    """A warning as it is sent, a dict of plain data; its id consists of its kind and the objects that it is about.
+
+    ``level`` is ``error`` (it will raise), ``silent`` (wrong numbers without an error) or ``note``; ``cells`` are made
+    by :func:`cell`; ``rule`` is the code of the rule that it belongs to, empty if there is none.
 
     ``failed``: the error has occurred.
 
-    ``copy`` is a name, and the place of the statement before which copying it would help.
+    ``copy`` is a name, and the place of the statement before which copying it would help; None if there is none.
     """
     return {
         "id": ":".join((kind, SEPARATOR.join(said.root), SEPARATOR.join(said.row))),
@@ -59,7 +63,10 @@ def warning(
 
 
 def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | None = None) -> list[dict[str, Any]]:
-    """A cell that a warning points to, with the line if known, in a list; an empty list if the cell is unknown."""
+    """The run with the number ``count`` that a warning points to, in a list, as it is sent: number, id, line (None if
+    unknown) and ``role``, what the cell has done; an empty list if the run is unknown. Without ``line`` it is the line
+    of the only statement, or of the only one that writes into ``name``.
+    """
     run = ran.get(count)
     if run is None:
         return []
@@ -72,5 +79,5 @@ def is_same_cell(one: Cell, other: Cell) -> bool:
 
 
 def called(count: int | None) -> str:
-    """Return ``In [8]`` for a run's number; an empty string if it is unknown."""
+    """Return ``In [8]`` for a run's number; an empty string for None or 0."""
     return f"In [{count}]" if count else ""

@@ -1,4 +1,6 @@
-"""Warns that a loss was given numbers of another kind or shape than it works on."""
+"""Warns that a loss was given numbers of another kind or shape than it works on
+(:func:`misread` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ _KINDS = {
 def misread(found: Misread, ran: Ran) -> dict[str, Any] | None:
     """The warning about a loss that was given numbers of another kind or shape than it takes.
 
-    None if the text of some cell shows that comparing every pair was intended.
+    None if it compares every prediction with every target, and the text of some cell shows that this was intended.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs = list(ran.since(0))
     if found.why == "every-pair":

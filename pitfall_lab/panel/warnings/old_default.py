@@ -1,4 +1,6 @@
-"""Warns that a function still uses an old model, which was the default of its parameter when it was defined."""
+"""Warns that a function still uses an old model, which was the default of its parameter when it was defined
+(:func:`old_defaults` returns the warnings).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def old_defaults(found: Sequence[OldDefault], ran: Ran) -> Iterator[dict[str, Any]]:
-    """Yield a warning for each function that was called without its parameter since the name has another object."""
+    """Yield a warning for each function that was called without its parameter since the name has another object.
+
+    ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
+    :func:`.message.warning`.
+    """
     for each in found:
         used = next((run for run in ran.since(0) if run.count >= each.since and _calls(run, each)), None)
         if used is not None:

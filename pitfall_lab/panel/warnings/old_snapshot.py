@@ -1,4 +1,6 @@
-"""Warns that the best weights so far, which were loaded, are those of a model that has been created again since."""
+"""Warns that the best weights so far, which were loaded, are those of a model that has been created again since
+(:func:`old_snapshot` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 def old_snapshot(found: OldSnapshot, ran: Ran) -> dict[str, Any] | None:
     """The warning about a copy of weights that is of an earlier model of the same name; ``None`` if the cells' texts do
     not show that a training of the new model should have replaced the copy, and that the copy was used after it.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     name, runs = found.path[0], list(ran.since(0))
     since = [run for run in runs if run.count >= found.again]

@@ -1,4 +1,6 @@
-"""Warns of a list whose elements are all one memory, because what was appended is no copy."""
+"""Warns of a list whose elements are all one memory, because what was appended is no copy (:func:`one_memory_kept`
+returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,9 @@ _WHY = T(
 def one_memory_kept(found: OneMemory, ran: Ran) -> dict[str, Any] | None:
     """The warning about a list whose elements share one memory; ``None`` if no cell appends to a list: then they were
     made so on purpose.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     run = next((run for run in reversed(list(ran.since(0))) if ".append(" in run.text), None)
     if run is None:

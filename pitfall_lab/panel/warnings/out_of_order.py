@@ -1,4 +1,6 @@
-"""Warns that a cell has read a name whose value was computed from an older value of another name."""
+"""Warns that a cell has read a name whose value was computed from an older value of another name (:func:`out_of_order`
+returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from pitfall_lab.trace import T
 
 
 def out_of_order(found: OutOfOrder, ran: Ran) -> dict[str, Any]:
-    """The note, as data for the page, that the value of a name was computed from an older value of another name."""
+    """The note that the value of a name was computed from an older value of another name. ``found`` is the finding of
+    :class:`~pitfall_lab.panel.stale_names.Order`, ``ran`` are the runs of cells; the note is the dict of
+    :func:`.message.warning`.
+    """
     made, again = called(found.made), called(found.again)
     sentence = T(
         f"`{found.name}` of {made} was computed from the value that `{found.source}` had before {again}: "

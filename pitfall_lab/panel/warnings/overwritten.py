@@ -1,4 +1,6 @@
-"""Warns that a second run of a cell has overwritten numbers which a later cell reads."""
+"""Warns that a second run of a cell has overwritten numbers which a later cell reads (:func:`overwritten` returns the
+warnings).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,9 @@ ROUNDING = 1e-6
 def overwritten(found: Sequence[Overwritten], ran: Ran) -> list[dict[str, Any]]:
     """The warnings about numbers that a second run of a cell has overwritten: one for each object that they are
     computed from and each cell, as soon as a later cell reads one of the numbers.
+
+    ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
+    :func:`.message.warning`.
     """
     groups: dict[tuple[str, int], list[Overwritten]] = {}
     for each in found:

@@ -1,5 +1,5 @@
-"""Warns of a parametrization that is registered twice on one weight, because the cell that registers it was run
-again.
+"""Warns of a parametrization that is registered twice on one weight, because the cell that registers it was run again
+(:func:`parametrized_again` returns the warning).
 """
 
 from __future__ import annotations
@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 
 def parametrized_again(found: ParametrizedAgain, ran: Ran) -> dict[str, Any] | None:
-    """The warning that a weight goes through one parametrization several times; ``None`` unless both cells have the
-    same text, or a statement in common: two that are written apart are taken to be there on purpose.
+    """The warning that a weight goes through one parametrization several times.
+
+    ``None`` unless both cells have the same text, or a statement in common: two that are written apart are taken to be
+    there on purpose. ``None`` too if the name is the variable of a loop in one of them.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     first, again = ran.get(found.first), ran.get(found.again)
     if first is None or again is None or not (is_same_cell(first, again) or _in_common(first, again)):

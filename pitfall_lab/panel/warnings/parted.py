@@ -1,5 +1,5 @@
 """Warns about tied weights that are no longer tied: two places in a module had one parameter, until a cell replaced it
-in one of the two.
+in one of the two (:func:`parted` returns the warning).
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 def parted(found: PartedWeight, ran: Ran) -> dict[str, Any] | None:
     """The warning that two places in a module no longer hold the same weight; ``None`` if the cell that replaced one of
     them names both: then it has done so knowingly.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     here = ran.get(found.cell)
     if here is not None and all(_names(here) & words for words in found.words):

@@ -1,5 +1,5 @@
 """Warns that a model was put back to its beginning and trained again by an optimizer that went on from the first
-training.
+training (:func:`begun_again` returns the warning).
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ Functions = Mapping[str, ast.AST]
 def begun_again(found: BegunAgain, ran: Ran) -> dict[str, Any] | None:
     """The warning that a model was reset and trained again with the old optimizer; ``None`` if the cells' texts show no
     second training, or show that the optimizer starts again, too.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs, again, back = list(ran.since(0)), ran.get(found.again), ran.get(found.back)
     functions = definitions(runs)

@@ -1,4 +1,6 @@
-"""Warns of features and labels whose rows were put into two different orders."""
+"""Warns of features and labels whose rows were put into two different orders
+(:func:`reordered` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def reordered(found: Reordered, ran: Ran) -> dict[str, Any]:
-    """The warning about features and labels whose rows are in two different orders."""
+    """The warning about features and labels whose rows are in two different orders.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
+    """
     here = called(found.cell)
     of = T("", "")
     if found.features != found.source:

@@ -1,5 +1,5 @@
-"""Warns that a training which has run before runs now with a tensor of the same name that has lost or gained an axis
-of size 1.
+"""Warns that a training which has run before runs now with a tensor of the same name that has lost or gained an axis of
+size 1 (:func:`reshaped` returns the warning).
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ _TRAINS = ".backward("
 def reshaped(found: Reshaped, ran: Ran) -> dict[str, Any] | None:
     """The note that a tensor of a training has another shape than before, while the last cell is one that trains with
     it; ``None`` unless the same code has also run with the earlier shape.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     last, runs = ran.last, list(ran.since(0))
     if last is None or last.count < found.changed:

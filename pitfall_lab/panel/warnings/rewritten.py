@@ -1,4 +1,6 @@
-"""Warns that a statement has changed data of another cell once more, because its cell was run again."""
+"""Warns that a statement has changed data of another cell once more, because its cell was run again (:func:`rewritten`
+returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def rewritten(found: WrittenAgain, ran: Ran, *, failed: bool = False) -> dict[str, Any]:
-    """The warning about data that a statement has changed twice; ``failed``: the cell has raised because of that."""
+    """The warning about data that a statement has changed twice; ``failed``: the cell has raised because of that.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
+    """
     maker = next(
         (run for run in reversed(list(ran.since(0))) if found.path[0] in run.assigned and run.count <= found.first),
         None,

@@ -1,4 +1,6 @@
-"""Warns that an attribute of a data set was set through one part of a split, and another part was used with it."""
+"""Warns that an attribute of a data set was set through one part of a split, and another part was used with it
+(:func:`shared_settings` returns the warnings).
+"""
 
 from __future__ import annotations
 
@@ -38,6 +40,9 @@ class _Set(NamedTuple):
 def shared_settings(found: Sequence[SharedSetting], ran: Ran) -> list[dict[str, Any]]:
     """The warnings about attributes of data sets that were set through one part of a split and hold for the others,
     too; at most one for each attribute.
+
+    ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
+    :func:`.message.warning`.
     """
     return [said for each in found if (said := _shared_setting(each, ran)) is not None]
 

@@ -1,5 +1,6 @@
-"""Warns that a cell has changed, through another name, numbers on which earlier cells had trained, and that are
-used again; or, while it made something else of them, numbers on which a later cell trains.
+"""Warns that a cell has changed, through another name, numbers on which earlier cells had trained, and that are used
+again; or, while it made something else of them, numbers on which a later cell trains (:func:`shared_writes` returns the
+warnings).
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ def shared_writes(
 ) -> list[dict[str, Any] | None]:
     """The warnings about numbers that a cell has changed through another name, at most one for each name that holds
     them; ``known`` are the paths of objects that another warning is about already.
+
+    ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
+    :func:`.message.warning`.
     """
     said: dict[str, dict[str, Any]] = {}
     for each in found:
@@ -224,8 +228,8 @@ def _headers(node: ast.AST) -> list[ast.AST]:
 
 
 def taken(run: Cell, runs: list[Cell]) -> set[str]:
-    """The names whose numbers a cell reads, itself or in the functions that it calls; what it binds itself before it
-    reads it is left out.
+    """The names whose numbers the cell ``run`` reads, itself or in the functions of ``runs`` that it calls; what it
+    binds itself before it reads it is left out.
     """
     own = run.assigned - run.flow[0]
     functions, found = definitions(runs), set(_read(code_of(run))) - own

@@ -1,4 +1,6 @@
-"""Warns that a model is measured on rows that it was trained on, because all names of the split have new parts."""
+"""Warns that a model is measured on rows that it was trained on, because all names of the split have new parts
+(:func:`split_replaced` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,9 @@ _BEGINS_ANEW = {"load_state_dict", "reset_parameters", "apply", "init_weights", 
 def split_replaced(found: SplitGone, ran: Ran) -> dict[str, Any] | None:
     """The warning that a model trained on a part of one split is measured on a part of a later split of the same rows;
     ``None`` if the cells' texts do not show that this is done with one model.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs = list(ran.since(0))
     functions = definitions(runs)

@@ -1,4 +1,6 @@
-"""Warns that a model is measured on rows that it was trained on, because the data set was split again."""
+"""Warns that a model is measured on rows that it was trained on, because the data set was split again
+(:func:`split_twice` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 def split_twice(found: SplitAgain, ran: Ran, is_module: Callable[[str], bool]) -> dict[str, Any] | None:
     """The warning that a data set was split again while a loader still has a part of the first split; ``None`` if no
     cell has given a new part to a model that was there before the new split.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`. ``is_module(name)`` says whether the name is bound to a module.
     """
     since = [run for run in ran.since(found.again) if run.succeeded]
     new = {name for run in since for name in run.bound}

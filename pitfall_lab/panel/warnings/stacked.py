@@ -1,4 +1,4 @@
-"""Warns that gradients add up from step to step, because no cell clears them."""
+"""Warns that gradients add up from step to step, because no cell clears them (:func:`stacked` returns the warning)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ _FIX = T(
 def stacked(found: Stacked, ran: Ran) -> dict[str, Any] | None:
     """The warning that gradients add up from step to step; ``None`` if some cell's text may clear gradients, or if none
     calls backward: then a library trains.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs = list(ran.since(0))
     if any(_CLEARS.search(run.text) for run in runs) or not any(run.backwards for run in runs):

@@ -1,5 +1,5 @@
 """Warns that a cell has used cached results again that were computed before the weights that they come from had
-changed, or before the function that computes them was defined again.
+changed, or before the function that computes them was defined again (:func:`stale_caches` returns the warnings).
 """
 
 # ruff: noqa: PLC0415 - a notebook without torch does not import it
@@ -26,7 +26,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 def asked(ran: Ran) -> dict[Asked, Fill]:
     """The caches of the notebook (dicts, lists, attributes in which cells keep results), each with the code that fills
-    it; for a function that was defined again, its newest code.
+    it; for a function that was defined again, its newest code. An empty dict if the texts of the cells show none.
     """
     from pitfall_lab.observe.live.stale_caches import Asked
 
@@ -49,7 +49,10 @@ def _owner(fill: Fill) -> str:
 
 
 def stale_caches(found: Sequence[StaleCache], fills: Mapping[Asked, Fill], ran: Ran) -> Iterator[dict[str, Any]]:
-    """Yield the warnings, at most one for each cache."""
+    """Yield the warnings about the caches in ``found`` whose results a cell has used again, at most one for each cache.
+    ``fills`` is what :func:`asked` returns, ``ran`` are the runs of cells; each warning is a dict of
+    :func:`.message.warning`.
+    """
     said = set[tuple[str, ...]]()
     for each in found:
         if each.entries not in said and (one := _stale_cache(each, fills[each.asked], ran)) is not None:

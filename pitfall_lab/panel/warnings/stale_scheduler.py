@@ -1,4 +1,6 @@
-"""Warns of a scheduler of an optimizer that the notebook has replaced by a new one."""
+"""Warns of a scheduler of an optimizer that the notebook has replaced by a new one (:func:`stale_scheduler` returns the
+warning).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def stale_scheduler(found: Stale, ran: Ran) -> dict[str, Any]:
-    """The warning about a scheduler that does not change the learning rate of the optimizer that trains."""
+    """The warning about a scheduler that does not change the learning rate of the optimizer that trains.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
+    """
     runs = [run for run in ran.since(0) if run.count <= found.cell]
     made = next((run for run in reversed(runs) if found.path[0] in run.assigned), None)
     newer = next((run for run in reversed(runs) if found.optimizer_path[0] in run.assigned), None)

@@ -1,4 +1,6 @@
-"""Warns of an optimizer's state that was kept without a copy, was changed by steps, and is loaded again."""
+"""Warns of an optimizer's state that was kept without a copy, was changed by steps, and is loaded again
+(:func:`states_kept` returns the warnings).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ Functions = Mapping[str, ast.AST]
 
 
 def states_kept(found: Iterable[KeptState], ran: Ran) -> Iterator[dict[str, Any]]:
-    """Yield the warnings about those states that a cell has loaded after steps had changed them."""
+    """Yield the warnings about those states that a cell has loaded after steps had changed them.
+
+    ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
+    :func:`.message.warning`.
+    """
     for each in found:
         used = _loaded(each, ran)
         if used is not None:

@@ -1,4 +1,6 @@
-"""Warns of a tensor that keeps the graphs of all steps so far: it was written with results that carry theirs."""
+"""Warns of a tensor that keeps the graphs of all steps so far: it was written with results that carry theirs
+(:func:`steps_kept` returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def steps_kept(found: Spanning, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a tensor that keeps the graphs of all steps so far alive; ``None`` if no cell has run."""
+    """The warning about a tensor that keeps the graphs of all steps so far alive; ``None`` if no cell has run.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
+    """
     now = ran.last
     if now is None:
         return None

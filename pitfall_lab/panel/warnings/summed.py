@@ -1,4 +1,6 @@
-"""Warns that a gradient which a cell reads is the sum of its own backward and of an earlier cell's."""
+"""Warns that a gradient which a cell reads is the sum of its own backward and of an earlier cell's (:func:`summed`
+returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,15 @@ Loop = ast.For | ast.AsyncFor | ast.comprehension
 
 
 def summed(found: Summed, ran: Ran) -> dict[str, Any] | None:
-    """The warning that a gradient is the sum of two cells' backwards; ``None`` unless both cells read the gradient of
-    this name's tensors after their own backward.
+    """The warning that a gradient is the sum of two cells' backwards.
 
-    Who reads after each backward wants each gradient; who reads once may want the sum, and who divides each loss by
-    the same number, as of so many parts, adds on purpose.
+    ``None`` unless both cells read the gradient of this name's tensors: who reads after each backward wants each
+    gradient; who reads once may want the sum. ``None`` too if the second cell clears gradients before its backward, if
+    one of them takes a step or calls ``autograd.grad``, and if both divide the loss by the same number, as of so many
+    parts: they add on purpose.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     runs, first, now = list(ran.since(0)), ran.get(found.first), ran.get(found.now)
     if first is None or now is None or not adds_first(now, runs):

@@ -1,4 +1,6 @@
-"""Warns of attributes that were set on parameters, modules or optimizers and that torch does not read."""
+"""Warns of attributes that were set on parameters, modules or optimizers and that torch does not read (:func:`unread`
+returns the warning).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Warns that a loss was computed from a result of the step before, whose graph was freed by a backward."""
+"""Warns that a loss was computed from a result of the step before, whose graph was freed by a backward (:func:`used`
+returns the warning).
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,14 @@ _ONCE = T(
 
 
 def used(found: Used, ran: Ran, *, failed: bool = False, last: Cell | None = None) -> dict[str, Any] | None:
-    """The warning about a loss whose graph goes into a freed one; ``None`` if no cell calls backward on its name: then
-    it may be a sum that is only printed.
+    """The warning about a loss whose graph goes into a freed one; ``None`` if no cell calls backward on its name (then
+    it may be a sum that is only printed), or if a cell has run that backward already.
 
-    ``failed``: the backward has raised, in the cell ``last`` if this is not yet among the runs.
+    ``failed``: the backward has raised, in the cell ``last`` if this is not yet among the runs; then the warning is
+    made in any case.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     backwards = last.backwards if last is not None else ()
     known = found.name in backwards or any(found.name in run.backwards for run in ran.since(0))
@@ -65,8 +71,11 @@ def _is_done(found: Used, ran: Ran) -> bool:
 
 
 def again(found: Used, ran: Ran) -> dict[str, Any] | None:
-    """The note that the last cell, run again, would begin from a used graph; ``None`` if its text shows
-    no backward that leads there.
+    """The note that the last cell, run again, would begin from a used graph; ``None`` if its text shows no backward
+    that leads there.
+
+    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    :func:`.message.warning`.
     """
     now, name = ran.last, found.carrier_path[0]
     made = now.flow[1] if now is not None else {}

@@ -1,3 +1,3 @@
-"""Experiments on real torch: what an operation saves for backward, the catalogue of operations, and a
-program's gradients unobserved.
+"""Experiments on real torch: what an operation saves for backward (:mod:`.saved_tensors`), the catalogue of operations
+(:mod:`.catalogue`), and a program's gradients unobserved (:mod:`.witness`).
 """

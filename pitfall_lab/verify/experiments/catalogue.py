@@ -1,5 +1,5 @@
-"""All operations of torch by name: those that the shadow models, with their samples, and the
-others, with a call that works.
+"""All operations of torch by name: those that the shadow models (:func:`modelled`), with their samples, and the others
+(:func:`mirrored`), with a call that works.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ to torch, or no longer exist.
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The names of one operation in torch, the topic it belongs to, and its entry in the
-    shadow (None if it has no model).
+    """One operation of torch: its qualified names, the ``topic`` it belongs to, and its entry in the shadow (None if it
+    has no model).
     """
 
     names: tuple[str, ...]
@@ -65,8 +65,8 @@ class Operation:
     entry: Op | None = None
 
     def studies(self) -> list[Study]:
-        """One study for each sample that creates other nodes than the samples before it, at most
-        four; empty if no call is known.
+        """One study for each sample that creates other nodes than the samples before it, at most four; an empty list if
+        no call is known.
 
         Samples in which other operations take part are left out, if there are others; without samples, calls are
         guessed. If no sample creates a node, one study of the first that runs.
@@ -83,8 +83,8 @@ class Operation:
 
 
 def direct(code: str) -> bool:
-    """Whether an expression applies a single operation directly to operands, so that every node it
-    creates is that operation's.
+    """Whether an expression applies a single operation directly to operands (the names that samples use), so that every
+    node it creates is that operation's.
 
     >>> direct("torch.add(a, b, alpha=2)"), direct("a[i]"), direct("torch.exp(a * 3)"), direct("h[0].mul_(2)")
     (True, True, False, False)
@@ -98,7 +98,9 @@ def direct(code: str) -> bool:
 
 
 def made(code: str) -> tuple[str, ...] | None:
-    """The names of the nodes that an expression creates; None if it raises or returns no tensor."""
+    """The names of the graph nodes that an expression creates, nearest to the result first; empty if it creates none,
+    None if it raises or returns no tensor.
+    """
     try:
         run = ExperimentRun(torch, code)
         return tuple(node.name for node in run.nodes()) if run.results else None
@@ -107,10 +109,10 @@ def made(code: str) -> tuple[str, ...] | None:
 
 
 def guesses(name: str) -> Iterator[str]:
-    """Yield at most one call of an operation without samples that torch accepts: the first that
-    creates a node, else the first one.
+    """Yield at most one call, as an expression, of the operation ``name`` that torch accepts: the first of
+    :data:`CALLS` that creates a node, else the first that runs.
 
-    None for the operations of :data:`ELSEWHERE`.
+    Nothing for the operations of :data:`ELSEWHERE`.
     """
     found = None
     if ELSEWHERE.search(name.rsplit(".", maxsplit=1)[-1]):
@@ -128,7 +130,8 @@ def guesses(name: str) -> Iterator[str]:
 
 
 def called(name: str, operands: str) -> str | None:
-    """An expression that calls a function or a method; None if the first operand cannot have a method called on it.
+    """An expression that calls the function or method with the qualified name ``name``; None if it is a method and the
+    first operand is no name.
 
     None also for a property with more than one operand.
 
@@ -148,7 +151,7 @@ def called(name: str, operands: str) -> str | None:
 
 @cache
 def modelled() -> tuple[Operation, ...]:
-    """The shadow's entries, sorted by topic (the file that they are in)."""
+    """The operations that the shadow models, sorted by topic (the file that their entry is in)."""
     entries = {id(entry): entry for entry in ENTRIES.values()}.values()
     found = [Operation(entry.names, entry.run.__module__.rsplit(".", maxsplit=1)[-1], entry) for entry in entries]
     return tuple(sorted(found, key=lambda operation: operation.topic))
@@ -187,10 +190,10 @@ def topic_words(topic: str) -> str:
 
 
 def find(word: str) -> list[Operation]:
-    """The operations with a name, as users write it: ``exp``, ``mul_``, ``Tensor.view``,
-    ``F.layer_norm``, ``torch.cdist``.
+    """The operations with the name ``word``, as users write it: ``exp``, ``mul_``, ``Tensor.view``, ``F.layer_norm``,
+    ``torch.cdist``.
 
-    May be empty.
+    An empty list if there are none.
     """
     known = {name: operation for operation in (*modelled(), *mirrored()) for name in operation.names}
     spelled = re.sub(
@@ -207,7 +210,7 @@ def find(word: str) -> list[Operation]:
 
 
 def is_module(word: str) -> bool:
-    """Whether a name is that of a module class (``nn.Linear``)."""
+    """Whether a name is that of a module class of ``torch.nn`` (``nn.Linear``)."""
     name = word.rsplit(".", maxsplit=1)[-1]
     found = getattr(torch.nn, name, None)
     return isinstance(found, type) and issubclass(found, torch.nn.Module)

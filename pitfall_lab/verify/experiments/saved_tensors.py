@@ -28,15 +28,16 @@ Tensors = dict[str, Any]
 
 
 class CannotRun(Exception):
-    """The expression cannot be run; the text says why."""
+    """The expression raises an error or returns no tensor, or the shadow has no model for it; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedNode:
-    """One node that the operation created: its name, and for each saved tensor its slot and whose memory it is.
+    """One node that the operation created: its name, and for each saved tensor its slot (torch's name for it,
+    ``result``) and whose memory it is.
 
-    That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression), ``"own"``, or
-    ``"lost"`` if the operation itself has overwritten what it had saved.
+    That is ``"a"`` (an operand), ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression),
+    ``"own"``, or ``"lost"`` if the operation itself has overwritten what it had saved.
     """
 
     name: str
@@ -45,13 +46,14 @@ class CreatedNode:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The experiments in which the operands in ``wanting`` require gradients.
+    """The experiments in which the operands in ``wanting`` (names) require gradients; ``nodes`` are the nodes that the
+    operation created then.
 
-    ``results`` says for each result whether it is ``"new"``, ``"same a"`` (the tensor itself), ``"view a"``,
-    ``"memory a"`` (same storage and version counter) or ``"memory a, own counter"``. ``bumps`` are the operands
-    whose version increased, and by how much. ``writes`` has, for each tensor, the first sentence of the error that
-    backward raised after that tensor was overwritten, or None; ``alone`` is the error that backward raises with
-    nothing overwritten, or None.
+    ``results`` says for each result whether it is ``"new"``, ``"same a"`` (the tensor itself), ``"view a"``, ``"memory
+    a"`` (same storage and version counter) or ``"memory a, own counter"``. ``bumps`` are the operands whose version
+    increased, and by how much. ``writes`` has, for each tensor, the first sentence of the error that backward raised
+    after that tensor was overwritten, or None; ``alone`` is the error that backward raises with nothing overwritten, or
+    None (then ``writes`` is empty).
     """
 
     wanting: frozenset[str]
@@ -64,8 +66,8 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """When something holds: always (no names), or if any of the operands (all of them, with
-    ``together``) requires gradients.
+    """When something holds: always (no names), or if any of the operands ``names`` (all of them, with ``together``)
+    requires gradients. ``unclear``: it holds in some cases that neither describes.
     """
 
     names: tuple[str, ...] = ()
@@ -78,9 +80,11 @@ Rows = list[tuple[str, Condition]]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """The results for one expression.
+    """The results for the expression ``code``: ``trials`` are its experiments, the first with every operand requiring
+    gradients that can.
 
-    ``missing``: why the shadow has no model; ``differences``: where the model is wrong.
+    ``missing``: why the shadow has no model (None: it has one); ``differences``: a sentence for each point in which the
+    model is wrong.
     """
 
     code: str
@@ -94,8 +98,8 @@ class Study:
         return self.trials[0]
 
     def saved(self) -> list[tuple[str, Rows]]:
-        """For each name of a node, nearest to the result first: the name, and what nodes of this name save, each with
-        the condition under which they do.
+        """For each name of a node, nearest to the result first: the name, and what nodes of this name save (in the
+        words of :class:`CreatedNode`), each with the condition under which they do.
         """
         rows = []
         for name in dict.fromkeys(node.name for trial in self.trials for node in trial.nodes):
@@ -108,15 +112,21 @@ class Study:
         return rows
 
     def breaking(self) -> Rows:
-        """The tensors that must not be overwritten before backward: torch's version check raises."""
+        """The tensors that must not be overwritten before backward, as torch's version check raises, each with the
+        condition under which it does.
+        """
         return self._written(lambda text: MODIFIED in text)
 
     def refused(self) -> Rows:
-        """The tensors whose overwriting makes backward raise another error than that of the version check."""
+        """The tensors whose overwriting makes backward raise another error than that of the version check, each with
+        the condition under which it does.
+        """
         return self._written(lambda text: MODIFIED not in text)
 
     def harmless(self) -> list[str]:
-        """The tensors whose overwriting before backward raised no error in any trial."""
+        """The tensors (expressions) whose overwriting before backward raised no error in any trial; empty if there are
+        none.
+        """
         every = dict.fromkeys(name for trial in self.trials for name in trial.writes)
         return [name for name in every if all(trial.writes.get(name) is None for trial in self.trials)]
 
@@ -159,7 +169,8 @@ class Study:
 
 
 def study(code: str, *, conditions: bool = True) -> Study:
-    """Run the experiments for an expression over the operands of the samples; raises :class:`CannotRun` if torch does.
+    """Run the experiments for the expression ``code`` over the operands of the samples; raises :class:`CannotRun` if
+    torch raises an error or returns no tensor.
 
     Without ``conditions``, only the trial is made in which every operand that can require gradients does.
     """
@@ -186,7 +197,9 @@ def _differences(real: tuple[Experiment, ...], model: tuple[Experiment, ...]) ->
 
 
 def demonstration(of: Study) -> tuple[str, str] | None:
-    """A program in which a later write makes backward raise, and torch's error message; None if no write does."""
+    """A program in which a later write makes backward raise, and torch's error message; None if no write does. Raises
+    ``AssertionError`` if the program raises none.
+    """
     name = next((name for name, _ in of.breaking()), None)
     if name is None:
         return None
@@ -239,8 +252,11 @@ def _fewer(wanting: frozenset[str]) -> Iterator[frozenset[str]]:
 
 
 class ExperimentRun:
-    """One run of the expression on new operands, in torch or the shadow; operands in
-    ``plain`` do not require gradients.
+    """One run of the expression ``code`` on new operands, in ``module`` (torch or the shadow's counterpart); the
+    operands named in ``plain`` do not require gradients. Raises :class:`CannotRun` if it raises an error.
+
+    ``value`` is what the expression returned, ``made`` the tensors in it by the expressions for them, ``bumps`` the
+    operands whose version increased, and by how much.
     """
 
     def __init__(self, module: ModuleType, code: str, plain: frozenset[str] = frozenset()) -> None:
@@ -269,7 +285,7 @@ class ExperimentRun:
         }
 
     def flowing(self) -> Tensors:
-        """The results that require gradients, each once."""
+        """The results that require gradients, each once, by the expressions for them."""
         return dict({id(t): (k, t) for k, t in reversed(self.results.items()) if t.requires_grad}.values())
 
     def targets(self) -> Tensors:

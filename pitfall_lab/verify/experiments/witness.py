@@ -1,9 +1,11 @@
-"""Runs a program on torch without recording it, and collects the values of its backwards: roots, gradients and leaves.
+"""Runs a program on torch without recording it, and collects the values of its backwards (:func:`witness`): roots,
+gradients and leaves.
 
 They are used to compare a program before and after a fix: every value that was right must stay the same.
-With ``meant=True`` each tensor is cloned when it is saved for backward, so that a later write does not
-change the saved tensor and torch's version check cannot fail: the gradients are then the intended ones,
-computed by torch and not by the shadow.
+
+With ``meant=True`` each tensor is cloned when it is saved for backward, so that a later write does not change the saved
+tensor and torch's version check cannot fail: the gradients are then the intended ones, computed by torch and not by the
+shadow.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
     """Run ``source`` in ``namespace`` and return what it computed, as plain data that JSON can hold.
 
     Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each of the first
-    ``MOST_BACKWARDS``: the digests of its ``roots``, of the ``leaves`` at that moment, of the ``gradients`` they have
-    afterwards and of the ``results`` of ``torch.autograd.grad``, and whether it ``raised``), ``leaves`` (their digests
-    at the end), ``names`` (the digests of the tensors and arrays that are values of global variables at the end),
-    ``numbers`` (the finite values of global variables that are one number, in the order of their first assignment) and
-    ``warnings`` (the texts of torch's warnings). With ``meant``, each tensor is cloned when it is saved for backward.
+    ``MOST_BACKWARDS`` (200): the digests (:func:`digest`) of its ``roots``, of the ``leaves`` at that moment, of the
+    ``gradients`` they have afterwards and of the ``results`` of ``torch.autograd.grad``, and whether it ``raised``),
+    ``leaves`` (their digests at the end), ``names`` (the digests of the tensors and arrays that are values of global
+    variables at the end), ``numbers`` (the finite values of global variables that are one number, in the order of their
+    first assignment) and ``warnings`` (the texts of torch's warnings). With ``meant``, each tensor is cloned when it is
+    saved for backward. ``name`` is the file name in tracebacks.
     """
     record = _Record()
     error = None
@@ -186,8 +189,8 @@ def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def digest(tensor: Any) -> dict[str, Any] | None:
-    """A tensor summarised by a few numbers: shape, sum, norm, inner product with a fixed vector,
-    and the first eight elements.
+    """A tensor summarised by a few numbers, as a dict: its ``shape``, and ``numbers``: sum, norm, inner product with a
+    fixed vector, and the first eight elements.
 
     None for what is no tensor. A tensor on ``meta`` or in another layout has no numbers; NaN and infinity are texts.
     """

@@ -1,6 +1,7 @@
-"""Computes the key of a call.
+"""Computes the key of a call (:class:`CallKeys`).
 
-Calls with equal keys share a plan: same function, mode, tensor forms and other arguments.
+Calls with equal keys share a plan: same function, mode, tensor forms (shape, strides, dtype and so on) and other
+arguments. A plan says what the shadow does in such a call.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ _PLAIN = frozenset(
 
 
 class CallKeys:
-    """Computes the key of a call, which selects the plan for it, and finds the records of its operands on the way."""
+    """Computes the key of a call, which selects the plan for it, and finds the records of its operands on the way.
+    ``may_meet()`` returns whether a tensor that is not known yet may be entered without the full path.
+    """
 
     def __init__(self, world: World, adoption: Adoption, forms: Forms, may_meet: Callable[[], bool]) -> None:
         self._may_meet, self._adoption, self._forms = may_meet, adoption, forms
@@ -90,7 +93,10 @@ class CallKeys:
         """The mode (grad mode, inference mode) that the trace has recorded last."""
 
     def of(self, func: Any, args: Any, kwargs: Any, operands: list[TensorRecord], frame: FrameType | None) -> Any:
-        """The key of a call, or None if it cannot have a plan. Appends the records of its tensors to ``operands``."""
+        """The key of a call, or None if it cannot have a plan. Appends the records of its tensors to ``operands``. With
+        ``frame``, the frame of the learner's code, tensors seen for the first time get a record; with None the call
+        then has no key.
+        """
         key: list[Any] = [func, self.grad]
         special = func in _SPECIAL
         if special and func is GETITEM and not kwargs:
@@ -119,7 +125,8 @@ class CallKeys:
         return tuple(key)
 
     def wanted_again(self, args: Any, operands: list[TensorRecord]) -> tuple[Any, ...] | None:
-        """The arguments that the next call of this line must have to use the compiled function of :class:`Again`.
+        """The arguments that the next call of this line must have to use the function compiled for it
+        (:mod:`.call_sites`): plain values, and for a tensor its form.
 
         None if it cannot: there must be one or two tensors, on different storages, none of them a leaf that requires a
         gradient, and otherwise only plain constants.

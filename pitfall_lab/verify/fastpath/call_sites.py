@@ -1,4 +1,4 @@
-"""An inline cache for each line: a line that repeats its last call runs a compiled function,
+"""An inline cache for each line (:class:`CallCompiler`): a line that repeats its last call runs a compiled function,
 without the lookup of key and plan.
 """
 
@@ -35,8 +35,8 @@ APART = "if {r} is {q} or ({r}.window is {q}.window is None and {r}.made.storage
 
 
 class CallCompiler:
-    """Compiles one function for the calls of a plan: it checks that the arguments are the expected
-    ones, and follows the recipe.
+    """Compiles one function for the calls of a plan: it checks that the arguments are the expected ones, and follows
+    the recipe (what the shadow does in such a call).
 
     The function ``follow(args, kwargs, place, epoch)`` returns what the shadow did (:data:`.lane.Ahead`), or None if
     the arguments are not the expected ones: the identical plain values, and tensors of the same forms with separate
@@ -53,7 +53,7 @@ class CallCompiler:
     def follow(self, wanted: tuple[Any, ...], plan: Any, by_id: dict[int, Any], graph: Graph) -> Callable[..., Any]:
         """Return the function ``follow(args, kwargs, place, epoch)`` (see the class) for calls with the arguments
         ``wanted``: for each, the plain value or the form of tensor that it has to be. Its source is generated when this
-        method is first called.
+        method is first called. ``by_id`` has the records of the known tensors by the ``id`` of the tensor.
         """
         if self._bind is None:
             self._bind = self._made(wanted)

@@ -24,8 +24,8 @@ step of the row that created both.
 
 
 class Births(NamedTuple):
-    """How many tensors, storages, counters and nodes had labels before a call: the next new
-    ones get the labels after these.
+    """How many tensors (``t``), storages (``S``), version counters (``C``) and nodes (``n``) had labels before a call:
+    the next new ones get the labels after these.
     """
 
     t: int
@@ -35,7 +35,11 @@ class Births(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """One call that followed a plan, by the names of its parts. Stored, it is :data:`Packed`."""
+    """One call that followed a plan (what is stored about calls of this kind), by the names of its parts. Stored, it is
+    :data:`Packed`.
+
+    A mark is the number in a label: 3 for ``t3``.
+    """
 
     saying: int
     """The index of its :class:`Saying` in :class:`Rows`; ``span`` and ``scope`` are indices as well."""
@@ -65,7 +69,7 @@ DEATHS = CallRow._fields.index("deaths") + len(Births._fields) - 1
 
 
 def unpacked(cells: Packed) -> CallRow:
-    """The row of these cells.
+    """The row whose cells, as they are stored, are ``cells``.
 
     >>> row = unpacked([7, 1, 0, 5, 4, 3, 2, None, None, None, None, (0.5,), 8, 9])
     >>> row.births.S, row.plain, row.marks
@@ -80,9 +84,9 @@ class NodesRan(NamedTuple):
     """The nodes that one backward ran, as one object in the place of the events of all of them.
 
     ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The
-    lists have one item for each node: mark, name, shape and contents of the gradient that it received (``gradients`` is
-    empty without values), and whether its saved tensors were freed. ``parts``, by the node's place: the gradients that
-    were added up to it, each with the mark of its node.
+    lists have one item for each node: mark (the number in its label), name, shape and contents of the gradient that it
+    received (``gradients`` is empty without values), and whether its saved tensors were freed. ``parts``, by the node's
+    place: the gradients that were added up to it, each with the mark of its node.
     """
 
     parent: int
@@ -97,7 +101,8 @@ class NodesRan(NamedTuple):
 
 
 class Rows:
-    """The rows of a trace and what they share.
+    """The rows of a trace and what they share: ``sayings`` (the forms of their events), ``spans`` and ``scopes``, to
+    which rows refer by index.
 
     In ``among``, the list of events, a row is represented by its start in ``cells``.
     """
@@ -113,7 +118,7 @@ class Rows:
         self.scopes: list[tuple[str, ...]] = []
 
     def place(self, span: Span | None) -> int:
-        """Append a span and return its index. Each line that calls has its own."""
+        """Append a span (None: no place) and return its index. Each line that calls has its own."""
         self.spans.append(span)
         return len(self.spans) - 1
 
@@ -127,7 +132,7 @@ class Rows:
         return unpacked(self.cells[start : start + MARKS + len(self.sayings[self.cells[start]].roles)])
 
     def event(self, step: int) -> Event:
-        """The event of a step, expanded from its row, or from its place in what a backward ran."""
+        """The event of a step, expanded from its row, or from its node's place in what a backward ran."""
         ran = self._events[step]
         if type(ran) is NodesRan:
             return self._node_event(ran, step)
@@ -159,7 +164,7 @@ class Rows:
         return self.row(step).births
 
     def dead(self, deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The marks of the tensors and of the storages that died."""
+        """The marks of the tensors and of the storages that died, from a row's ``deaths``."""
         if isinstance(deaths, int):
             tensor, storage, *_ = self.births(deaths)
             return (tensor + 1,), (storage + 1,)
@@ -210,8 +215,8 @@ def _named(label: str, names: tuple[str, ...]) -> list[Effect]:
 
 
 class Unsayable(Exception):
-    """The event cannot be expressed with placeholders: it refers to something other than the
-    call's operands and results.
+    """The event cannot be expressed with placeholders: it refers to something other than the call's operands and
+    results. The text is the label or the argument.
     """
 
 
@@ -222,7 +227,9 @@ False if it is a role's index.
 
 
 class Saying:
-    """An event with placeholders for its labels and values."""
+    """The event of a call with placeholders for its labels and values: the form of the events of all calls with one
+    key.
+    """
 
     __slots__ = (
         "_build",
@@ -277,8 +284,8 @@ class Saying:
 
     @classmethod
     def clearing(cls, op: str, field: str) -> Saying:
-        """The event of assigning None to the attribute ``field`` of the one operand; with
-        "", an event without effects.
+        """The form of the event of assigning None to the attribute ``field`` of the one operand; with "", an event
+        without effects.
         """
         labels = Labels(Births(1, 0, 0, 0), Births(1, 0, 0, 0), {"t1": (0, "t")})
         saying = cls(op, [], (Operand("t1"),), [], labels)
@@ -416,8 +423,9 @@ class _Changed(NamedTuple):
 class Labels:
     """Maps the labels in the event of a first call to placeholders.
 
-    A label belongs to something that the call created, or to an operand. ``roles`` collects what is needed of the
-    operands, as ``(operand, letter)``; the letter ``"v"`` is the version of its counter.
+    A label belongs to something that the call created (its number is between ``births`` and ``after``), or to an
+    operand (``olds``: its index and a letter by the label). ``roles`` collects what is needed of the operands, as
+    ``(operand, letter)``; the letter ``"v"`` is the version of its counter.
     """
 
     def __init__(
@@ -435,8 +443,8 @@ class Labels:
         self.roles: list[tuple[int, str]] = []
 
     def slot(self, label: str) -> Slot:
-        """The placeholder for a label; raises :class:`Unsayable` if it belongs neither to an operand
-        nor to what the call created.
+        """The placeholder for a label such as ``t3``; raises :class:`Unsayable` if it belongs neither to an operand nor
+        to what the call created.
         """
         letter, number = label[0], int(label[1:])
         before = getattr(self._births, letter)

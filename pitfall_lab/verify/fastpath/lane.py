@@ -1,4 +1,4 @@
-"""The fast path: calls whose key (function, mode, forms of the arguments) has been seen before.
+"""The fast path (:class:`FastLane`): calls whose key (function, mode, forms of the arguments) has been seen before.
 
 The first call with a key takes the full path: the shadow's entry runs, everything is compared with torch, and a whole
 event is written. If torch and the shadow agreed and the call had no unusual effects, a :class:`Plan` is derived from
@@ -48,9 +48,11 @@ GRAD = "grad"
 
 
 class Done(NamedTuple):
-    """What the shadow did when its entry ran the call: ``applied``, or the error that it ``predicted``.
+    """What the shadow did when its entry ran the call: ``applied``, or the error that it ``predicted``; the other one
+    is None.
 
-    ``plain`` are the number arguments, ``before`` the contents of the storage that the call writes.
+    ``plain`` are the number arguments, ``before`` the contents of the storage that the call writes (None: it writes
+    none, or they are unknown).
     """
 
     applied: Applied | None
@@ -69,7 +71,9 @@ Discarded after the call.
 
 
 class FastLane:
-    """Decides which calls take the fast path, and runs them there."""
+    """Decides which calls take the fast path (a plan is stored for calls of their kind), and runs them there.
+    ``long_way`` is the listener that records all others.
+    """
 
     def __init__(
         self, world: World, naming: Naming, adoption: Adoption, memory: MemoryComparison, long_way: Any
@@ -103,8 +107,8 @@ class FastLane:
         self.functions = set()
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:  # noqa: C901 - runs before every call
-        """Run a call in the engine by the plan that is stored for its key; None if it has no plan, or must be recorded
-        in the ordinary way (the full path).
+        """Run a call of ``func`` from ``place`` in the engine by the plan that is stored for its key; None if it has no
+        plan, or must be recorded in the ordinary way (the full path).
 
         Tensors seen for the first time may have been given records even then; the effects of that wait in
         ``kinds.met``.
@@ -256,7 +260,8 @@ class FastLane:
         return None
 
     def after(self, ahead: Ahead, real: Any) -> None:  # noqa: C901, PLR0912, PLR0915 - one call instead of seven
-        """Compare torch's result with the shadow's and write the row; pass a result that differs to the full path.
+        """Compare torch's result ``real`` with the shadow's (``ahead`` is what :meth:`before` returned) and write the
+        row; pass a result that differs to the full path.
 
         Plans with ``simple``, by far the most common ones (one tensor in a new storage with at most one node), are
         handled here without calling :meth:`_enter` and :meth:`_write`, for speed.
@@ -357,7 +362,9 @@ class FastLane:
         self._long_way.after(self._as_call(ahead), result)
 
     def failed(self, ahead: Ahead, error: BaseException) -> None:
-        """Hand a call of the fast path for which torch raised ``error`` to the ordinary recording."""
+        """Hand a call of the fast path for which torch raised ``error`` to the ordinary recording; ``ahead`` is what
+        :meth:`before` returned.
+        """
         self._long_way.failed(self._as_call(ahead), error)
 
     def _agrees(self, ahead: Ahead, result: Any) -> bool:  # noqa: C901, PLR0912 - runs after every call

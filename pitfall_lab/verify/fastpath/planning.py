@@ -1,4 +1,4 @@
-"""Makes plans: from a call that took the full path, and on which torch and the shadow agreed, for
+"""Makes plans (:class:`Planning`): from a call that took the full path, and on which torch and the shadow agreed, for
 later calls with the same key.
 """
 
@@ -35,7 +35,9 @@ ATTEMPTS = 3
 
 
 class Planning:
-    """Observes the calls of the full path and makes plans from them."""
+    """Observes the calls of the full path and makes plans from them (what is stored about the calls with one key, to
+    repeat them faster).
+    """
 
     def __init__(self, world: World, kinds: CallKeys, shared: SharedPlans) -> None:
         self._records, self._writer, self._kinds = world.records, world.writer, kinds
@@ -62,8 +64,8 @@ class Planning:
         self._key = None
 
     def study(self, call: Call) -> None:
-        """Called before the engine runs a call that takes the ordinary way: compute the call's key if a plan can be
-        made from it.
+        """Called before the engine runs a call that takes the full path: compute the call's key if a plan can be made
+        from it.
         """
         self._key, self._candidate = None, None
         entry = ENTRIES.get(call.name)
@@ -92,8 +94,8 @@ class Planning:
         self._versions = [record.shadow.version for record in operands]  # type: ignore[union-attr]
 
     def modelled(self, applied: Applied | None, reason: str) -> None:
-        """Called when the shadow has run the call, or could not for a ``reason``, before its results
-        have labels: derive the recipe.
+        """Called when the shadow has run the call (``applied``), or could not for a ``reason`` (``applied`` is None),
+        before its results have labels: derive the recipe, that is, what the shadow does in such a call.
         """
         if self._key is None:
             return
@@ -130,8 +132,8 @@ class Planning:
     def learn(
         self, call: Call, applied: Applied, result: Any, effects: list[Effect], operands: tuple[Operand, ...]
     ) -> None:
-        """Called when torch and the shadow agreed on the call: make its plan; none without a key or recipe,
-        or if no row can express it.
+        """Called when torch and the shadow agreed on the call, which has these effects and operands in the trace: make
+        its plan; none without a key or recipe, or if no row can express it.
         """
         key, recipe, records = self._key, self._candidate, self._records
         self._key = self._candidate = None
@@ -165,8 +167,8 @@ class Planning:
             self._operands = []
 
     def observe(self, call: Call, result: Any, effects: Sequence[object], operands: tuple[Operand, ...]) -> None:
-        """Called after a call without a model: if it only returned a plain value, make a
-        plan that returns torch's value.
+        """Called after a call without a model: if it returned only a plain value or None, and had no ``effects``, make
+        a plan by which later calls with its key are not run in the shadow and torch's value is taken.
         """
         key, self._key, records = self._key, None, self._records
         if key is None or effects or not (result is None or type(result) in PLAIN):

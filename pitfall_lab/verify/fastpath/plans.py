@@ -1,4 +1,6 @@
-"""Plans: what the fast path has stored about the calls with one key, and what the recordings of a process share."""
+"""Plans: what the fast path has stored about the calls with one key, and what the recordings of a process share
+(:class:`Plan`).
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,12 @@ SET_GRAD: Any = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 
 
 class Expected(NamedTuple):
-    """The expected properties of one result.
+    """The expected properties of one result of a call with a plan: ``window`` is its place in the shadow, ``form`` its
+    form (None: it has none), ``node`` the name of its grad_fn (None: none), ``nbytes`` the size of its storage and
+    ``itemsize`` that of an element, in bytes.
 
-    The label numbers ``t``, ``storage`` and ``counter`` are relative to those before the call.
+    The label numbers ``t`` (of the tensor), ``storage`` and ``counter`` are relative to those before the call;
+    ``counter`` is 0 if it has no new one.
     """
 
     window: Window
@@ -66,20 +71,22 @@ class Expected(NamedTuple):
 
 
 class Plan:
-    """All that is stored about the calls with one key.
+    """All that is stored about the calls with one key, to repeat what the shadow did in the first of them.
 
-    ``follow`` is the recipe as a function; None if the shadow's entry must run. ``nodes`` are the label numbers of
-    the new nodes; ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those; ``links``
-    the way to torch's nodes behind the first one, as (from node, through edge, to node); ``made`` the numbers of
-    tensors, storages, counters and nodes that get labels; ``row`` a function that makes a row. ``writes``: the call
-    writes the storage of its first operand; ``uncounted`` are operands whose storage it writes without increasing
-    the version. ``simple`` is set if the call returns one tensor in a new storage with at most one node: the
-    expected properties, the node's label number, and how many nodes get labels. ``has_numbers``: the row contains
-    number arguments. ``again`` compiles the function for a line that repeats the call. ``kinds`` has the name and
-    the numbers of saved tensors and edges of each node; ``inside_at`` the places, as (node, saved), of new tensors
-    that only the graph holds; ``looks`` the label numbers of the storages whose contents the event shows.
-    ``looked_at``: the full path looks at the numbers of the first calls at each place. ``opens``: the results are
-    views at any offset of the operand's storage.
+    ``follow`` is the recipe as a function; None if the shadow's entry must run. ``results`` are the expected properties
+    of each result, or the index of the operand that it is. ``saying`` is the form of the events, ``number`` its index
+    among those of the trace, ``op`` torch's name of the function. ``nodes`` are the label numbers of the new nodes;
+    ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those; ``links`` the way to torch's
+    nodes behind the first one, as (from node, through edge, to node); ``made`` the numbers of tensors, storages,
+    counters and nodes that get labels; ``row`` a function that makes a row. ``writes``: the call writes the storage of
+    its first operand; ``uncounted`` are operands whose storage it writes without increasing the version. ``simple`` is
+    set if the call returns one tensor in a new storage with at most one node: the expected properties, the node's label
+    number, and how many nodes get labels (else None). ``has_numbers``: the row contains number arguments. ``again``
+    compiles the function for a line that repeats the call (None: there is none). ``kinds`` has the name and the numbers
+    of saved tensors and edges of each node; ``inside_at`` the places, as (node, saved), of new tensors that only the
+    graph holds; ``looks`` the label numbers of the storages whose contents the event shows. ``looked_at``: the full
+    path looks at the numbers of the first calls at each place. ``opens``: the results are views at any offset of the
+    operand's storage.
     """
 
     __slots__ = (
@@ -130,7 +137,7 @@ class Plan:
 
     @classmethod
     def clearing(cls, saying: Saying) -> Plan:
-        """The plan for ``x.grad = None``, which creates nothing."""
+        """The plan for ``x.grad = None``, which creates nothing; ``saying`` is the form of its events."""
         return cls._empty(saying, _clear)
 
     @classmethod
@@ -176,8 +183,8 @@ def _look_on(_: Any, __: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tupl
 
 
 class SharedPlans:
-    """What the recordings of one process share because it depends only on the keys of calls: the
-    forms of tensors, and plans.
+    """What the recordings of one process share because it depends only on the keys of calls: the forms of tensors, and
+    plans by key.
 
     Recordings with different value limits share nothing.
     """
@@ -231,8 +238,9 @@ _ROLES = {
 
 @cache
 def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Packed]:
-    """Compile a function that makes a packed row (:data:`~pitfall_lab.verify.fastpath.event_rows.Packed`) from the
-    operands and the other fields, in their order; ``roles`` says which marks it contains.
+    """Compile a function that makes a packed row (:data:`~pitfall_lab.verify.fastpath.event_rows.Packed`) from the list
+    of operands and the other fields, in their order; ``roles`` are pairs of an operand's index and a letter, which say
+    which marks it contains.
     """
     before = ", ".join(f"p{place}" for place in range(MARKS))
     numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)

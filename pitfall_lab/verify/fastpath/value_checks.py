@@ -1,5 +1,5 @@
 """Compares the contents of torch's tensors with the engine's for calls that were seen before and have a stored plan:
-operands before the call, results after it.
+operands before the call, results after it (:class:`ValueChecks`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from pitfall_lab.verify.records import Records, StorageRecord, TensorRecord
 
 
 def holds(real: Any, place: StorageRecord, data: np.ndarray) -> bool:
-    """Whether a tensor's storage is at its old address and its contents are ``data``, those after the last event."""
+    """Whether the storage of ``real`` is the one recorded as ``place`` and its contents are ``data``, those after the
+    last event.
+    """
     memory = real.untyped_storage()
     return (
         memory._cdata == place.impls[0]
@@ -53,8 +55,8 @@ class ValueChecks:
         return True
 
     def agree(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan, operands: list[TensorRecord]) -> bool:
-        """Compare the contents of new storages, or those of the storage that the call wrote and its
-        version; False if they differ.
+        """Compare the contents of the new storages of the results ``reals`` with those of ``shadows``, or, if the call
+        writes, those of the storage that it wrote and its version; False if they differ.
 
         Contents that the shadow does not have count as equal.
         """
@@ -75,14 +77,16 @@ class ValueChecks:
         return True
 
     def fill(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan) -> None:
-        """Copy contents that the shadow could not compute from torch to the shadow."""
+        """Copy contents of new or written storages that the shadow could not compute from torch to the shadow.
+        ``reals`` are the results of the call in torch, ``shadows`` those in the shadow, in the same order.
+        """
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
             if shadow.storage.data is None and (plan.writes or (type(expected) is not int and expected.storage)):  # type: ignore[union-attr]
                 self._memory.fill(self._records.storages[shadow.storage.mark], real)
 
     @staticmethod
     def looks(plan: Plan, shadows: tuple[ShadowTensor, ...]) -> tuple[Look, ...]:
-        """The contents of the new storages that the call's event shows."""
+        """The contents of the new storages that the call's event shows, one for each of ``plan.looks``."""
         made: dict[int, Any] = {}
         for x, expected in zip(shadows, plan.results, strict=True):
             if type(expected) is not int:
