@@ -1,5 +1,5 @@
-"""PL955: examples that were changed by chance are kept, and every later pass gives the network the same change "
-"again.
+"""PL955: examples that were changed by chance are kept, and every later pass gives the network the same change
+again.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def _finding(story: Story, found: AugmentationKept) -> Finding:
 
 
 def _fixes(story: Story, found: AugmentationKept) -> tuple[Fix, ...]:
-    """Fixes that keep the example before it is changed, that compute it again each time, or that drop a cache's "
-    "decorator.
+    """Fixes that keep the example before it is changed, that compute it again each time, or that drop a cache's
+    decorator.
     """
     program = story.program
     node = program.at(story.span(found.changed.step)) if program.tree is not None else None

@@ -177,8 +177,8 @@ def _memory(story: Story, label: str, step: int) -> str:
 def _encoded(
     story: Story, added: Event, given: tuple[str, str], looked_up: Event, losses: list[tuple[Event, str, str, str]]
 ) -> Encoded | None:
-    """The data of the finding if a network learns the targets from what was looked up, and from them in no other "
-    "way.
+    """The data of the finding if a network learns the targets from what was looked up, and from them in no other
+    way.
     """
     memory = _memory(story, given[1], added.step)
     rows = _rows(story, added, given[0])

@@ -262,8 +262,8 @@ def _given(story: Story, event: Event) -> list[str]:
 
 
 def _order(story: Story, event: Event, given: list[str], *, several: bool = False) -> RowsInDifferentOrder | None:
-    """The order in which ``event`` took rows; None if it is no such call. ``several``: a table of indices counts "
-    "too.
+    """The order in which ``event`` took rows; None if it is no such call. ``several``: a table of indices counts
+    too.
     """
     sort = joined_by(story, event)
     if sort is not None:

@@ -205,8 +205,8 @@ def _shared(starts: list[Start], part: WindowsSplitAtRandom) -> float:
 
 
 def _draw(story: Story, split: Split) -> Event | None:
-    """The call that drew the order of which both are parts, if that is known; else the last call before the "
-    "training that drew an order of about as many windows as there are.
+    """The call that drew the order of which both are parts, if that is known; else the last call before the
+    training that drew an order of about as many windows as there are.
     """
     both = [step for step in split.measured.drawn if step in split.learned.drawn]
     if both:
