@@ -214,7 +214,8 @@ RULE = Rule(
         "遮罩里，参与的是未来。",
     ),
     advice=T(
-        en="fill the masked places on {made} with `float('-inf')`, so that the softmax on {used} gives them 0.",
+        en="on {made}, fill the masked places with `float('-inf')`; the softmax on {used} then gives them a share "
+        "of 0.",
         zh="在{made}用 `float('-inf')` 填充被遮住的位置，这样{used}的 softmax 会给它们 0。",
     ),
     bad="""import torch

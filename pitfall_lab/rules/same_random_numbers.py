@@ -293,8 +293,9 @@ print(loss.item())
             "torch.manual_seed(0)",
             "torch.random.manual_seed(2)",
             T(
-                en="Another seed gives another sequence, and the same one each time.",
-                zh="换一个种子得到另一个数列，但每次仍然一样。",
+                en="With another seed the numbers are others, but they are still the same in every round: the seed is "
+                "still set before each draw.",
+                zh="换一个种子，数会变，但每一轮仍然一样：每次抽取之前仍在设置种子。",
             ),
         ),
     ),

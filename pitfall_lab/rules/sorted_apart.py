@@ -1,6 +1,4 @@
-"""PL442: what belongs together row by row is sorted apart: each column of a table by
-itself, or one of two vectors alone.
-"""
+"""PL442: what belongs together row by row is sorted apart: each column of a table is sorted by itself."""
 
 from __future__ import annotations
 

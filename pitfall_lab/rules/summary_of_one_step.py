@@ -289,8 +289,8 @@ RULE = Rule(
     name="summary-of-one-step",
     severity="warning",
     title=T(
-        en="The summary of a sequence is read where part of the layer has seen one step",
-        zh="从只看过一步的地方读取序列的总结",
+        en="The summary of a sequence is read where one direction of the layer has seen one step only",
+        zh="读取序列总结的位置上，这一层的一个方向只看过一步",
     ),
     what=T(
         en="A layer reads a sequence forwards and backwards, and the program takes its last step as a summary of "

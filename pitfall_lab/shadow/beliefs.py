@@ -194,8 +194,8 @@ BELIEFS: dict[str, Belief] = {
     ),
     "equal_counts_pair_up": Belief(
         T(
-            en="A column and a row of equal length are combined element by element.",
-            zh="等长的一列和一行会逐个元素配对。",
+            en="A column of n numbers and a row of n numbers give n results: first with first, second with second.",
+            zh="n 个数的一列和 n 个数的一行得到 n 个结果：第一个配第一个，第二个配第二个。",
         ),
         "column, row = torch.ones(3, 1), torch.arange(3.)\nprint((column - row).shape)",
     ),
