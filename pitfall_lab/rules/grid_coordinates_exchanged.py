@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -15,37 +13,13 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import shown
-from pitfall_lab.rules.signals.ramps import POINTWISE_NAMES, SAME_AXES, STRETCHED, is_pointwise, moved_axis, ramp
-from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.rules.signals.ramps import SAME_AXES, STRETCHED, ramp
+from pitfall_lab.rules.signals.sampling_grids import FURTHER, LAST, PLANE, JoinedGrid, joined_grid
 from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
-FURTHER = 40
 TURNING = spellings("transpose") | {"T", "mT", "moveaxis", "movedim", "permute", "rot90", "t"}
 """Calls that change the order of the axes: the picture may be meant to be turned."""
-BLANK = {"empty", "zeros", "empty_like", "zeros_like", "new_empty", "new_zeros"}
-"""Calls that prepare a grid that is filled afterwards."""
-LAST = -1
-PLANE = 2
-PRODUCTS = spellings("matmul") | {"bmm", "einsum", "linear"}
-"""Products of a grid with a small matrix, which may leave each coordinate almost as it is."""
-NEAR = 0.25
-"""How far a number of such a matrix may be from that of the identity."""
-
-
-@dataclass(frozen=True, slots=True)
-class GridCoordinatesExchanged:
-    """``event`` is the call (``Event``), a ``stack``, a ``cat`` or the last ``grid[..., i] = …``, that put the
-    coordinates ``parts`` (labels) together to a grid along its axis ``along``.
-
-    ``axes`` are those of the rows and columns in each part, counted from the end (-1 is the last); for a volume that of
-    the depth comes first.
-    """
-
-    event: Event
-    parts: tuple[str, ...]
-    axes: tuple[int, ...]
-    along: int
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -56,10 +30,7 @@ def find(story: Story) -> Iterator[Finding]:
     """
     reported = set()
     for event in story.calls("grid_sampler"):
-        count = len(story.shape(event.operands[1].label, event.step) or ()) - 2 if len(event.operands) > 1 else 0
-        if event.error is not None or count < PLANE or not event.results:
-            continue
-        joined = _joined(story, str(event.operands[1].label), event.step, tuple(range(-count - 1, -1)), LAST)
+        joined = joined_grid(story, event)
         place = story.span(joined.event.step) if joined is not None else None
         if (
             joined is not None
@@ -71,138 +42,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, event, joined)
 
 
-def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: int) -> GridCoordinatesExchanged | None:
-    """The call that joined the coordinates of a grid, before element-wise calls and views; None if
-    there is none, or more than one.
-
-    ``axes`` are those of the places, ``along`` the one of the coordinates, as ``label`` has them.
-    """
-    for _ in range(FURTHER):
-        event = made_by(story, label, step)
-        storage = (story.tensor(label, step) or {}).get("storage")
-        if event is None:
-            return None
-        if event.name in BLANK:
-            return _filled(story, event, label, axes, along)
-        if any(not is_pointwise(story, at) for at in story.writes(str(storage), event.step, step)):
-            return None
-        given = [o.label for o in event.operands if o.label is not None]
-        if event.name in spellings("cat") | {"stack"}:
-            return _of_join(story, event, axes, along)
-        if event.name in POINTWISE_NAMES:
-            grids = [each for each in given if _has_axes(story.shape(each, event.step) or (), (*axes, along))]
-            found = [one for each in grids if (one := _joined(story, each, event.step, axes, along)) is not None]
-            return found[0] if len(found) == 1 else None
-        if event.name in PRODUCTS:
-            grid = _multiplied(story, event, label, (*axes, along))
-            return _joined(story, grid, event.step, axes, along) if grid is not None else None
-        if not given or (
-            event.name not in SAME_AXES | STRETCHED
-            and storage != (story.tensor(given[0], event.step) or {}).get("storage")
-        ):
-            return None
-        moved = [_came_from(story, given[0], label, event, axis) for axis in (*axes, along)]
-        if None in moved or len(set(moved)) < len(moved):
-            return None
-        *places, along = [axis for axis in moved if axis is not None]
-        label, step, axes = given[0], event.step, tuple(places)
-    return None
-
-
-def _multiplied(story: Story, event: Event, label: str, axes: tuple[int, ...]) -> str | None:
-    """The grid that a product multiplied with a matrix which is, but for small differences, the identity: a grid that
-    is turned or stretched a little, or not yet. None if the product is another one.
-
-    The last of ``axes`` is that of the coordinates.
-    """
-    given = [o.label for o in event.operands if o.label is not None]
-    places = (0, 1) if axes[-1] == LAST else (1, 0)  # the grid's place and the matrix's
-    if event.name == "einsum":
-        places = _by_letters(event) or (0, 0)
-    if len(given) <= max(places) or places[0] == places[1] or (event.name == "linear" and places[0] == 1):
-        return None
-    grid, matrix = (given[place] for place in places)
-    one, other = story.shape(grid, event.step) or (), story.shape(label, event.step) or ()
-    is_kept = _has_axes(one, axes) and all(one[axis] == other[axis] for axis in axes)
-    return grid if is_kept and _is_near_identity(story, matrix, event.step, len(axes) - 1) else None
-
-
-def _by_letters(event: Event) -> tuple[int, int] | None:
-    """The places of the grid and of the matrix in an ``einsum`` that multiplies each place of the grid with the
-    matrix; None if it does something else.
-    """
-    formula = next((o.text for o in event.operands if o.label is None), "").strip("'\"").replace(" ", "")
-    inputs, _, out = formula.partition("->")
-    letters = inputs.split(",")
-    for grid, matrix in ((0, 1), (1, 0)) if len(letters) == PLANE and out else ():
-        ends = {letters[grid][-1], out[-1]}
-        if letters[grid][:-1] == out[:-1] and len(ends) == PLANE and set(letters[matrix]) == ends:
-            return grid, matrix
-    return None
-
-
-def _is_near_identity(story: Story, label: str, step: int, count: int) -> bool:
-    """Whether the numbers of a matrix, or of each matrix in a batch, are known and near those of the identity."""
-    shape = story.shape(label, step) or ()
-    known = dict(Elements(story, label, step).known())
-    return (
-        shape[-2:] == (count, count)
-        and len(known) == prod(shape)
-        and all(abs(value - (place[-1] == place[-2])) <= NEAR for place, value in known.items())
-    )
-
-
-def _has_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether a tensor has all these axes, with one coordinate for each axis of the image in the last of them."""
-    return len(shape) >= -min(axes) and shape[axes[-1]] == len(axes) - 1
-
-
-def _came_from(story: Story, source: str, label: str, event: Event, axis: int) -> int | None:
-    """The axis of the source of a view or a copy that became ``axis`` of its result; None if it is not known."""
-    count = len(story.shape(source, event.step) or ())
-    found = [each for each in range(-count, 0) if moved_axis(story, source, event, label, each) == axis]
-    return found[0] if len(found) == 1 else None
-
-
-def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> GridCoordinatesExchanged | None:
-    """The coordinates that a ``stack`` joined along axis ``along``, or a ``cat`` of tensors of length 1 there; None
-    if the call joined something else.
-    """
-    given, count = (
-        [o.label for o in event.operands if o.label is not None],
-        len(story.shape(event.results[0], event.step) or ()),
-    )
-    axis = whole(argument(event, "dim", len(event.operands) - 1)) or 0
-    if axis % count - count != along or len(given) != len(axes):
-        return None
-    if event.name == "stack":
-        return GridCoordinatesExchanged(
-            event, tuple(given), tuple(axis + 1 if axis < along else axis for axis in axes), along
-        )
-    one_each = all((story.shape(each, event.step) or (0,))[along] == 1 for each in given)
-    return GridCoordinatesExchanged(event, tuple(given), axes, along) if one_each else None
-
-
-def _filled(
-    story: Story, event: Event, label: str, axes: tuple[int, ...], along: int
-) -> GridCoordinatesExchanged | None:
-    """The coordinates that were written one by one into a new tensor, ``grid[..., 0] = x``; None if they were not."""
-    writes = [use for use in story.uses(label) if use.name == "__setitem__" and use.step > event.step]
-    parts = {
-        use.operands[1].text.strip("()").split(",")[-1].strip(): use for use in writes if len(use.operands) > PLANE
-    }
-    found = [parts[str(place)] for place in range(len(axes)) if str(place) in parts]
-    if along != LAST or len(found) != len(axes) or len(writes) != len(axes):
-        return None
-    labels = [use.operands[2].label for use in found]
-    return (
-        None
-        if None in labels
-        else GridCoordinatesExchanged(found[-1], tuple(map(str, labels)), tuple(axis + 1 for axis in axes), along)
-    )
-
-
-def _is_exchanged(story: Story, joined: GridCoordinatesExchanged) -> bool:
+def _is_exchanged(story: Story, joined: JoinedGrid) -> bool:
     """Whether the first coordinate runs along the first axis, and so on, and all of them grow.
 
     False if their numbers are not known.
@@ -287,7 +127,7 @@ def _is_turned(story: Story, event: Event) -> bool:
     return False
 
 
-def _finding(story: Story, event: Event, joined: GridCoordinatesExchanged) -> Finding:
+def _finding(story: Story, event: Event, joined: JoinedGrid) -> Finding:
     step = joined.event.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(event.step))
     axis = T(en="row", zh="行") if len(joined.parts) == PLANE else T(en="depth", zh="深度")
@@ -317,7 +157,7 @@ def _finding(story: Story, event: Event, joined: GridCoordinatesExchanged) -> Fi
     )
 
 
-def _fixes(story: Story, event: Event, joined: GridCoordinatesExchanged) -> tuple[Fix, ...]:
+def _fixes(story: Story, event: Event, joined: JoinedGrid) -> tuple[Fix, ...]:
     """Fixes that join the coordinates in the opposite order, or turn the order of the grid
     around where it is made or used.
 
@@ -347,7 +187,7 @@ def _fixes(story: Story, event: Event, joined: GridCoordinatesExchanged) -> tupl
     return unique(program.text, candidates)
 
 
-def _written(story: Story, joined: GridCoordinatesExchanged) -> list[ast.expr]:
+def _written(story: Story, joined: JoinedGrid) -> list[ast.expr]:
     """The coordinates as the program lists them where it joins them; empty if it does not list them there."""
     node = story.program.at(story.span(joined.event.step))
     parts = node.args[0] if isinstance(node, ast.Call) and node.args else None

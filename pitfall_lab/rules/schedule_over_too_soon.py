@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.source import Function, Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, number
-from pitfall_lab.rules.signals.schedules import call_of, loops_around, rate_facts, scheduled
+from pitfall_lab.rules.signals.schedules import Loop, call_of, loops_around, only_call, rate_facts, scheduled
 from pitfall_lab.trace import OptimizerMade, Scheduler, T
 
 FEWEST = 6
@@ -50,18 +51,20 @@ def _rose_again(scheduler: Scheduler, optimizer: OptimizerMade) -> bool:
     return max(rates[least:]) - rates[least] > RISE * max(rates)
 
 
-def _for_epochs(story: Story, scheduler: Scheduler, loops: list[ast.stmt]) -> bool:
-    """Whether the schedule was meant for epochs: it is shorter than one pass over the data, or written
-    like the outer loop's length.
+def _for_epochs(story: Story, scheduler: Scheduler, loops: list[Loop]) -> bool:
+    """Whether the schedule was meant for epochs: it is shorter than one pass over the data, exactly as long as the
+    number of passes, or written like the outer loop's length.
     """
     end, passes = dict(scheduler.settings).get("T_max", 0), len(story.trace.beside.passes)
+    each = Counter(one.dataset for one in story.trace.beside.passes)
     call, outer = call_of(story, scheduler.span), loops[-1]
     given = (
         [story.program.segment(n) for n in [*call.args, *(k.value for k in call.keywords)]] if call is not None else []
     )
     rounds = outer.iter if isinstance(outer, ast.For) else None
     ends = {story.program.segment(a) for a in rounds.args} if isinstance(rounds, ast.Call) else set()
-    return bool(ends & set(given)) or (passes > 1 and end < scheduler.steps / passes)
+    is_as_long = passes > 1 and (end in each.values() or end < scheduler.steps / passes)
+    return bool(ends & set(given)) or is_as_long
 
 
 def _came_to_nothing(optimizer: OptimizerMade) -> bool:
@@ -109,30 +112,53 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, call:
 
 
 def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that move the scheduler's step to after the innermost loop; empty if it is not a statement directly in that
-    loop.
+    """Fixes that move the scheduler's step to after the innermost loop, or behind the loop around the only call of its
+    function; empty if it is neither a statement directly in that loop nor one directly in such a function.
     """
     program, statement = story.program, story.program.statement(call)
     loop = next((a for a in program.ancestors(call) if isinstance(a, ast.For | ast.While)), None)
-    if (
-        loop is None
-        or not isinstance(statement, ast.Expr)
-        or program.block(statement) is not loop.body
-        or len(loop.body) < 2
-    ):
+    if not isinstance(statement, ast.Expr) or not program.stands_alone(statement):
         return ()
+    block = program.block(statement)
     title = T(
         en=f"Step after the inner loop: move `{program.segment(call)}` out",
         zh=f"在内层循环之后步进：把 `{program.segment(call)}` 移出去",
     )
-    edit = _moved_out(program, statement, loop)
-    return unique(program.text, [Fix(title, (edit,), meaning="later")]) if edit is not None else ()
+    if loop is not None and block is loop.body and len(block) > 1:
+        return unique(program.text, [Fix(title, (_moved_out(program, statement, loop),), meaning="later")])
+    function = program.function(call)
+    if function is None or block is not function.body or len(block) < 2:
+        return ()
+    edits = _moved_to_the_caller(program, statement, function)
+    return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
 
 
-def _moved_out(program: Program, statement: ast.stmt, loop: ast.stmt) -> Edit | None:
-    place, last = program.place(statement), program.place(loop).end_line
-    if not program.stands_alone(statement):
+def _moved_to_the_caller(program: Program, statement: ast.Expr, function: Function) -> tuple[Edit, ...] | None:
+    """Edits that move a statement of a function behind the innermost loop around the only call of the function; None
+    if its names may be others there.
+    """
+    site = only_call(program, function)
+    around = next((a for a in program.ancestors(site) if isinstance(a, Loop)), None) if site is not None else None
+    place, caller = (program.statement(around), program.function(site)) if around and site is not None else (None, None)
+    roots = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    given = [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    first = next(iter(given), "")
+    is_method = (
+        site is not None
+        and caller is not None
+        and isinstance(site.func, ast.Attribute)
+        and isinstance(site.func.value, ast.Name)
+        and site.func.value.id == first == next((each.arg for each in caller.args.args), "")
+    )
+    local = {*own, *given} - ({first} if is_method else set())
+    if place is None or roots & local or not program.stands_alone(place):
         return None
+    return merge(program.delete(statement), program.insert_after(place, program.segment(statement)))
+
+
+def _moved_out(program: Program, statement: ast.stmt, loop: ast.stmt) -> Edit:
+    place, last = program.place(statement), program.place(loop).end_line
     rest = "".join(program.lines[place.end_line : last])
     rest += "" if not rest or rest.endswith("\n") else "\n"
     return Edit(place.line, last, f"{rest}{program.indent(loop)}{program.segment(statement)}\n")

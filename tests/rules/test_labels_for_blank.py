@@ -53,3 +53,44 @@ def test_where_no_class_is_left_for_the_blank_none_is_offered(shop: Workshop) ->
     (finding,) = examined(shop, text)
     assert not finding.fixes
     assert "one more is needed for the blank" in finding.explanation.en
+
+
+PATH = (
+    HEAD
+    + """
+loss = F.ctc_loss(scores, torch.tensor([[1, 1]] * 2), steps, torch.tensor([2, 2]), blank={blank})
+loss.backward()
+path = torch.tensor([1, 1, 3, 1, 0, 1, 2])
+"""
+)
+REMOVED_FIRST = {
+    "a method": (3, "print(path[path != 3].unique_consecutive())"),
+    "a function, the path taken anew": (0, "path = path[path.ne(0)]\nprint(torch.unique_consecutive(path))"),
+    "masked_select": (0, "kept = torch.masked_select(path, torch.ne(path, 0))\nprint(kept.unique_consecutive())"),
+    "rows of a batch": (
+        3,
+        "for row in path.repeat(2, 1):\n    row = row[row != 3]\n    print(row.unique_consecutive())",
+    ),
+}
+MERGED_FIRST = {
+    "merged first": (3, "path = path.unique_consecutive()\nprint(path[path != 3])"),
+    "another number is removed": (0, "print(path[path != 2].unique_consecutive())"),
+    "no label comes twice": (0, "few = path[3:5]\nprint(few[few != 0].unique_consecutive())"),
+    "merged again": (
+        3,
+        "path = path.unique_consecutive()\npath = path[path != 3]\nprint(path[path != 1].unique_consecutive())",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REMOVED_FIRST)
+def test_blanks_that_are_removed_before_labels_are_merged(name: str, shop: Workshop) -> None:
+    blank, text = REMOVED_FIRST[name]
+    found = [each for each in examined(shop, plain(PATH.format(blank=blank) + text + "\n")) if each.rule == "PL958"]
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("name", MERGED_FIRST)
+def test_labels_that_are_merged_first_are_right(name: str) -> None:
+    blank, text = MERGED_FIRST[name]
+    assert [each.rule for each in find(trace_program(PATH.format(blank=blank) + text + "\n", "program.py"))] == []

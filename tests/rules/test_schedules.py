@@ -112,6 +112,23 @@ def main():
         epoch(loader, opt, schedule)
 main()
 """,
+    "a cosine for epochs, stepped by a method that a comprehension calls": """
+class Trainer:
+    def __init__(self, epochs):
+        self.epochs, self.model = epochs, nn.Linear(3, 1)
+        self.loader = DataLoader(TensorDataset(torch.randn(12, 3), torch.randn(12, 1)), batch_size=4)
+        self.opt = SGD(self.model.parameters(), lr=0.1)
+        self.schedule = CosineAnnealingLR(self.opt, T_max=epochs)  # made
+    def update(self, x, y):
+        loss = train(self.model, self.opt, x, y)
+        self.schedule.step()  # PL621
+        return loss.item()
+    def fit(self):
+        for _ in range(self.epochs):
+            losses = [self.update(*batch) for batch in self.loader]
+            print(sum(losses), self.opt.param_groups[0]["lr"])
+Trainer(8).fit()
+""",
     "early in a function": DATA + """
 import warnings
 warnings.simplefilter("ignore")

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact
-from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.source import Function, Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.trace import OptimizerMade, Scheduler, Span
@@ -37,25 +37,34 @@ def call_of(story: Story, span: Span | None) -> ast.Call | None:
     return parent if isinstance(parent, ast.Call) else None
 
 
-def loops_around(program: Program, node: ast.AST | None, depth: int = 0) -> list[ast.stmt]:
-    """Return the loops in which ``node`` runs, innermost first, also those around the only call of its function; empty
-    for None.
+Loop = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+def loops_around(program: Program, node: ast.AST | None, depth: int = 0) -> list[Loop]:
+    """Return the loops and comprehensions in which ``node`` runs, innermost first, also those around the only call of
+    its function; empty for None.
 
     ``depth`` is how many calls were followed already; at most ``DEEPEST``.
     """
     if node is None or depth > DEEPEST:
         return []
-    loops: list[ast.stmt] = [a for a in program.ancestors(node) if isinstance(a, ast.For | ast.While)]
+    loops = [a for a in program.ancestors(node) if isinstance(a, Loop)]
     function = program.function(node)
     if function is None:
         return loops
     own = [loop for loop in loops if program.function(loop) is function]
+    site = only_call(program, function)
+    return own + (loops_around(program, site, depth + 1) if site is not None else [])
+
+
+def only_call(program: Program, function: Function) -> ast.Call | None:
+    """Return the one call of ``function`` outside of itself, by its name; None if there is none, or several."""
     sites = [
         n
         for n in program.nodes
         if isinstance(n, ast.Call) and called(n) == function.name and program.function(n) is not function
     ]
-    return own + (loops_around(program, sites[0], depth + 1) if len(sites) == 1 else [])
+    return sites[0] if len(sites) == 1 else None
 
 
 def made_as(story: Story, span: Span | None) -> tuple[ast.Assign, str] | None:

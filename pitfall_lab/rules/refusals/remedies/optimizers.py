@@ -15,7 +15,7 @@ from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.remedies.edits import imported, keyword_set, renamed
 from pitfall_lab.rules.refusals.remedies.loaded_batches import PASSING
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
-from pitfall_lab.rules.signals.schedules import call_of, loops_around
+from pitfall_lab.rules.signals.schedules import Loop, call_of, loops_around
 from pitfall_lab.trace import OptimizerMade, Span, T
 
 
@@ -119,7 +119,7 @@ def past_the_end(error: Error) -> Remedy | None:
     return Remedy(unique(program.text, _lengths(program, call, loops)), said, None, schedule.span, None, related)
 
 
-def _lengths(program: Program, call: ast.Call, loops: list[ast.stmt]) -> list[Fix | None]:
+def _lengths(program: Program, call: ast.Call, loops: list[Loop]) -> list[Fix | None]:
     """Fixes that plan as many steps as the loops take: ``steps_per_epoch=len(loader)``, ``total_steps=epochs *
     len(loader)``, ``epochs=…``.
 
@@ -142,7 +142,7 @@ def _lengths(program: Program, call: ast.Call, loops: list[ast.stmt]) -> list[Fi
     return fixes
 
 
-def _count(program: Program, loop: ast.stmt) -> str | None:
+def _count(program: Program, loop: Loop) -> str | None:
     """The number of rounds of a loop as an expression: ``len(loader)``, ``epochs``;
     None if the text does not say it.
     """
