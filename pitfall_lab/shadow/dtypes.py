@@ -136,8 +136,8 @@ def set_default_float(dtype: DType) -> None:
 
 
 def type_name(dtype: DType) -> str:
-    """The class name that error messages print: ``torch.FloatTensor`` for the old types,
-    ``CPUBoolType`` for the rest.
+    """The class name of tensors of a dtype in error messages: ``torch.FloatTensor`` for the dtypes that have such a
+    class, ``CPUBoolType`` and the like for the others.
     """
     scalar = dtype.scalar_name
     return f"torch.{scalar}Tensor" if scalar in _TYPED else f"CPU{scalar}Type"

@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """The memory of a gradient: its number of holders, and the counter and storage that it has
-    when it becomes a ``.grad``.
+    """The memory of a gradient, which its views share.
 
-    In torch: the reference count of the gradient's own tensor (``input_buffer.cpp``, ``functions/accumulate_grad.h``).
+    ``holders`` is how many references hold it; ``counter`` and ``storage`` are those that it has when it becomes a
+    ``.grad`` (``storage`` is None until one is needed). In torch: the reference count of the gradient's own tensor
+    (``input_buffer.cpp``, ``functions/accumulate_grad.h``).
     """
 
     __slots__ = ("counter", "holders", "storage")
@@ -54,8 +55,10 @@ class Held:
 class Gradient:
     """A gradient passed between nodes. ``array`` is None when its values are unknown.
 
-    torch adds in place into a gradient with no other holder, which is visible in ``.grad._version``; so the
-    holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
+    torch adds in place into a gradient with no other holder, which is visible in ``.grad._version``. So ``holders``
+    counts the references to this gradient, and ``held.holders`` those to its memory, by views of it too (the gradient
+    of a transpose, of a sum). ``origin`` is the formula that computed it, or the two gradients that were added (None:
+    unknown).
     """
 
     __slots__ = ("array", "held", "holders", "loose", "origin", "outline", "shape", "tensor")
@@ -124,7 +127,8 @@ def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
 def handed_through(
     node: Node, incoming: Sequence[Gradient | None], metas: Sequence[Meta | None]
 ) -> list[Gradient | None]:
-    """The outgoing gradients (None: no gradient) of a node whose values are unknown.
+    """The outgoing gradients of ``node`` where values are unknown: a Gradient without values for each of ``metas``,
+    None where that is None.
 
     One that is the incoming gradient, or a view of it, shares its memory.
     """
@@ -289,11 +293,10 @@ def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
 
 
 def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
-    """The storage on which a gradient is, and its offset there.
+    """The storage on which a gradient's memory is, and the offset of the gradient in it, in elements.
 
-    Gradients that are parts of one array (``cat``) share the storage.
-
-    A gradient without a storage gets one from its array, or a new one without values.
+    Gradients that are parts of one array (``cat``) share the storage. A gradient without a storage gets one from its
+    array, with ``dtype``, or a new one without values.
     """
     held, array = gradient.held, gradient.array
     if array is None and gradient.outline is not None and held.storage is not None:
@@ -426,12 +429,14 @@ def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
 def rounded_once(
     vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]
 ) -> list[Any]:
-    """Compute ``vjp`` as torch does in half precision: in float32, rounding only the results.
+    """``results`` of the formula ``vjp`` as torch computes them in half precision: in float32, with only the results
+    rounded.
 
-    Arrays passed through stay unchanged.
+    ``given`` and ``saved`` are what the formula was called with. Results on the memory of one of ``arrays`` (incoming
+    gradients that were passed through), and those only converted, stay unchanged.
 
-    Raises Unmodelled where ``results``, rounded after every step, differ so much that intermediate values must
-    have overflowed or underflowed.
+    Raises Unmodelled where ``results``, rounded after every step, differ so much that intermediate values must have
+    overflowed or underflowed.
     """
 
     def wide(x: Any) -> Any:

@@ -67,9 +67,12 @@ ENTRIES: dict[str, Op] = {}
 class Op:
     """One operation.
 
-    ``run(engine, *args, **kwargs)`` takes torch's arguments, checks them, computes, and records history. ``saves`` says
-    what backward needs, as in torch's ``derivatives.yaml``. ``samples`` are expressions over the operands of
-    :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on the shadow, and must agree in everything.
+    ``names`` are all of torch's full names for it. ``run(engine, *args, **kwargs)`` takes torch's arguments, checks
+    them, computes, and records history. ``kind`` is what it does to its operands (``"pure"``: makes new tensors;
+    ``"view"``, ``"inplace"``). ``saves`` says what backward needs, as in torch's ``derivatives.yaml``. ``samples`` are
+    expressions over the operands of :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on the shadow, and
+    must agree in everything. ``source`` is where torch implements it, as text. Each text is empty where there is
+    nothing to say.
     """
 
     names: tuple[str, ...]
@@ -129,7 +132,9 @@ def also(known: str, *names: str) -> None:
 
 
 def do(e: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Run another operation, a part of a composite: ``do(e, "cat", parts)`` is ``torch.cat``."""
+    """Run another operation, a part of a composite, in the engine ``e``, and return its result: ``do(e, "cat", parts)``
+    is ``torch.cat``.
+    """
     return ENTRIES[f"torch.{name}"].run(e, *args, **kwargs)
 
 

@@ -190,11 +190,11 @@ class Module:
         return {key: getattr(owner, name).detach() for key, owner, name in self.places()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> Keys:
-        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them
-        by new Parameters and tensors.
+        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them by new Parameters
+        and tensors.
 
-        Returns the keys without a counterpart on the other side; with ``strict``, such keys raise
-        RuntimeError before anything is copied.
+        Returns the keys that are only in the module (``missing_keys``) and those that are only in ``state_dict``
+        (``unexpected_keys``); with ``strict``, such keys raise RuntimeError before anything is copied.
         """
         places = {key: (owner, name) for key, owner, name in self.places()}
         keys = Keys([k for k in places if k not in state_dict], [k for k in state_dict if k not in places])

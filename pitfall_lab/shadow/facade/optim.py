@@ -26,10 +26,12 @@ Group = dict[str, Any]
 
 
 class Optimizer:
-    """The base class of optimizers: parameter groups, a dictionary of state per parameter, and :meth:`step`.
+    """The base class of optimizers: ``param_groups``, ``state`` (for each parameter a dictionary), and :meth:`step`.
 
-    Subclasses give their ``options`` with torch's defaults, say what ``begin`` puts into a state,
-    and ``update`` one parameter.
+    Subclasses give their ``options`` with torch's defaults, say in ``begin`` what is put into the state of a parameter
+    at its first step, and in ``update`` how one parameter is changed. The constructor raises what torch's does:
+    ``TypeError`` for an unknown option, ``RuntimeError`` for ``fused`` together with ``differentiable`` or ``foreach``,
+    ``ValueError`` without parameters.
     """
 
     options: ClassVar[dict[str, Any]] = {}
@@ -121,10 +123,10 @@ class Optimizer:
         """
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """Remove the state that torch stores only after a whole step, when a step raised; ``known``: the
-        keys of each state before it.
+        """Called when a step has raised: remove the state that torch stores only after a whole step. ``known`` has, for
+        each parameter that was to be updated, the keys of its state before the step.
 
-        Here there is no such state.
+        In this base class there is no such state.
         """
 
     def _advance(self, p: Tensor, group: Group) -> None:
@@ -152,7 +154,9 @@ class Optimizer:
         return bool(group.get("decoupled_weight_decay"))
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """Fill the empty ``state`` of a parameter that is updated for the first time. Here it stays empty."""
+        """Fill the empty ``state`` of the parameter ``p``, which is updated for the first time. In this base class it
+        stays empty.
+        """
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
         """Update one parameter in place from its gradient; each subclass defines it.

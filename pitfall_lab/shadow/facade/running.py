@@ -57,8 +57,10 @@ class _ById(ast.NodeTransformer):
 
 
 def step(tree: ast.Module, name: str, names: dict[str, Any], after: Callable[[int], None] | None) -> None:
-    """Execute a program, as a whole or, with ``after``, statement by statement, calling
-    it with the last line of each.
+    """Execute a parsed program in the namespace ``names``; ``name`` is the file name in its tracebacks.
+
+    With ``after``, it is executed statement by statement, and ``after`` is called with the last line number of each
+    top-level one. What the program raises is raised.
     """
     if after is None:
         exec(compile(tree, name, "exec"), names)  # noqa: S102 - running programs is the purpose

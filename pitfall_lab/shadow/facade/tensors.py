@@ -122,8 +122,10 @@ def speaking() -> Iterator[None]:
 
 
 def as_raised(error: ShadowError) -> Exception:
-    """Torch's exception for an error that the engine names; in anomaly mode an error at a node also
-    warns, and has another hint.
+    """The exception of torch's class and message for an error that the engine names (``RuntimeError`` for an unknown
+    class); its attribute ``shadow`` is that error.
+
+    In anomaly mode an error at a node also warns, and has another hint.
     """
     message = error.message
     if _engine.anomaly and error.node is not None:
@@ -183,7 +185,7 @@ def structure(name: str, fields: tuple[str, ...]) -> type[Any]:
 
 
 class GradFn:
-    """A node of the graph, as ``grad_fn`` shows it; its class has the node's name."""
+    """A node of the graph as a program sees it in ``grad_fn``; its class has the node's name."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -588,8 +590,8 @@ for _method, _entry, _plain in AUGMENTED:
 
 
 class Namespace(ModuleType):
-    """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``: its attributes are the
-    operations that have an entry.
+    """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``: its attributes are the operations that
+    have an entry under ``prefix``, torch's full name of the module.
     """
 
     def __init__(self, name: str, prefix: str) -> None:

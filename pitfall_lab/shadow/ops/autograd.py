@@ -83,9 +83,10 @@ def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
 def prepare(
     e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool
 ) -> Pass:
-    """Check the roots and make the pass.
+    """Check the roots and make the pass of a backward from ``outputs``; ``given`` has a gradient or None for each of
+    them.
 
-    ``retain_graph`` defaults to ``create_graph``, with which the pass records what it does.
+    ``retain_graph`` None means the same as ``create_graph``. With ``create_graph`` the pass records what it does.
 
     Raises ``ShadowError`` (torch's error) for a root without a graph, and where :func:`first_gradients` does;
     ``Unmodelled`` in inference mode.
@@ -111,11 +112,10 @@ def prepare(
 
 
 def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
-    """Run the pass with saved values as they were when saved, to find wrong gradients.
+    """Run a copy of the pass with saved values as they were when saved, to find wrong gradients; nothing is filled.
 
-    Return that pass and the changed saved tensors.
-
-    None if no saved value has changed without an error, or if the pass raises.
+    Return that copy, and the changed saved tensors as pairs of the node and the saved tensor. None if no saved value
+    has changed without an error, or if the copy raises.
     """
     causes = wrongly_read(the_pass.nodes.values())
     if not causes:
@@ -313,8 +313,11 @@ def _materialized(e: Engine, like: ShadowTensor, *, requires_grad: bool) -> Shad
 
 
 def detached(e: Engine, gradient: Gradient, like: ShadowTensor, given: list[ShadowTensor]) -> ShadowTensor:
-    """A gradient as a tensor that hooks receive: without a copy (that of a sum has stride 0),
-    and the same object every time.
+    """The tensor that hooks get for ``gradient``: on its memory, without a copy (that of a sum has stride 0), and the
+    same object every time.
+
+    ``like`` is the tensor that the gradient is of. A gradient on the storage of one of ``given`` (gradients that the
+    caller passed in) becomes a view of that.
     """
     if gradient.tensor is None:
         array = gradient.array

@@ -47,8 +47,11 @@ NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """One saved tensor: its name, the operand (or ``"result"``), the edges of which one must be
-    needed, whether it is random.
+    """One tensor that an operation saves for backward.
+
+    ``name`` is the node's attribute for it (``self``, ``result``); ``what`` the index of the operand, or ``"result"``.
+    ``when``: it is saved only if one of these edges leads to a node (the index of an operand that requires a gradient,
+    or several); None: always. ``drawn``: it consists of random numbers.
     """
 
     name: str
@@ -59,8 +62,12 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class OpRule:
-    """Forward and backward of an operation on arrays; ``node`` is torch's name, ``keeps`` in
-    the order torch unpacks them.
+    """Forward and backward of an operation on NumPy arrays.
+
+    ``node`` is torch's name of its node (empty: it has none, and results do not require grad); ``forward`` takes the
+    operands' arrays and returns the result's (None: unknown values); ``keeps`` are the saved tensors in the order in
+    which torch unpacks them. ``vjp(g, s)`` returns a gradient (or None) for each operand, from the gradient of the
+    result and the saved arrays; None: the derivative is not modelled.
     """
 
     node: str
@@ -81,8 +88,9 @@ def refusing(rule: OpRule, text: str) -> OpRule:
 
 
 def of_finite(rule: OpRule) -> OpRule:
-    """The rule, changed so that it raises ``Unmodelled`` for inf and NaN in its inputs: the result then depends on the
-    kernel's order of computing (0 * inf, inf - inf).
+    """The rule, changed so that inf and NaN in its inputs make its result unknown (``forward`` returns None), and its
+    ``vjp`` raises ``Unmodelled`` for them: the result then depends on the kernel's order of computing (0 * inf, inf -
+    inf). Its ``vjp`` must not be None.
     """
 
     def forward(*given: Any) -> Any:
@@ -93,7 +101,9 @@ def of_finite(rule: OpRule) -> OpRule:
 
 
 def finite_vjp(vjp: Vjp) -> Vjp:
-    """Like :func:`of_finite`, for a vjp only."""
+    """A ``vjp`` that raises ``Unmodelled`` for inf or NaN in the gradient or a saved array, and else returns what the
+    given one does.
+    """
 
     def careful(g: Any, s: Any) -> Sequence[Any]:
         if not all(map(is_finite, (g, *vars(s).values()))):
@@ -234,11 +244,10 @@ def computed_in(dtype: DType) -> Any:
 
 
 def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = None) -> list[Any] | None:
-    """The operands' values, cast to ``dtype``; None when those of one are unknown.
+    """The operands' values as arrays (numbers stay numbers or 0-dim arrays), cast to ``dtype`` (None: each in its own);
+    None when those of one tensor are unknown.
 
-    An omitted operand (None) stays None.
-
-    Half precision is returned as float32, in which it is computed.
+    An omitted operand (None) stays None. Half precision is returned as float32, in which it is computed.
     """
     found: list[Any] = []
     for x in operands:
@@ -309,7 +318,8 @@ def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride
 def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
     """A saved tensor that only its node has: a wrapped number, a mask drawn inside, a clone made before a write.
 
-    None: unknown values.
+    It has a copy of ``array`` and its dtype. With ``array`` None its values are unknown, and it has one element of
+    ``dtype``.
     """
     if array is None:
         return ShadowTensor(e.graph, Storage(1, dtype), (), (), 0, dtype, Counter())
@@ -498,7 +508,8 @@ LARGE = 1e18
 
 
 def overflows_on_the_way(found: Sequence[Any], shape: Shape, dtype: DType) -> bool:
-    """Whether a reduction of values this large may overflow in a torch kernel that adds in float32.
+    """Whether a reduction of the arrays ``found`` to a result of ``shape`` may overflow in a torch kernel that adds in
+    float32; False for another ``dtype``.
 
     A kernel that scales first or adds in float64 does not overflow; which kernel torch uses is not modelled.
     """
@@ -514,7 +525,9 @@ def overflows_on_the_way(found: Sequence[Any], shape: Shape, dtype: DType) -> bo
 
 
 def underflow_on_the_way(sizes: np.ndarray, axes: tuple[int, ...], dtype: Any) -> bool:
-    """Whether the squares in a reduction underflow to zero in float32, in which only some of torch's kernels add."""
+    """Whether the squares in a reduction of ``sizes`` (absolute values) over ``axes`` underflow to zero in float32, in
+    which only some of torch's kernels add. False for another ``dtype``.
+    """
     largest = sizes.max(axis=axes, initial=0)
     return bool(dtype == np.float32 and ((largest > 0) & (largest < 1 / LARGE)).any())
 
@@ -685,7 +698,8 @@ def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def one_by_one(e: Engine, rule: OpRule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
-    """Compute and write one element after the other in memory order, each reading the results written before it.
+    """Compute and write one element of ``target`` after the other in memory order, each reading the results written
+    before it. ``operands`` are all of the rule's, with ``target`` first; where values are unknown, the result is.
 
     In torch: ``TensorIteratorBase::reorder_dimensions``. Vectorised kernels take several elements at a time, so the
     numbers may differ for long rows.
@@ -820,7 +834,11 @@ def open_window(
 def view(
     e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, vjp: Vjp | None
 ) -> ShadowTensor:
-    """A view with grad_fn ``name``; ``vjp`` maps the gradient of the view to that of the tensor."""
+    """A view of ``tensor``, with ``stride`` and ``offset`` in elements. Where autograd records, it gets a node called
+    ``name`` as grad_fn; ``vjp`` maps the gradient of the view to that of the tensor.
+
+    Under the belief ``views_copy`` it is a copy.
+    """
     node = None
     if records(e, tensor):
         node = e.graph.new_node(name, (e.graph.edge(tensor),), vjp)
@@ -840,7 +858,9 @@ def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
 
 
 def into_window(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) -> Vjp:
-    """A vjp that puts the gradient of a view into zeros of the tensor's shape; ``place`` takes the view of an array."""
+    """A vjp that puts the gradient of a view into zeros of the tensor's shape; ``place`` maps an array of that shape to
+    its part in the view.
+    """
     return partial(put_back, base_shape, place)
 
 
@@ -881,7 +901,9 @@ def bool_of(dtype: DType) -> bool:
 
 
 def index_grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
-    """A NumPy index: at each place of ``index`` the place itself, but along axis ``at`` what ``index`` says."""
+    """A NumPy index, one array for each axis: at each place of ``index`` the place itself, but along axis ``at`` what
+    ``index`` says.
+    """
     grid: list[np.ndarray] = list(np.indices(index.shape))
     grid[at] = index
     return tuple(grid)

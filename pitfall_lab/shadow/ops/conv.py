@@ -35,8 +35,8 @@ def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Kernel size, stride, padding and dilation; for each element of the kernel, the strided slice of the
-    padded input it is applied to.
+    """The windows of a convolution, in as many dimensions as the input has behind its channels: size of the kernel,
+    stride, padding and dilation, one integer for each dimension.
     """
 
     kernel: Shape
@@ -121,10 +121,10 @@ def _flat(x: np.ndarray) -> np.ndarray:
 
 def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor | None, windows: Windows,
              groups: int, *, transposed: bool = False, output_padding: Shape = ()) -> ShadowTensor:  # fmt: skip
-    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; its ``transposed`` form, for which
-    ``output_padding`` is.
+    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; with ``transposed``, its transposed form,
+    for which ``output_padding`` is.
 
-    ``Unmodelled`` is raised for inf or NaN in the operands once their values are used.
+    Operands must fit: only the callers check them. Inf or NaN in an operand makes the result's values unknown.
     """
     size = input.shape[2:]
     if transposed:

@@ -102,9 +102,8 @@ def _erfinv(y: float) -> float:
 
 
 def bessel_i(order: int, x: Any) -> Any:
-    """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision.
-
-    NaN at infinity.
+    """The modified Bessel function of the first kind of integer ``order``: its integral, which the midpoint rule gives
+    to full precision. NaN at infinity.
     """
     angle = (np.arange(64) + 0.5) * math.pi / 64
     wide = np.asarray(x, np.float64)
@@ -566,7 +565,7 @@ def _with_number(
 
 
 def no_divisor_is_zero(pair: tuple[Any, Any]) -> bool:
-    """Whether the divisor, ``pair[1]`` (integers), is known not to be zero in any element, so
+    """Whether the divisor, ``pair[1]`` (an integer or an integer tensor), is known not to be zero in any element, so
     that the division cannot raise.
 
     False for a tensor with unknown values. For a zero divisor torch raises in the middle of an in-place write, after

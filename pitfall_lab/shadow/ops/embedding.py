@@ -46,13 +46,11 @@ def _check_indices(index: Any, weight: Any) -> None:
 def look_up(
     e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> ShadowTensor:
-    """The rows of (rows, size) at indices of any shape: (*indices, size).
+    """The rows of ``weight`` (rows, size) at ``indices`` of any shape: (*indices, size).
 
-    The row ``padding_idx`` gets no gradient (negative: all do).
-
-    With ``scale_grad_by_freq``, the gradient of a row is divided by the number of times that it was looked up. Raises
-    ``ShadowError`` (torch's error) for a ``weight`` that is not 2-D and for indices that are not integers, and
-    ``Unmodelled`` for ``sparse``.
+    The row ``padding_idx`` gets no gradient (negative: all do). With ``scale_grad_by_freq``, the gradient of a row is
+    divided by the number of times that it was looked up. Raises ``ShadowError`` (torch's error) for a ``weight`` that
+    is not 2-D and for indices that are not integers, and ``Unmodelled`` for ``sparse``.
     """
     tensor_only(weight, indices)
     if not weight.ndim and records(e, weight):  # torch reads the number of rows for backward before it checks anything

@@ -195,10 +195,12 @@ def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
 @op("torch._amp_update_scale_", kind="inplace")
 def update_scale(e: Engine, input: ShadowTensor, growth_tracker: Any, found_inf: Any, scale_growth_factor: float,
                  scale_backoff_factor: float, growth_interval: int) -> ShadowTensor:  # fmt: skip
-    """Multiply the scale by ``scale_backoff_factor`` after an overflow.
+    """Multiply the scale ``input`` (one element) by ``scale_backoff_factor`` if ``found_inf`` is not 0; after
+    ``growth_interval`` calls in a row without that, which ``growth_tracker`` counts, by ``scale_growth_factor``. Return
+    ``input``.
 
-    After ``growth_interval`` steps without one, multiply it by ``scale_growth_factor``. The scale's version is
-    incremented in any case. Raises ``Unmodelled`` for a call that autograd records, or that writes beyond a storage.
+    The scale's version is incremented in any case, that of ``growth_tracker`` never. Raises ``Unmodelled`` for a call
+    that autograd records, or that writes beyond a storage.
     """
 
     def compute(scale: Array, steps: Array, infinite: Array) -> tuple[Array, Array]:

@@ -73,7 +73,9 @@ def _reduce(values: Any, reduction: str) -> Any:
 
 
 def reduced(e: Engine, values: ShadowTensor, reduction: str) -> ShadowTensor:
-    """Apply ``reduction``: mean or sum of all elements, or the tensor itself."""
+    """Apply ``reduction``: ``"none"`` gives ``values`` itself, ``"mean"`` the mean of all elements, any other word
+    their sum.
+    """
     return (
         values
         if reduction == "none"

@@ -42,8 +42,8 @@ def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil
 
 
 def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Spans:
-    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop,
-    step), without their padding.
+    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop, step), cut to the
+    part inside the input of ``size``.
     """
     found = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
@@ -331,8 +331,8 @@ _register_adaptive_max(3, ("F.adaptive_max_pool3d(vol, 2)",))
 
 
 def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors: np.ndarray) -> ShadowTensor:
-    """Sums of windows over their ``divisors`` (one for each window); ``spans`` are the windows along
-    each of the last dimensions.
+    """For each window, the sum of its elements over its entry in ``divisors``; ``spans`` are the windows along each of
+    the last dimensions, ``name`` is the node's.
     """
     rank = len(spans)
     size, outer = input.shape[input.ndim - rank :], input.shape[: input.ndim - rank]

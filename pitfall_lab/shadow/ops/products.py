@@ -184,7 +184,8 @@ def _dimensions(given: Any, ndim: int) -> list[int]:
     "torch.tensordot(a, b, dims=([1], [1]))", "torch.tensordot(a, w, dims=1)", "torch.tensordot(a, b)",
     "torch.tensordot(a, c, 1)", "torch.tensordot(img, k2, dims=([1], [1]))"), traits=("products",))  # fmt: skip
 def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> ShadowTensor:
-    """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given.
+    """Sum of products over pairs of dimensions: over the last ``dims`` of ``a`` and the first of ``b`` if it is a
+    number, else over the dimensions in its two lists.
 
     Raises ``ShadowError`` (torch's error) for dimensions that do not exist or occur twice and for two dtypes, and
     ``Unmodelled`` for pairs of unequal size or of size 1, and for some results of one element.

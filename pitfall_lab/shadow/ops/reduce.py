@@ -41,9 +41,8 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
-    """The dimensions to reduce, counted from the front; all of them for None and for ().
-
-    None of a tensor without dimensions.
+    """The dimensions that an argument ``dim`` of a reduction names, counted from 0; all of them for None and for an
+    empty sequence. Empty for a tensor without dimensions.
     """
     if dim is None or dim in ((), []):
         return tuple(range(ndim))
@@ -490,8 +489,9 @@ def norm(
 def norm_gradient(
     order: float, x: np.ndarray, length: np.ndarray, g: np.ndarray, dims: tuple[int, ...]
 ) -> np.ndarray | None:
-    """The gradient of a norm for its input (``norm_backward`` in
-    ``torch/csrc/autograd/FunctionsManual.cpp``); None for order 0.
+    """The gradient of a norm of this ``order`` over ``dims`` for its input ``x`` (``norm_backward`` in
+    ``torch/csrc/autograd/FunctionsManual.cpp``); None for order 0. ``length`` is the norm and ``g`` its gradient, both
+    of the shape of ``x``, or with size 1 along ``dims``.
     """
     if order == 0:
         return None
@@ -561,8 +561,8 @@ def allclose(
 
 
 def cumsum_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
-    """The gradient of cumsum: ``g`` summed up from the other end; along a dimension of size 1
-    it is ``g`` itself, as in torch.
+    """The gradient of cumsum along dimension ``at``, in a tuple: ``g`` summed up from the other end; along a dimension
+    of size 1 it is ``g`` itself, as in torch.
     """
     return (g if g.size < 2 or g.shape[at] == 1 else laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g),)
 

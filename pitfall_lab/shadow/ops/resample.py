@@ -254,8 +254,9 @@ def upsample(
     """Interpolation of (N, C, *inner) to (N, C, *size); without a ``size``, to the inner sizes times ``factors``,
     rounded down.
 
-    Raises ``Unmodelled`` for an input that is empty, not floating point or of another number of dimensions, and for an
-    empty result.
+    ``node`` is the name of its node, ``rank`` the number of inner dimensions; ``row(n, out, factor)`` returns the
+    matrix that maps a dimension of size n to one of size out. Raises ``Unmodelled`` for an input that is empty, not
+    floating point or of another number of dimensions, and for an empty result.
     """
     wanted, scale = _sizes(input, size, factors, rank)
     if any(n < 1 for n in wanted):

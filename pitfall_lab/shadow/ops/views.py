@@ -199,7 +199,11 @@ def _flattened(e: Engine, input: ShadowTensor, wanted: Shape) -> ShadowTensor:
 
 
 def link(copy: ShadowTensor, source: ShadowTensor, places: np.ndarray | None = None) -> None:
-    """Link two storages so that a write to one also changes the other, for beliefs in which a copy is a view."""
+    """Link two storages so that a write to one also changes the other, for beliefs in which a copy is a view.
+
+    ``places`` are the indices in the source's storage of the elements of ``copy``; None: ``source`` has the same number
+    of elements, in the same order.
+    """
     there = (positions(source.offset, source.shape, source.stride) if places is None else places).reshape(-1)
     here = positions(copy.offset, copy.shape, copy.stride).reshape(-1)
     copy.storage.links += ((source.storage, there, here),)
@@ -668,8 +672,10 @@ def _joined(before: Shape, dtype: DType, places: Sequence[Any]) -> Vjp:
 def several(
     e: Engine, name: str, self: ShadowTensor, windows: Sequence[tuple[Shape, Shape, int]], places: Sequence[Any]
 ) -> tuple[ShadowTensor, ...]:
-    """The views of ``windows`` as the outputs of one node, as of split, chunk and unbind; such views may not be changed
-    in place.
+    """Views of ``self`` as the outputs of one node called ``name``, as of split, chunk and unbind; such views may not
+    be changed in place.
+
+    ``windows`` are (shape, stride, offset) of each, in elements; ``places`` the NumPy index of each in ``self``.
     """
     node = None
     before, dtype = self.shape, self.dtype
@@ -915,8 +921,8 @@ def transpose_in_place(e: Engine, self: Any, dim0: int, dim1: int) -> ShadowTens
 
 
 def alias(e: Engine, tensor: ShadowTensor, counter: Counter | None) -> ShadowTensor:
-    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it; it
-    counts writes with ``counter``.
+    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it; its version counter is
+    ``counter``.
 
     An alias of an inference tensor is one too, and has no counter in inference mode, else a new one.
     """
