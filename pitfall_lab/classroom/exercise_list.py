@@ -37,11 +37,9 @@ def minutes(exercise: Exercise) -> int:
 
 
 def by_chapter(numbers: Iterable[int] | None = None) -> list[tuple[Chapter, list[Exercise]]]:
-    """Pairs of a chapter and its exercises, in the order of the chapters' numbers.
+    """Pairs of a chapter and its exercises, both in the order of their numbers.
 
-    Chapters without exercises are left out.
-
-    ``numbers``: only these chapters (default: all).
+    Only the chapters with these ``numbers`` (None: all). Chapters without exercises are left out.
     """
     found = []
     for chapter in CHAPTERS:

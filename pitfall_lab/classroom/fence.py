@@ -53,7 +53,7 @@ _SET_NO_NEW_PRIVS, _SET_SECCOMP = 38, 22
 
 
 class FenceError(Exception):
-    """The fence could not be closed; the message is one sentence. Nothing of the learner's has run."""
+    """The fence could not be made or closed; the message is one sentence. Nothing of the learner's code has run."""
 
 
 def missing() -> list[str]:
@@ -67,11 +67,11 @@ def missing() -> list[str]:
 
 
 class Fence:
-    """A fence that is closed round one process after the other: they may write in ``folder`` and read the libraries,
-    and nothing else.
+    """Rules of the kernel for what a process may do with files: write in ``folder``, read the libraries, and nothing
+    else. They can be applied to one process after the other, each of which calls :meth:`close`.
 
     ``hidden`` are folders that stay unreadable wherever they are. Raises :class:`FenceError` if the kernel does not
-    accept these rules.
+    accept these rules, or if ``sys.path`` has a folder that is not absolute.
     """
 
     def __init__(self, folder: Path, hidden: Iterable[Path] = ()) -> None:
@@ -119,8 +119,8 @@ class Fence:
 
 
 def limit(*, memory: int, seconds: float) -> None:
-    """Limit this process: ``memory`` MiB beyond what it has, ``seconds`` + 2 seconds of processor time,
-    8 MiB a file, 64 open files.
+    """Limit this process for good: to ``memory`` MiB beyond what it has now, ``seconds`` + 2 seconds of processor time,
+    ``LARGEST`` bytes a file, 64 open files and no core dump.
     """
     import resource
 
@@ -172,10 +172,10 @@ def libraries() -> set[Path]:
 
 
 def readable(hidden: Iterable[Path]) -> Iterator[tuple[Path, int]]:
-    """Yield each path that a submission may read, with the rights.
+    """Yield each path that a submission may read, with the rights to it as Landlock's bits.
 
-    These are the standard library, installed packages, shared libraries and this package. Of a folder that contains
-    something hidden, each other entry by itself: rights that were given to a folder are never taken back below it.
+    These are the standard library, installed packages, shared libraries and this package. Of a folder that contains one
+    of ``hidden``, each other entry by itself: rights that were given to a folder are never taken back below it.
     """
     shut = {Path(os.path.realpath(path)) for path in hidden}
     shared = [

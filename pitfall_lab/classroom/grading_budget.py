@@ -19,7 +19,9 @@ hundred times what the largest of this course takes.
 
 
 class Spent(KeyboardInterrupt):
-    """The budget is spent. Like a Ctrl-C, it goes through everything that catches the errors of a cell."""
+    """The budget of processor time is spent. It is a KeyboardInterrupt, so that what catches the errors of a cell does
+    not catch it.
+    """
 
 
 class within:  # noqa: N801 - it is written like a function

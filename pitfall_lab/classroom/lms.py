@@ -196,8 +196,8 @@ def about(system: str, entries: Sequence[LedgerLine], column: str = "", titles: 
 
 
 def other_points(system: str, column: str, possible: Mapping[str, float], most: float) -> str:
-    """A sentence if the column that is written into is out of other points in the gradebook that is
-    the roster; "" if it is not.
+    """A sentence if the gradebook that serves as roster has other points than ``most`` for the column that the marks
+    are written into; "" if not. ``possible`` has the points of the gradebook's columns by their titles.
     """
     pattern = _NUMBERED.get(system)
     theirs = next((points for title, points in possible.items() if _same_column(pattern, title, column)), most)
@@ -242,14 +242,15 @@ def place(grades: Path, system: str) -> Path:
 
 
 def title(assignment: Assignment, column: str | None) -> str:
-    """What the marks' column is called: as the teacher says, or as the assignment."""
+    """What the marks' column is called: ``column``, if the teacher has said it, else the name of the assignment."""
     return " ".join((column or assignment.name).split())
 
 
 def write(
     grades: Path, system: str, assignment: Assignment, entries: Sequence[LedgerLine], column: str | None = None
 ) -> Path:
-    """Write the table beside ``grades`` and return where.
+    """Write the table for the learning management system ``system`` beside ``grades`` and return its path. ``column``
+    is what its column of marks is called (None: as the assignment).
 
     Raises :class:`~pitfall_lab.cli.Refusal` if two students would be found by one cell, or the file cannot be written.
     """

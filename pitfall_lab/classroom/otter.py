@@ -24,7 +24,8 @@ _CONFIG = "# ASSIGNMENT CONFIG\nexport_cell: false\ncheck_all_cell: false\nrequi
 
 
 def write_masters(folder: Path, made: Assignment, books: dict[str, Any], package: str = "pitfall-lab") -> Path:
-    """Write ``NAME/*.ipynb``, with solutions, for ``otter assign``.
+    """Write the notebooks ``books`` (by file name), with solutions and tests for ``otter assign``, into
+    ``folder/NAME``; return that folder.
 
     Raises :class:`~pitfall_lab.cli.Refusal` if that folder is there already or cannot be written.
 

@@ -45,10 +45,12 @@ NEAR = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One line: ``student`` is what the submission is called; ``received`` (seconds since 1970)
-    replaces the file's own time.
+    """One line of the roster; a text is empty where the roster does not say it.
 
-    ``number`` is Canvas' own, which its names of submissions have.
+    ``student`` is what the submission is called; ``ident`` the student id, ``section`` the group of the course.
+    ``extra_days`` are days that this person has beyond the deadline; ``received`` (seconds since 1970) replaces the
+    files' own time (None: it does not). ``number`` is Canvas' own number of the student, which its names of submissions
+    have.
     """
 
     student: str
@@ -92,9 +94,10 @@ class Faults:
 
 
 def read(path: Path, into: Faults | None = None) -> list[Person]:
-    """The people in a roster.
+    """The people in a roster (a CSV file), in its order.
 
-    Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used, or notes these in ``into``.
+    Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be read, and with all lines that cannot be used, or
+    notes these lines in ``into``.
     """
     people: dict[str, Person] = {}
     words: set[str] = set()
@@ -273,7 +276,7 @@ def _renamed(head: list[str]) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that another one is a misspelling of, or None.
+    """The one of ``known`` that ``word`` is a misspelling of, or None.
 
     >>> nearest("late_penality", ["late_penalty", "late_days"]), nearest("student_id", ["student", "id"])
     ('late_penalty', None)

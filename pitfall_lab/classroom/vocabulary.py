@@ -1,5 +1,5 @@
 """The names of attributes that an answer may need: what torch, NumPy and Python document for programs like those of the
-course.
+course. :func:`words` returns them.
 
 A list of what is forbidden is never complete: libraries have some hundred thousand names, and one of them hands out
 another module, a frame, or all memory. So it is a list of what is there for use, made from the libraries as they are

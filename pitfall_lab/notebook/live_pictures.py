@@ -69,11 +69,11 @@ def _bench_widget(bench: EditedTensors, language: Language) -> Look:
 
 
 def show_graph(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
-    """The autograd graph behind a loss: torch's nodes, what each saved at which version, and
-    whether torch would still take it.
+    """The autograd graph behind a loss (or several tensors): torch's nodes, what each saved at which version, and
+    whether its version has changed since, so that torch would refuse it.
 
-    The picture can be saved as ``.svg``, ``.html``, ``.dot``, and, where graphviz's program ``dot`` is
-    installed, ``.pdf`` and ``.png``.
+    The picture can be saved as ``.svg``, ``.html``, ``.dot``, and, where graphviz's program ``dot`` is installed,
+    ``.pdf`` and ``.png``.
     """
     from pitfall_lab.observe.snapshot import graph
     from pitfall_lab.views import moment
@@ -122,8 +122,8 @@ def _shapes_widget(trace: Trace, names: list[str], language: Language) -> Look:
 
 
 def show_versions(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
-    """The version counters of tensors, which tensors share one, and which write to the same
-    memory under another counter.
+    """The version counters of tensors: which tensors share one, and which write to the same memory under another
+    counter.
     """
     from pitfall_lab.observe.snapshot import snapshot
     from pitfall_lab.views import moment

@@ -62,8 +62,10 @@ class Programs:
         self._shell = shell
 
     def magic(self, line: str, cell: str) -> None:
-        """Check this cell as a program of its own, and print what was found; line numbers count
-        from the line below the magic.
+        """Check this cell as a program of its own, and print what was found; line numbers count from the line below the
+        magic. Its text and the findings become the notebook's ``program`` and ``findings``.
+
+        A line that is not understood, and a program that cannot be checked, are answered with a printed sentence only.
         """
         from pitfall_lab.check import Unchecked, judged
 

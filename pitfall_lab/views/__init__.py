@@ -160,7 +160,8 @@ def rest(facts: Facts) -> dict[str, Any]:
 
 
 def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The stories ``before`` with the findings' new explanations and fixes, once the fixes have been tried.
+    """The stories ``before`` (as :func:`scene` has them) with the explanations and fixes of ``findings``: the same
+    findings, once their fixes have been tried.
 
     If the findings are not of the same rules in the same order as before, all stories are made again.
     """

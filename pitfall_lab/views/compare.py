@@ -1,4 +1,6 @@
-"""Two traces side by side, from the first step in which they differ."""
+"""Two traces side by side, from the first step in which they differ: :func:`compare` gives the comparison as plain
+data, :func:`text` and :func:`html` show it.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +78,9 @@ class ComparedRuns(TypedDict):
 
 
 def compare(before: Trace, after: Trace) -> ComparedRuns:
-    """Both traces as plain data: ``STEPS`` steps in words from their first difference on, endings, last
-    gradients, and peaks of memory.
+    """Both traces as plain data: for each, up to ``STEPS`` steps in words from their first difference on, the error
+    that ended it, and its peak of memory; and the last gradients of the first named tensors. Without a difference there
+    are no steps.
     """
     first = first_difference(before, after)
     facts = gather(before), gather(after)

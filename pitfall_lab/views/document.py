@@ -169,8 +169,9 @@ def _line_name(line: object, say: _Say) -> str:
 
 
 def retold(page: str, trace: Trace, before: list[Any], after: list[Any], language: Language = "en") -> str:
-    """A page that was made of the findings ``before``, with those ``after`` in their place: the same ones, once their
-    fixes were tried. Nothing else is made again.
+    """The HTML ``page``, which was made of the findings ``before``, with the list of findings made again from
+    ``after``: the same findings, once their fixes were tried. Nothing else in the page changes; it is returned as it is
+    where there were no findings.
     """
     say = _Say(language)
     old, new = (_findings(trace, [in_two_languages(each) for each in found], say) for found in (before, after))

@@ -62,7 +62,9 @@ def letter(storage: str | None) -> str:
 
 
 def hue(storage: str | None, palette: Sequence[str]) -> str:
-    """The storage's colour, by its place in ``palette``; grey if it is not one of the first six there, or None."""
+    """The storage's colour as a CSS hex colour: its place in ``palette`` (labels of storages) chooses one of the six in
+    ``HUES``. The grey ``GREY`` if it is None or not among the first six there.
+    """
     return HUES[list(palette).index(storage)] if storage is not None and storage in palette[: len(HUES)] else GREY
 
 
@@ -91,7 +93,9 @@ def cut(text: str, limit: int) -> str:
 
 
 class Canvas:
-    """SVG elements in drawing order; every text passes through :func:`clean`."""
+    """An SVG drawing that is put together element by element; ``parts`` are the elements as text, in drawing order.
+    Every text passes through :func:`clean`; coordinates are in px.
+    """
 
     def __init__(self) -> None:
         tip = '<path class="head" d="M0 0L8 4L0 8z"/>'
@@ -117,7 +121,10 @@ class Canvas:
         stroke: str = "",
         rx: float = 0,
     ) -> None:
-        """A box; ``fill`` and ``stroke`` are for a storage's hue, everything else comes from ``kind``."""
+        """A box with its top left corner at ``x``, ``y``; ``rx`` is the radius of its corners. ``kind`` is a class of
+        :data:`STYLE`; ``fill`` and ``stroke`` are colours that replace those of the class, for a storage's hue (empty:
+        none).
+        """
         style = (f"fill:{fill};" if fill else "") + (f"stroke:{stroke};" if stroke else "")
         self.parts.append(
             f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{rx}"'
@@ -135,7 +142,7 @@ class Canvas:
         self.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{letter(storage)}</text>')
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, style: str = "") -> None:
-        """A straight line; ``style`` is CSS of our own making, never data."""
+        """A straight line; ``kind`` is a class of :data:`STYLE`, ``style`` is CSS of our own making, never data."""
         self.parts.append(
             f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
             + (f' style="{style}"' if style else "")

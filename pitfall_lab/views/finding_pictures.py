@@ -54,7 +54,12 @@ BeatRole = Literal["saved", "changed", "raised", "wrong", "other"]
 
 
 class BeatText(TypedDict):
-    """One place in a story: what happened there, and the step and line to look at."""
+    """One place in the story of a finding: a line of the program, and what happened there.
+
+    ``role`` says what (such as ``"saved"``, ``"changed"``, ``"raised"``) and ``title`` says it in words. ``step`` is
+    the event and ``line`` the line in the program's source number ``source``; each None if it is not known. ``place``
+    names the line for people, ``code`` is its text, and ``text`` what the finding says about it (empty if nothing).
+    """
 
     role: BeatRole
     title: Text

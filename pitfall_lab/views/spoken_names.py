@@ -57,8 +57,8 @@ _PATTERNS = [(re.compile(pattern), instead) for pattern, instead in PHRASES]
 
 
 def spoken(text: str, facts: Facts, step: int | None = None) -> str:
-    """A sentence without labels, with the names of ``step`` if it is about one; what stands between backticks is the
-    program's and stays as it is.
+    """``text`` with the program's names in place of labels: those that things had at ``step``, or at the end for None.
+    What stands between backticks is the program's and stays as it is.
     """
     parts = re.split(r"`([^`\n]+)`", text)
     return "".join(f"`{part}`" if at % 2 else _named(part, facts, step) for at, part in enumerate(parts))

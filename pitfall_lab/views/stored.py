@@ -11,7 +11,9 @@ place of the missing widget.
 
 
 def with_page(live: Any, page: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The MIME bundle of a widget with its static page, and the metadata; without a page the mark is left out."""
+    """The MIME bundle of a widget (``live``: its data, or a pair of data and metadata) together with that of its static
+    ``page``, and the metadata. The bundle is marked with ``MARK`` where it has both.
+    """
     data, metadata = live if isinstance(live, tuple) else (live or {}, {})
     mark = {MARK: {"version": 1}} if data and "text/html" in page else {}
     return {**mark, **data, **page}, metadata

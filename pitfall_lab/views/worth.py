@@ -37,7 +37,9 @@ class Notable(TypedDict):
 
 
 def notable(facts: Facts) -> list[Notable]:
-    """The facts, NaN first and then in the order of the program, one for each line and kind; at most five."""
+    """The facts, NaN first and then in the order of the program; one for each line and kind, of NaN only one; at most
+    five. Empty if there are none.
+    """
     found: dict[tuple[str, int], Notable] = {}
     shared: set[str] = set()
     for event in filter(_is_own, facts.trace.events):

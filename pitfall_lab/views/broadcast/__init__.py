@@ -72,7 +72,10 @@ class BroadcastCase(TypedDict):
 
 
 class Meeting(TypedDict):
-    """How shapes meet: the common ``shape``, where they ``clash``, and whether (N,) met (N, 1)."""
+    """How shapes meet: ``shape`` is the common shape, ``clash`` the indices of its dimensions in which sizes do not
+    fit, ``operands`` each tensor with its dimensions aligned to that shape, and ``crossed`` whether a tensor of shape
+    (N,) met one of (N, 1).
+    """
 
     shape: list[int]
     clash: list[int]
@@ -187,7 +190,9 @@ def project(trace: Trace, facts: Facts | None = None) -> BroadcastScene:
 
 
 def base_name(event: Event) -> str:
-    """``add`` for ``torch.Tensor.add_``, ``__add__`` and ``torch.add``."""
+    """The operation's name without underscores at its ends: ``add`` for ``torch.Tensor.add_``, ``__add__`` and
+    ``torch.add``.
+    """
     return event.name.strip("_")
 
 

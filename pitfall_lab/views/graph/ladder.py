@@ -12,7 +12,7 @@ LANES = 24
 
 
 class LoopTurns(TypedDict):
-    """The number of turns of a loop, and the number of events of one."""
+    """A loop that is folded: ``times`` is how many turns it made, ``length`` the number of events in one turn."""
 
     times: int
     length: int

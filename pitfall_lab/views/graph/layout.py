@@ -29,7 +29,12 @@ Neighbours = defaultdict[int, list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Centres of the boxes, one route per edge (points of cubic Bézier segments), and the picture's size in px."""
+    """Where boxes and edges are, in px.
+
+    ``by`` is what placed them: ``"dot"`` (graphviz) or our own layers. ``centres`` has the centre of each box,
+    ``routes`` one list for each edge: the points of cubic Bézier segments, 1 + 3·n of them. ``width`` and ``height``
+    are the picture's.
+    """
 
     by: str
     centres: list[Point]

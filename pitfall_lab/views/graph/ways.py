@@ -18,9 +18,10 @@ BESIDE = 11.0
 
 
 def spread(layout: Layout, sizes: Sequence[Size], edges: Sequence[Edge]) -> list[list[Point]]:
-    """The routes with their ends side by side along a box's edge instead of all in one point.
+    """The routes of ``layout`` for ``edges`` (pairs of box numbers), with their ends side by side along a box's edge
+    instead of all in one point; ``sizes`` are the boxes' (width, height).
 
-    One without a box in its way becomes a plain curve between its ends.
+    A route without a box in its way becomes a plain curve between its ends.
     """
     routes = [list(route) for route in layout.routes]
     leaving, arriving = defaultdict(list), defaultdict(list)
@@ -94,8 +95,8 @@ def back(d: str) -> str:
 
 
 def label_places(routes: Sequence[Sequence[Point]]) -> list[Point]:
-    """The places of the labels of all edges (:func:`label_place`): those of one box on three heights where they would
-    be over each other otherwise.
+    """The places (x, y) of the labels of all edges, in the order of ``routes`` (:func:`label_place`): labels that would
+    be over each other are put on three heights.
     """
     found = [label_place(route) for route in routes]
     last = (0.0, 0.0)

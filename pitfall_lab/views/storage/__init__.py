@@ -30,7 +30,11 @@ LABELS = 4
 
 
 class Cover(TypedDict):
-    """What a tensor reads of a storage: per drawn cell the indices that read it."""
+    """What a tensor reads of a storage.
+
+    ``shape``, ``stride`` and ``offset`` are the tensor's (in elements). ``cover`` has, for each cell of the storage
+    that is drawn, the indices of the tensor that read it, as texts; empty where none does.
+    """
 
     shape: list[int]
     stride: list[int]
