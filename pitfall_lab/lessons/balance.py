@@ -59,8 +59,8 @@ TRAITS: tuple[Trait, ...] = (_length, _company, _size)
 
 @dataclass(frozen=True, slots=True)
 class Lots:
-    """Draws by hash instead of at random: by the ``seed`` of one part of a question, and by ``learner``
-    for the order of the answers.
+    """Draws by hash instead of at random: they depend on ``seed``, a text for one part of a question, and the order of
+    the answers also on ``learner``, a text for a person (empty: one order for all).
     """
 
     seed: str
@@ -84,10 +84,11 @@ class Lots:
         labels: dict[str, str] | None = None,
         weak: Callable[[str], bool] = lambda _: False,
     ) -> list[int]:
-        """Return the indices of ``count`` of the ``wrong`` answers; the first ``must`` of them are always included.
+        """Return the indices of ``count`` of the ``wrong`` answers, beside which the answer ``right`` is not
+        conspicuous; fewer if there are fewer. The first ``must`` of them are always included.
 
-        How many have the label of the right one is drawn, too. Of the ``weak`` ones there is at
-        most one, if that is possible.
+        ``labels`` gives each answer a label: how many of the chosen ones have that of the right one is drawn, too. Of
+        those that are ``weak`` there is at most one, if that is possible.
         """
         few = range(min(len(wrong), _MOST))
         count = min(count, len(few))

@@ -47,7 +47,9 @@ def quiet(text: str) -> str:
 
 
 def line(text: str, language: Language | None = None, *, strong: bool = False) -> str:
-    """Return one line of text; ``language`` is given if it differs from that of the box."""
+    """Return one line of text as HTML; parts between backticks are code. ``language`` is given if it differs from that
+    of the box; ``strong``: in bold.
+    """
     said = f' lang="{language}"' if language else ""
     return f'<div{said} style="margin:4px 0{";font-weight:600" if strong else ""}">{prose(text)}</div>'
 

@@ -166,12 +166,12 @@ def _here(requests: Sequence[Request]) -> list[Observation]:
 def idle(
     exercise: Exercise, source: str, holds: Sequence[bool], runner: Runner = _here, *, draw: int = 0
 ) -> tuple[bool, ...]:
-    """For each property, whether an answer has it that does nothing, as far as that matters for an answer
+    """For each property, whether it would hold for an answer that does nothing, as far as that matters for an answer
     that has those in ``holds``.
 
-    These are the properties of a constant. Where the functions of the cell ``source`` do not depend on
-    what they are given, they are also those of functions that only return what these return: ``runner``
-    runs the cell once more for that. ``draw`` is added to all seeds.
+    These are the properties of functions that return a constant. Where the functions of the cell ``source`` do not
+    depend on what they are given, they are also those of functions that only return what these return: ``runner`` runs
+    the cell once more for that. ``draw`` is added to all seeds.
     """
     constant = _held(exercise, _returning(exercise, {}), draw)
     if all(holds) or not share(zip(holds, had(exercise, draw), constant, strict=True)):

@@ -34,8 +34,8 @@ class _Origin:
 
 
 class Doubts:
-    """Decides whether a reader of a program could believe a false fact about it; ``true``
-    are the states after its lines.
+    """Decides whether a reader of a program could believe a false fact about it. ``true`` has what holds after each
+    line, by line number; ``real`` is what was found on torch (:func:`~pitfall_lab.lessons.program_facts.watched`).
     """
 
     def __init__(self, program: str, true: dict[int, State], real: Watched) -> None:

@@ -103,7 +103,9 @@ Runner = Callable[[Sequence[Request]], Sequence[Observation]]
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One thing that a solution must do: the ``sentence`` says it, ``check`` decides it."""
+    """One thing that a solution must do: ``sentence`` says it; ``check`` is called with an :class:`Attempt` and returns
+    True, False, or the reason why it does not hold.
+    """
 
     sentence: T
     check: Check
@@ -111,7 +113,12 @@ class Property:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exercise:
-    """An exercise: see the module's text."""
+    """An exercise; how to write one is in the module's text.
+
+    ``key`` is ``"chapter.number"``, ``task`` what the learner reads, ``given`` the cell as it is handed out.
+    ``properties`` decide whether an answer is right, in their order. ``right`` and ``wrong`` are answers (cells) that
+    must pass and must fail. ``setup`` is run before the cell, ``inputs`` and then ``drive`` after it (empty: nothing).
+    """
 
     key: str
     kind: Kind
@@ -173,10 +180,10 @@ class _Wishes:
 
 
 class Attempt:
-    """A learner's cell as the checks of an exercise see it.
+    """A learner's cell ``source`` as the checks of an exercise see it: its methods run it and return what was observed.
 
-    Its ``inputs`` and ``drive`` are the exercise's unless a check gives others. ``draw`` is added to every seed: other
-    random numbers, which an answer that knows those of the notebook by heart does not know.
+    ``inputs`` and ``drive`` of a run are the exercise's unless a check gives others. ``draw`` is added to every seed:
+    other random numbers, which an answer that knows those of the notebook by heart does not know.
     """
 
     def __init__(
@@ -212,8 +219,8 @@ class Attempt:
         return seen if _is_the_same(seen, alone, names) else _OTHERWISE
 
     def foresee(self, seeds: Iterable[int], *expressions: str, **run: Any) -> None:
-        """Request, for all seeds at once, what :meth:`look` will return: requests made together
-        are answered by one process.
+        """Note that :meth:`look` will be called with these expressions for each of ``seeds``: runs that are noted
+        together are made in one process.
         """
         for seed in seeds:
             with contextlib.suppress(_Missing):
@@ -274,7 +281,10 @@ def _has_same_numbers(a: Any, b: Any) -> bool:
 
 
 def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True, **run: Any) -> Check:
-    """Check that expressions are, for each seed, what they are with the first right solution in the learner's place."""
+    """Check that expressions are, for each of ``seeds``, what they are with the first right solution in the learner's
+    place. The reason shows the right value unless ``tell`` is False. ``run`` are fields of a run, as in
+    :meth:`Attempt.look`.
+    """
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:
@@ -300,10 +310,10 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
 
 
 def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: bool = True, **run: Any) -> Check:
-    """Check that two expressions are alike, for each seed.
+    """Check that ``expression`` and ``meant`` are alike, for each seed.
 
-    If the reason must not show the answer, text is also accepted that denotes it: ``"-20"`` for -20. In a
-    *predict* exercise ``meant`` is evaluated beside the first right solution: nothing that the learner's cell
+    ``tell=False``: the reason does not show the answer, and a text that denotes it is accepted, too: ``"-20"`` for -20.
+    In a *predict* exercise ``meant`` is evaluated beside the first right solution: nothing that the learner's cell
     defines changes what is right.
     """
     seeds = tuple(seeds)
@@ -361,7 +371,9 @@ UNANSWERED = T(en="no answer yet", zh="还没有回答")
 
 
 def unanswered(got: Any, exercise: Exercise) -> bool:
-    """Whether a value is what the cell was given with, or what the exercise puts in the place of a missing answer."""
+    """Whether the value ``got`` of an expression is no answer yet: what the given cell has in its place (``"?"``, a
+    blank), or a key that the learner's dictionary lacks.
+    """
     missing = isinstance(got, Problem) and got.type == "KeyError"
     return missing or (isinstance(got, str) and got == "?") or (_blank(got) and _open(exercise.given))
 
@@ -495,11 +507,11 @@ def gradient_as_solved(*leaves: str, **options: Any) -> Check:
 
 
 def fails(kind: str, **run: Any) -> Check:
-    """Check that the run raises: ``kind`` is the kind of failure in the trace, the type of the
-    exception, or torch's function.
+    """Check that the run raises outside of the cell's own lines, and that ``kind`` is the kind of failure
+    (:class:`pitfall_lab.trace.Failure`), the type of the exception, or the name of torch's function that raised it.
 
-    With ``inputs`` or ``drive`` of its own, only the run with these may raise: a cell that raises
-    without them as well is not right.
+    With ``inputs`` or ``drive`` of its own, only the run with these may raise: a cell that raises without them as well
+    is not right.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -519,9 +531,10 @@ def fails(kind: str, **run: Any) -> Check:
 
 
 def surprises(misconception: str, **run: Any) -> Check:
-    """Check that the run raises on torch, and does not in the world of a misconception (its key).
+    """Check that the run raises on torch, and does not where ``misconception`` (its key) is true, on the shadow engine.
 
-    It has to raise on the model of torch, too: a cell that finds out where it runs could do something else there.
+    It has to raise on the engine without that belief, too: a cell that finds out where it runs could do something else
+    there.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -1041,7 +1054,9 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One property of one attempt: whether it holds and, when not, why."""
+    """One property of one attempt: its ``sentence``, whether it ``holds``, and the ``reason`` why not (None if it
+    holds, or no reason is known).
+    """
 
     sentence: T
     holds: bool
@@ -1050,11 +1065,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of an attempt: its marks, and the hints that the learner gets.
+    """The result of an attempt at an exercise.
 
-    ``had``: which properties the cell as it is given has; ``earned``: the share of the points
-    (:mod:`pitfall_lab.lessons.credit`); ``why_nothing``: why it is 0 though something holds. They are
-    there where a learner reads it.
+    ``marks`` are its properties, each with whether it holds; ``error`` is the exception that ended the cell (None:
+    none), ``printed`` and ``warned`` what it printed and its warnings. ``hints`` is how many hints the learner gets.
+    ``had``: which properties the given cell has; ``earned``: the share of the points from 0 to 1
+    (:mod:`pitfall_lab.lessons.credit`); ``why_nothing``: why it is 0 though something holds. These three are empty or
+    None where :func:`grade` made the result: what shows it to a learner adds them.
     """
 
     exercise: Exercise

@@ -90,8 +90,8 @@ def source(program: tuple[Move, ...]) -> str:
 
 
 def smallest(belief: Misconception, longest: int = LONGEST) -> str | None:
-    """Return the first of the shortest programs whose outcome differs under ``belief`` and on
-    torch; None if none is that short.
+    """Return the text of the first of the shortest programs, of at most ``longest`` statements, whose outcome differs
+    under ``belief`` and on torch; None if none is that short.
 
     The engine must predict what the real torch does: a program on which they differ is skipped.
     """

@@ -105,8 +105,10 @@ def programs() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """How each program ends in torch's world (``torch``) and in the world of each belief
-    (``endings[program][belief]``).
+    """How each program ends on torch and under each belief.
+
+    ``beliefs`` are the keys of the misconceptions; ``torch`` has the ending by program, ``endings[program][belief]``
+    that under a belief. An ending is None where the engine has no model of the program.
     """
 
     beliefs: tuple[str, ...]
@@ -118,7 +120,9 @@ class Matrix:
         return tuple(b for b in self.beliefs if self.endings[program][b] not in (None, self.torch[program]))
 
     def separates(self, program: str) -> frozenset[tuple[str, str]]:
-        """Return the pairs that a program distinguishes; ``("", belief)`` is torch and the belief."""
+        """Return the pairs of beliefs that end a program differently; in the pair ``("", belief)`` the empty key is
+        torch. Endings that are not known count for no pair.
+        """
         row = {"": self.torch[program], **self.endings[program]}
         known = [key for key in ("", *self.beliefs) if row[key] is not None]
         return frozenset(pair for pair in itertools.combinations(known, 2) if row[pair[0]] != row[pair[1]])

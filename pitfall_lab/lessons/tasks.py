@@ -89,7 +89,9 @@ def written(source: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Write the tasks into the notebooks of a folder, and print which of them changed."""
+    """Write the tasks into the notebooks of a folder (the first of ``words``, or ``notebooks``), print which of them
+    changed, and return 0.
+    """
     for path in sorted(Path(words[0] if words else "notebooks").glob("*.ipynb")):
         text = path.read_text("utf-8")
         book = json.loads(text)

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 
 class TensorsAlive:
-    """Lists tensors that were made inside of a ``with`` block and that the collector knows.
+    """A context manager; :meth:`now` lists the tensors that were made inside of the block and that the garbage
+    collector knows.
 
     What was there before is frozen for as long, so that the collector does not list it: a notebook has a million
     objects, and what other code keeps alive is not the function's.
@@ -27,10 +28,10 @@ class TensorsAlive:
         gc.unfreeze()
 
     def now(self) -> list[Any]:
-        """Return them: not parameters, and none of any other class derived from Tensor.
+        """Return the tensors that are alive now: not parameters, and none of any other class derived from Tensor.
 
         Raises:
-            RuntimeError: Something was frozen since the last time, so that tensors may be hidden.
+            RuntimeError: objects were frozen since the last call, so that tensors may be hidden.
         """
         kind, objects = sys.modules["torch"].Tensor, gc.get_objects()
         if not any(each is self._probe for each in objects):

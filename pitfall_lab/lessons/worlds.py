@@ -1,4 +1,4 @@
-"""Programs in two worlds: torch's, and the one that a misconception assumes.
+"""Programs in two worlds: torch's, and the one in which a misconception is true.
 
 Both are the shadow engine's; its predictions for torch's world are compared with the real torch by the tests.
 """
@@ -26,9 +26,8 @@ TORCH = shadow.TORCH
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a program ends: what it printed, and the type and line of the exception that ended it.
-
-    ``None`` of both: no model.
+    """How a program ends: what it ``printed``, and the type (``error``) and ``line`` of the exception that ended it;
+    empty and None if none did.
     """
 
     printed: str = ""
@@ -95,8 +94,8 @@ def real(program: str) -> Ending:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The first line after which two worlds differ; ``rows`` are the differences, as (what, in the
-    belief's world, in torch's).
+    """The first ``line`` after which the world of a belief differs from torch's; ``rows`` are the differences, as
+    (what, its value in the belief's world, its value in torch's), all texts.
     """
 
     line: int

@@ -70,7 +70,7 @@ Answer = Sequence[Seen | None] | None
 class Suspended:
     """A call (a backward) that waits for user code.
 
-    ``stop`` is the point at which it waits, None when the call has ended.
+    ``stop`` is the point at which it waits; None before :meth:`resume` is called first, and when the call has ended.
     """
 
     def __init__(
