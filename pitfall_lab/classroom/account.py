@@ -191,8 +191,8 @@ def _has_own_word(person: Person) -> bool:
 
 
 def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
-    """Print warnings about entries of the teacher's files that are allowed but may be mistakes,
-    and how the deadline was read.
+    """Print how the deadline was read, and warnings about what is allowed in the teacher's files but may be a mistake:
+    a penalty without a deadline, exercises without points, marks (``overrides``) above what an exercise is worth.
     """
     if assignment.due is not None:
         say(f"The deadline is {assignment.clock(assignment.due)}.")

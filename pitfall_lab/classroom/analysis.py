@@ -142,7 +142,8 @@ class _Term:
 
 
 def terms(paths: Iterable[Path]) -> list[list[str]]:
-    """A table, as rows of cells, of the properties and misconceptions in several terms, from state files.
+    """A table, as rows of cells, of the properties and misconceptions in several terms, from the state files of graded
+    folders (``paths``).
 
     For each term a column with the share of ``n`` students who handed in something readable (misconceptions: of those
     with a progress file, whose number has a line), and one with what separates. There each exercise counts 1, since a

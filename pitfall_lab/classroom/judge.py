@@ -157,8 +157,8 @@ class CellOutcome:
         return why_nothing(((mark.holds, mark.had) for mark in self.marks), self.credit)
 
     def says_detail(self, *, to_student: bool) -> bool:
-        """Whether there is a detail to show. The detail of a failure of the grader itself is for the teacher alone: it
-        may name files.
+        """Whether there is a detail to show to the teacher or, with ``to_student``, to the student: the detail of a
+        failure of the grader itself is for the teacher alone, since it may name files.
         """
         return bool(self.detail) and not (to_student and self.status == "ungraded")
 
@@ -168,8 +168,8 @@ class CellOutcome:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CellOutcome:
-        """The outcome from the dictionary of :meth:`to_dict`; raises ``KeyError`` or
-        ``TypeError`` for any other data.
+        """The outcome from ``values``, a dictionary as :meth:`to_dict` returns it; raises ``KeyError`` or ``TypeError``
+        for any other data.
         """
         marks = tuple(
             JudgedProperty(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"]))

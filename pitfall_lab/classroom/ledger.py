@@ -92,7 +92,7 @@ class LedgerLine:
         return self.own or self.row.verdict not in _UNDECIDED
 
     def shown(self, key: str = "") -> str:
-        """The points for an exercise ("": the sum) as tables have them; "" where there is no mark."""
+        """The points for the exercise ``key`` ("": the sum), as text for tables; "" where there is no mark."""
         points = (
             self.points.get(key, 0.0 if self.is_decided else None) if key else self.total if self.is_decided else None
         )
@@ -208,8 +208,9 @@ def called(entries: Iterable[LedgerLine]) -> dict[str, str]:
 
 
 def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: Directory) -> dict[str, Person | None]:
-    """The person of each submission under the submission's name (None where the roster has no such person), then each
-    person of the roster without a submission under their student id.
+    """The person of each submission in ``names`` under the submission's name (None where the roster has no such
+    person), then each of ``people`` (the roster) without a submission under their ``student``. ``directory`` says whose
+    each submission is.
     """
     persons = {name: directory.person(name) for name in names}
     there = {person.student for person in persons.values() if person}

@@ -80,7 +80,8 @@ def with_tests(book: Any, made: Assignment) -> Any:
 
 
 def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
-    """The points for an exercise's cell in the *saved* notebooks of ``folder``: what nbgrader takes as partial credit.
+    """The points (of ``worth``) for the cell of the exercise ``key`` in the *saved* notebooks of ``folder``: what
+    nbgrader takes as partial credit. The reasons are printed.
 
     Raises ``AssertionError`` with the reasons when there are none: nbgrader's sign for no points.
     """

@@ -137,8 +137,8 @@ class Row:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Row:
-        """Read it from JSON data; raises ``KeyError``, ``TypeError`` or ``IndexError`` if
-        the data are something else.
+        """The row from the JSON data of one line of the state file; raises ``KeyError``, ``TypeError`` or
+        ``IndexError`` if the data are something else.
         """
         return cls(
             str(values["student"]),
@@ -284,9 +284,8 @@ def _head(assignment: Assignment) -> dict[str, Any]:
 
 
 def remembered(grades: Path, assignment: Assignment) -> dict[str, Any]:
-    """The options of an earlier run of the assignment, as its state file has them: what it wrote besides the table.
-
-    Empty if there is none.
+    """The options of the last run of the assignment, which the state file beside ``grades`` has: what it wrote besides
+    the table. Empty if there is none, or it cannot be read.
     """
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, IndexError, RecursionError):
         first, *lines = _place(grades).read_bytes().split(b"\n")

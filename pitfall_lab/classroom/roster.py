@@ -47,10 +47,10 @@ NEAR = 0.85
 class Person:
     """One line of the roster; a text is empty where the roster does not say it.
 
-    ``student`` is what the submission is called; ``ident`` the student id, ``section`` the group of the course.
-    ``extra_days`` are days that this person has beyond the deadline; ``received`` (seconds since 1970) replaces the
-    files' own time (None: it does not). ``number`` is Canvas' own number of the student, which its names of submissions
-    have.
+    ``student`` is what the submission is called; ``ident`` the student id, ``section`` the group of the course;
+    ``name``, ``email`` and ``login`` are as the roster has them. ``extra_days`` are days that this person has beyond
+    the deadline; ``received`` (seconds since 1970) replaces the files' own time (None: it does not). ``number`` is
+    Canvas' own number of the student, which its names of submissions have.
     """
 
     student: str

@@ -168,7 +168,8 @@ class _Matcher(difflib.SequenceMatcher[str]):
 
 
 def by_runs(one: Sequence[str], other: Sequence[str]) -> float:
-    """How alike two answers are, from 0 to 1, by how many of their runs of tokens they share, in any order.
+    """How alike two answers (sequences of tokens) are, from 0 to 1, by how many of their runs of ``RUN`` tokens they
+    share, in any order.
 
     >>> by_runs("abcdefghij", "abcdefghij"), by_runs("abcdefghij", "jihgfedcba")
     (1.0, 0.0)

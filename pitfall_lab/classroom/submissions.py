@@ -622,7 +622,7 @@ def _is_filled(source: str) -> bool:
 
 
 def same(source: str, given: str) -> bool:
-    """Whether a cell is what was given, but for space at the ends of lines and of the cell."""
+    """Whether the cell ``source`` is what was ``given``, but for space at the ends of lines and of the cell."""
     return _lines(source) == _lines(given)
 
 

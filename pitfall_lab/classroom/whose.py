@@ -299,10 +299,11 @@ class Directory:
         return [person for student, person in self._people.items() if student in self._meant.get(name, ())]
 
     def known(self, word: str) -> set[str]:
-        """The people (their ``student``) who have this id, login or address, or else this
-        name, or else it without accents.
+        """The people (their ``student``) whom ``word`` means: those who have it as id, login or address; if there are
+        none, as name; if there are none, as name without accents.
 
-        Of several people the one whose name has the same accents counts: accents are not written by chance.
+        Of several people who have it without accents, those whose name has the same accents count: accents are not
+        written by chance.
         """
         idents, names, plain = (
             self._idents.get(exact(word)),

@@ -74,7 +74,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A value that cannot be sent between processes: only the name of its type is."""
+    """A value that cannot be sent between processes; ``kind`` is the name of its type."""
 
     kind: str
 

@@ -75,7 +75,9 @@ def items(texts: list[str]) -> str:
 
 
 def fold(summary: str, *parts: str) -> str:
-    """Return a block that is closed until the reader opens it, with the mouse or the keyboard and without scripts."""
+    """Return a block with the line ``summary`` whose other ``parts`` (HTML) are hidden until the reader opens it, with
+    the mouse or the keyboard and without scripts.
+    """
     return (
         f'<details><summary style="cursor:pointer;padding:4px 0">{escape(summary)}</summary>{"".join(parts)}</details>'
     )

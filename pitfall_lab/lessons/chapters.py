@@ -22,8 +22,8 @@ _CALLS = re.compile(r"pitfall_lab\.claim(?:s|_list)?\(([^()]+)\)\.run\(\)")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of an article (``"A1 2"``: article 1, section 2), its title, and how its claims'
-    ids begin ("": it has none).
+    """A section of an article: ``place`` is the article and the section (``"A1 2"``: article 1, section 2), ``title``
+    its title, and ``claims`` how its claims' ids begin ("": it has none).
     """
 
     place: str

@@ -104,7 +104,8 @@ def had(exercise: Exercise, draw: int = 0) -> tuple[bool, ...]:
 
 
 def had_beside(exercise: Exercise, holds: Sequence[bool], draw: int = 0) -> tuple[bool, ...]:
-    """For each property, whether the given cell has it, beside an answer that has those in ``holds``.
+    """For each property, whether the given cell has it, as that counts beside an answer that has those in ``holds``.
+    ``draw`` is added to all seeds.
 
     One that the answer does not have, and the given cell only because it raises or does nothing, counts as one that
     neither has: a gradient that nothing has computed yet is not left alone.

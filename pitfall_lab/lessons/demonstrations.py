@@ -20,7 +20,9 @@ def defined(given: str) -> tuple[str, ...]:
 
 
 def demonstrates(cell: str, names: tuple[str, ...]) -> bool:
-    """Whether a line of the cell itself, no definition, may use one of the names."""
+    """Whether a line at the top level of the cell that begins no definition may use one of ``names``; this is a quick
+    test, and may be True where none does.
+    """
     lines = (
         line
         for line in cell.split("\n")
@@ -32,7 +34,8 @@ def demonstrates(cell: str, names: tuple[str, ...]) -> bool:
 
 
 def without(cell: str, names: tuple[str, ...]) -> str:
-    r"""The cell without what demonstrates its answer; every line that stays keeps its number.
+    r"""The cell up to the first statement below its last definition that uses one of ``names``, so that nothing is left
+    that demonstrates its answer; the whole cell if there is no such statement. Every line that stays keeps its number.
 
     What is no Python stays as it is.
 

@@ -115,9 +115,10 @@ class Property:
 class Exercise:
     """An exercise; how to write one is in the module's text.
 
-    ``key`` is ``"chapter.number"``, ``task`` what the learner reads, ``given`` the cell as it is handed out.
-    ``properties`` decide whether an answer is right, in their order. ``right`` and ``wrong`` are answers (cells) that
-    must pass and must fail. ``setup`` is run before the cell, ``inputs`` and then ``drive`` after it (empty: nothing).
+    ``key`` is ``"chapter.number"``, ``kind`` what is to be done, ``task`` what the learner reads, ``given`` the cell as
+    it is handed out. ``properties`` decide whether an answer is right, in their order; ``hints`` are given one after
+    the other. ``right`` and ``wrong`` are answers (cells) that must pass and must fail. ``setup`` is run before the
+    cell, ``inputs`` and then ``drive`` after it (empty: nothing).
     """
 
     key: str
@@ -233,8 +234,8 @@ class Attempt:
         return self.look(expression, **run).values[expression]
 
     def call(self, name: str, *arguments: str, seed: int = 0) -> Any:
-        """Return what the cell's function ``name`` returns for ``arguments`` (expressions, as texts); a
-        :class:`Problem` when it raises.
+        """Return what the cell's function ``name`` returns for ``arguments`` (expressions, as texts) after a run of the
+        cell alone; a :class:`Problem` when it raises.
         """
         return self.value(f"{name}({', '.join(arguments)})", inputs="", drive="", seed=seed)
 
@@ -343,8 +344,8 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
 
 
 def chosen(expression: str, right: str, reason: T) -> Check:
-    """Check that a text is ``right``, one of several that the task names: capitals, space and a full stop do not
-    matter.
+    """Check that the value of ``expression`` is the text ``right``, one of several that the task names: capitals, space
+    and a full stop do not matter. ``reason`` is shown for a wrong one.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -910,8 +911,8 @@ def _updates(trace: Trace) -> dict[str, int]:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same: floating numbers up to rounding, everything else
-    exactly; problems never are.
+    """Whether two plain values (see :class:`Observation`) are the same: floating numbers up to rounding, everything
+    else exactly; a :class:`Problem` or :class:`Opaque` never is.
 
     >>> alike([0.1 + 0.2, "x"], (0.3, "x")), alike(True, 1), alike(np.ones(2), np.ones((2, 1)))
     (True, False, False)

@@ -58,8 +58,8 @@ MOVES = _moves()
 
 
 def candidates(longest: int = LONGEST) -> Iterator[tuple[Move, ...]]:
-    """Yield sequences of moves, the short ones first; every name is made once, and by
-    what comes before its first use.
+    """Yield sequences of at most ``longest`` moves, the short ones first; every name is made once, before its first
+    use, and all but the last name made are used.
     """
     level: list[tuple[Move, ...]] = [()]
     for _ in range(longest):

@@ -37,7 +37,8 @@ Offered = tuple[int, str, str, str] | tuple[int, str, str, str, str, str]
 
 
 def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
-    """Return the sentences, each with whether it is true of ``program``.
+    """Return the sentences of ``offered`` (as the module's text describes them), each with whether it is true of
+    ``program``.
 
     Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
     """

@@ -48,7 +48,7 @@ class ChapterRow:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The progress, chapter by chapter; shows itself in a notebook.
+    """The progress, one of ``rows`` for each chapter; shows itself in a notebook.
 
     ``beliefs`` are misconceptions (keys) with how many answers fitted each, most frequent first; ``torn`` is the number
     of lines in the progress file that could not be read; ``problem`` is why the file could not be read at all (empty:

@@ -221,7 +221,9 @@ class Question:
 
 
 def key_of(kind: str, program: str, ask: str) -> str:
-    """Return the key of the question of this kind about this program and expression."""
+    """Return the key of the question of this kind about this program and expression (``ask``): eight hexadecimal
+    digits.
+    """
     program = program.strip("\n")
     return hashlib.sha256(f"{kind}\0{program}\0{ask}".encode()).hexdigest()[:8]
 

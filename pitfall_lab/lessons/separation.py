@@ -146,8 +146,8 @@ def matrix(sources: Mapping[str, str] | None = None, beliefs: Iterable[str] = MI
 
 
 def smallest_quiz(table: Matrix) -> tuple[str, ...]:
-    """Return the fewest programs that expose every belief and distinguish every two (an
-    exact search, not a greedy one).
+    """Return the names of the fewest programs in ``table`` that expose every belief and distinguish every two (an exact
+    search, not a greedy one).
 
     Raises ``ValueError`` when all programs together do not.
     """
@@ -196,8 +196,8 @@ def _search(
 
 
 def page(table: Matrix) -> str:
-    """Return the matrix as text: a row for each program, a column for each belief; a letter for
-    each ending other than torch's.
+    """Return the matrix ``table`` as text: a row for each program, a column for each belief; a letter for each ending
+    other than torch's, "?" where it is not known. The smallest quiz follows.
     """
     width = max(map(len, table.endings))
     lines = [

@@ -56,7 +56,9 @@ def run(
     program: str, policy: shadow.Policy, after: After | None = None
 ) -> tuple[dict[str, Any], BaseException | None, str] | None:
     """Run ``program`` on the engine under ``policy``, and return its names, the error that ended it (or None) and what
-    it printed; ``None`` when the engine has no model of something in it, or it is no Python.
+    it printed; None when the engine has no model of something in it, or it is no Python.
+
+    ``after`` is called after each top-level statement with its last line, the names, and the text printed so far.
     """
     try:
         compile(program, NAME, "exec", dont_inherit=True)

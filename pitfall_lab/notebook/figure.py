@@ -92,8 +92,8 @@ class Still:
 
 
 class Play:
-    """A figure that is drawn again whenever a control is moved; figures that a drawing that
-    raised left open are closed.
+    """A figure that is drawn again whenever a control is moved (see :func:`play`). Figures of pyplot that a drawing
+    left open when it raised are closed.
     """
 
     def __init__(self, draw: Callable[..., Shown | Picture | None], controls: dict[str, Any]) -> None:

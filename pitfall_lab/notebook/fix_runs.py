@@ -115,7 +115,7 @@ class Bench:
             self._changed.notify_all()
 
     def wait(self, turn: Turn) -> None:
-        """Return when no newer request is in progress, or when this one was stopped or has ended."""
+        """Return when no newer request than ``turn`` is in progress, or when this one was stopped or has ended."""
         with self._changed:
             self._changed.wait_for(lambda: turn.is_over or turn not in self._turns or turn is self._turns[-1])
 
@@ -263,7 +263,8 @@ class Turn:
         return self._over.is_set()
 
     def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
-        """Run ``subject`` on both engines and return the trace.
+        """Run ``subject`` on both engines and return the trace. Unless ``whole``, a trace in which no rule finds
+        anything has no events.
 
         Raises :class:`Stopped` if the runs were stopped, and :class:`~pitfall_lab.check.workshop.Unchecked` if the run
         did not end by itself, or could not be observed.

@@ -139,9 +139,8 @@ def show_memory(
 ) -> Picture:
     """The live bytes of a program over its steps, by storage, with the peak and what kept it alive.
 
-    A program is run; a trace is not.
-
-    ``show_memory(before=old, after=new)`` draws several programs below one another, on one scale.
+    A program (``source``: its text, or a function without arguments) is run; a trace is not. ``show_memory(before=old,
+    after=new)`` draws several programs below one another, on one scale.
 
     Raises:
         TypeError: a program is neither a trace nor text nor a function, or none is given.

@@ -174,7 +174,9 @@ class Pass:
             self.hand_on(queue, node, outgoing)
 
     def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
-        """Add the outgoing gradients of a node to the inputs of the nodes at its edges."""
+        """Add the outgoing gradients of a node to what the nodes at its edges have received, and put those that have
+        all of theirs into ``queue``.
+        """
         for child, gradient in zip(node.children, outgoing, strict=False):
             if gradient is not None and (
                 self.targets is None or id(child) in self.targets
@@ -185,9 +187,9 @@ class Pass:
             self.deliver(queue, child, index, gradient)
 
     def note(self, sender: Node, node: Node | None, index: int, gradient: Gradient | None) -> None:
-        """Remember in ``parts`` the gradient that ``sender`` sends to the first output of ``node``, where ``node``
-        receives several gradients. Its values are copied if they are known and at most ``CELL_LIMIT``; else None is
-        noted.
+        """Remember in ``parts`` the gradient that ``sender`` sends to output ``index`` of ``node``; only where that is
+        its first output and ``node`` receives several gradients. Its values are copied if they are known and at most
+        ``CELL_LIMIT``; else None is noted.
         """
         if (
             node is None
@@ -357,9 +359,11 @@ class Pass:
     def deliver(
         self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
     ) -> None:
-        """Add a gradient to those that a node has received; queue the node once all have arrived.
+        """Add a gradient (None: there is none) to those that output ``index`` of ``node`` has received; put the node
+        into ``queue`` once all have arrived. Nothing happens for no node.
 
-        A node that is not needed for the ``inputs`` of the backward is queued only if it is a root, for its hooks.
+        A node that is not needed for the ``inputs`` of the backward is queued only if it is a root (``is_root``), for
+        its hooks.
         """
         if node is None:
             return
@@ -419,7 +423,9 @@ class Pass:
         return outgoing
 
     def check_nan(self, node: Node, outgoing: list[Gradient | None]) -> None:
-        """Raise ``ShadowError`` in anomaly mode if a node returned NaN (``engine.checks_nan``); not in ``as_meant``."""
+        """Raise ``ShadowError`` if an outgoing gradient of ``node`` has NaN, in anomaly mode (``engine.checks_nan``)
+        and not in the run ``as_meant``.
+        """
         if self.as_meant or not self.engine.checks_nan:
             return
         for index, gradient in enumerate(outgoing):
@@ -607,8 +613,8 @@ def made_by(step: Step, outgoing: list[Gradient | None]) -> None:
 
 
 def check_saved(node: Node, graph: Graph) -> None:
-    """Raise ``ShadowError`` where torch raises when a node unpacks its saved tensors: for freed, detached and modified
-    ones.
+    """Raise ``ShadowError`` where torch raises when ``node`` unpacks its saved tensors: for freed, detached and
+    modified ones.
     """
     if node.name == "CopySlices" and node.freed:
         raise runtime(errors.TWICE, "backward-twice", node=node)

@@ -38,7 +38,7 @@ class Belief:
 
 
 def outcome(belief: Belief, policy: Policy) -> str:
-    """The text that the program prints under ``policy``; an error that it raises propagates."""
+    """The text that the program of ``belief`` prints under ``policy``; an error that it raises is raised here."""
     _, error, printed = run(belief.source, policy)
     if error is not None:
         raise error

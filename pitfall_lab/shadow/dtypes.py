@@ -151,7 +151,9 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def of_number(value: complex) -> DType:
-    """The dtype of a Python number: bool, int64, the default float dtype, or the complex dtype of its precision."""
+    """The dtype that torch gives a Python number: bool, int64, the default float dtype, or the complex dtype of its
+    precision.
+    """
     if isinstance(value, bool | np.bool_):
         return BOOL
     if isinstance(value, int | np.integer):

@@ -220,7 +220,9 @@ class Engine:
             raise Unmodelled("the version of a result computed from inference tensors only, outside inference_mode")
 
     def begin(self) -> None:
-        """Start a new record of nodes, writes and warnings, for one call."""
+        """Start a new record of nodes, writes and warnings, for one call: the lists of the last call are replaced by
+        empty ones.
+        """
         set_default_float(self.default_float)
         self.graph.created = []
         self.graph.stale = []
@@ -237,7 +239,7 @@ class Engine:
         return now
 
     def applied(self, result: Any = None) -> Applied:
-        """The record of everything since :meth:`begin`.
+        """The record of everything since :meth:`begin`, with ``result`` as the call's result.
 
         In lockstep, writes to storages that the call itself made are left out.
         """
@@ -255,7 +257,9 @@ class Engine:
     # -- making and changing memory
 
     def storage(self, size: int, dtype: str, device: str = "cpu", data: np.ndarray | None = None) -> Storage:
-        """A new storage; ``data`` is a flat array that the engine may keep, or None when the values are unknown."""
+        """A new storage of ``size`` elements; ``data`` is a flat array that the engine may keep, or None when the
+        values are unknown.
+        """
         return Storage(size, DType(dtype), Device(device), data)
 
     def numpy_storage(self, memory: np.ndarray, dtype: DType) -> Storage:

@@ -195,10 +195,11 @@ def plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
 
 
 def sum_to(g: Any, shape: Shape) -> Any:
-    """Undo broadcasting: sum over the dimensions that were added or stretched (``aten/src/ATen/ExpandUtils.h``).
+    """Undo broadcasting: sum the gradient ``g`` over the dimensions that were added or stretched, to ``shape``
+    (``aten/src/ATen/ExpandUtils.h``).
 
-    A gradient with fewer dimensions than ``shape`` is broadcast to it instead; one that has
-    the shape is returned itself.
+    A gradient with fewer dimensions than ``shape`` is broadcast to it instead; one that has the shape is returned
+    itself.
     """
     if g.shape == shape:
         return g
@@ -283,7 +284,9 @@ def retained(tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTe
 
 
 def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
-    """The gradient as a tensor, on the memory that itself becomes ``.grad`` if nothing else holds it."""
+    """The gradient as a tensor of ``dtype``, on the memory that itself becomes ``.grad`` if nothing else holds it. It
+    needs values, or an ``outline``.
+    """
     storage, offset = stolen(gradient, dtype)
     lying = gradient.outline if gradient.array is None else gradient.array
     assert lying is not None
@@ -363,7 +366,8 @@ def without_imaginary(array: Any, dtype: Any) -> Any:
 
 
 def average(array: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """NumPy's mean; NaN without numbers, of which NumPy warns, and that warning would reach the learner's program.
+    """The mean of ``array`` along ``axis`` (None: of all elements), as NumPy's; NaN where there are no elements, of
+    which NumPy would warn in the learner's program.
 
     >>> float(average(np.ones((0, 2))))
     nan
@@ -386,8 +390,8 @@ def reshaped(array: Any, shape: Shape) -> Any:
 
 
 def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """The array with dimensions of size 1 inserted, with the strides of torch's
-    ``unsqueeze``: 0 before an expanded one.
+    """The array ``g`` with dimensions of size 1 inserted at ``dims``, with the strides of torch's ``unsqueeze``: 0
+    before an expanded one.
 
     An array that is not dense gets NumPy's strides.
     """
@@ -489,10 +493,11 @@ def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
 
 
 def is_rounding(found: np.ndarray, meant: np.ndarray) -> bool:
-    """Whether two gradients differ by rounding at most; integers, and arrays of different shapes, must be equal.
+    """Whether the gradients ``found`` and ``meant`` differ by rounding at most; integers, and arrays of different
+    shapes, must be equal.
 
-    They may differ, although nothing is wrong: gradients that passed through hooks have torch's values,
-    the others the engine's own.
+    They may differ, although nothing is wrong: gradients that passed through hooks have torch's values, the others the
+    engine's own.
     """
     if found.shape != meant.shape or found.dtype.kind not in "fc":
         return bool(np.array_equal(found, meant, equal_nan=found.dtype.kind in "fc"))

@@ -115,11 +115,12 @@ class Suspended:
         return self._pass.has_hooks(node), self._pass.is_foreign(node)
 
     def recognise(self, array: np.ndarray, dtype: DType, *, on_known_memory: bool) -> ShadowTensor | None:
-        """Return the shadow tensor of a gradient that user code (a hook, a custom backward) received, matched
-        by shape, strides and values.
+        """Return the shadow tensor of a gradient that user code (a hook, a custom backward) received, whose values are
+        ``array``: that of the gradient in ``stop.given`` with the same shape, strides and close values. None if there
+        is none.
 
-        None if none in ``stop.given`` matches. ``on_known_memory``: the storage is tracked; skip gradients that are
-        ``loose``.
+        ``on_known_memory``: the gradient's storage is tracked already, so gradients that are ``loose`` are not
+        considered.
         """
         for gradient in self.stop.given if self.stop is not None else ():
             if (

@@ -18,8 +18,8 @@ OVERLAP_LIMIT = 4096
 
 
 class Strided(NamedTuple):
-    """A shape and strides (in elements) without an array: what is needed of an operand to
-    find the strides of a result.
+    """A shape and strides (``stride``, in elements) without an array: what is needed of an operand to find the strides
+    of a result.
     """
 
     shape: Shape

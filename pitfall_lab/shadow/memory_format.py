@@ -45,7 +45,8 @@ def channels_last_strides(shape: Shape) -> Shape:
 
 
 def follows(shape: Shape, stride: Shape, memory_format: Any) -> bool:
-    """Whether the strides are those of that memory format; strides of dimensions of size 1 are ignored.
+    """Whether the strides ``stride`` of a tensor with this shape are those of ``memory_format``; strides of dimensions
+    of size 1 are ignored.
 
     Without elements, any strides are contiguous_format.
     """

@@ -70,7 +70,7 @@ class FormulaPart(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """Origin of a gradient that is the sum of two gradients."""
+    """Origin of a gradient that is the sum of the gradients ``one`` and ``other``."""
 
     one: Gradient
     other: Gradient

@@ -429,7 +429,7 @@ class Steps(NamedTuple):
     constants: dict[str, Any]
 
     def name(self, thing: str, *, but_for_tensors: bool = False) -> bool:
-        """Whether the code contains the name; ``but_for_tensors``: apart from the lines that make tensors."""
+        """Whether the code contains the name ``thing``; ``but_for_tensors``: apart from the lines that make tensors."""
         lines = self.nodes + self.keeps + ([] if but_for_tensors else self.tensors)
         return any(re.search(rf"\b{thing}\b", line) for line in lines)
 

@@ -106,8 +106,8 @@ def add(
     traits: tuple[Trait, ...] = (),
     computes: str = "",
 ) -> Op:
-    """Register the operation that ``run`` computes under all its ``names``, and return its entry; raises ValueError if
-    one of the names is taken.
+    """Register the operation that ``run`` computes under all its ``names``, and return its entry, which has the other
+    arguments as its fields; raises ValueError if one of the names is taken.
 
     A short name means the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only
     the method, ``F.relu`` is ``torch.nn.functional.relu``.
@@ -122,7 +122,9 @@ def add(
 
 
 def also(known: str, *names: str) -> None:
-    """Give a registered operation, named in full, more full names; raises ValueError if one of them is taken."""
+    """Give the registered operation with the full name ``known`` more full names; raises ValueError if one of them is
+    taken.
+    """
     entry = replace(ENTRIES[known], names=(*ENTRIES[known].names, *names))
     for full in names:
         if full in ENTRIES:

@@ -311,8 +311,8 @@ class ShadowTensor:
             setattr(self, name, getattr(other, name))
 
     def lay_out(self, stride: Shape, offset: int, size: int) -> None:
-        """Change strides, offset and storage size to those observed in torch, moving the elements in
-        the storage's data accordingly.
+        """Change strides, offset and storage size (all in elements) to those observed in torch, moving the elements in
+        the storage's data so that the tensor keeps its values.
         """
         storage = self.storage
         if storage.laid is None and (self.stride, self.offset, storage.size) == (tuple(stride), offset, size):

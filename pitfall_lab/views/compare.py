@@ -21,9 +21,8 @@ _NUMBERS = frozenset({"cells", "gradient", "name", "names"})
 
 
 def first_difference(before: Trace, after: Trace) -> int | None:
-    """The first step at which the two traces differ (the length of the shorter one, if it is the other's beginning).
-
-    ``None`` without a difference.
+    """The first step at which the two traces differ: the number of steps of the shorter one, if the other goes on after
+    it. None without a difference.
 
     Values, names and places in the source are not compared: two runs may draw other random numbers and still be equal.
     """

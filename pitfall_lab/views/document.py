@@ -79,7 +79,9 @@ def render(
 def fragment(
     trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None
 ) -> str:
-    """The page's content as one ``<div>`` with its stylesheet, to be put inside another document."""
+    """The page's content as one ``<div>`` with its stylesheet, to be put inside another document. ``key`` is the prefix
+    of the ids in it (random when empty).
+    """
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
     facts = replace(facts or gather(trace), labelled=False)
     described = [in_two_languages(finding) for finding in findings]

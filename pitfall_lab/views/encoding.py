@@ -48,7 +48,7 @@ def ink_on(colour: str) -> str:
 
 
 def letter(storage: str | None) -> str:
-    """A for S1 … Z for S26, then AA: storages in order of birth.
+    """The letter of a storage, from the number in its label: A for S1 … Z for S26, then AA; "?" for None.
 
     >>> letter("S1"), letter("S27"), letter(None)
     ('A', 'AA', '?')
@@ -106,7 +106,9 @@ class Canvas:
         self.parts: list[str] = [f"<defs>{marker}</defs>"]
 
     def text(self, x: float, y: float, text: object, kind: str = "t", anchor: str = "start") -> None:
-        """One line of text with its baseline at ``y``; ``kind`` is a list of classes of :data:`STYLE`."""
+        """One line of text at ``x`` with its baseline at ``y``; ``kind`` is a list of classes of :data:`STYLE`.
+        ``anchor`` says which part of the text is at ``x``: ``"start"``, ``"middle"`` or ``"end"``.
+        """
         self.parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{clean(text)}</text>')
 
     def rect(

@@ -332,10 +332,11 @@ FindingPicture = (
 
 
 def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat]) -> FindingPicture:
-    """The picture that fits a finding: a table, a path, a sum, axes, a curve, looks or pairs if one can
-    be made, else moments in time.
+    """The picture that fits a finding: a table, a path, a sum, axes, a curve, looks or pairs if one can be made, else
+    moments in time.
 
-    The finding is given as plain data (:func:`pitfall_lab.views.two_languages.in_two_languages`), with its beats.
+    The finding is given as plain data (:func:`pitfall_lab.views.two_languages.in_two_languages`), with its beats;
+    ``names`` has the display name of each label.
     """
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)

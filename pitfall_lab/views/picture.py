@@ -29,7 +29,11 @@ Writer = Callable[[Path], None]
 
 
 class Picture:
-    """A finished picture. In a notebook it is drawn; printed, it is its text; :meth:`save` writes it to a file."""
+    """A finished picture. In a notebook it is drawn; printed, it is its text; :meth:`save` writes it to a file.
+
+    ``notes`` are sentences that are shown with it, ``text`` is the picture in words with these notes, ``title`` names
+    it for screen readers.
+    """
 
     def __init__(
         self,

@@ -261,7 +261,9 @@ class ClaimBox:
 
 
 def output(box: ClaimBox) -> str:
-    """Return the live output when there is one, and otherwise the recorded one."""
+    """Return what the claim's program printed here, and its error, if it was run here, and otherwise the recorded
+    output.
+    """
     return box.check.printed + box.check.error if box.check else box.claim.observed
 
 
@@ -339,7 +341,7 @@ def _evidence(box: ClaimBox) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class ClaimList:
     """Claims of the articles to look up rather than to decide: as a collapsed list, each with its verdict and the
-    program that decides it.
+    program that decides it. ``boxes`` are the claims.
 
     Claims about a misprint in an article have a list of their own, below.
     """
@@ -399,8 +401,8 @@ def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
 
 
 def deck(shown: Sequence[ClaimBox]) -> str:
-    """Return several claims as HTML without scripts, one at a time: each next claim is in the fold (``<details>``) with
-    the verdict of the one before, after that verdict.
+    """Return several claims (at least one) as HTML without scripts, one at a time: each next claim is in the fold
+    (``<details>``) with the verdict of the one before, after that verdict.
     """
     inside: tuple[str, ...] = ()
     for number, box in reversed(list(enumerate(shown, 1))):

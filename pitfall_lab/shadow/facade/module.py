@@ -14,7 +14,9 @@ from pitfall_lab.shadow.policy import Policy
 
 
 class Keys(NamedTuple):
-    """The result of :meth:`Module.load_state_dict`: the keys that were missing and those that were not expected."""
+    """The result of :meth:`Module.load_state_dict`: ``missing_keys`` are in the module and were not given,
+    ``unexpected_keys`` were given and are not in the module.
+    """
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -126,7 +128,7 @@ class Module:
             yield module
 
     def own(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        """Yield this module's own parameters (``"parameter"``) or buffers (``"buffer"``), not those of
+        """Yield this module's own parameters (``kind`` ``"parameter"``) or buffers (``"buffer"``), not those of
         submodules, each after its name.
 
         Under the belief ``tensor_attributes_are_parameters``, every tensor that is no buffer counts as a parameter.
@@ -425,7 +427,7 @@ class ModuleDict(Module):
 
 
 class ParameterList(Module):
-    """A list of parameters that are registered under their positions."""
+    """A list of parameters that are registered under their positions; a value that is no parameter becomes one."""
 
     def __init__(self, values: Iterable[Tensor] = ()) -> None:
         super().__init__()

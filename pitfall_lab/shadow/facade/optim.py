@@ -55,11 +55,11 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group of parameters with options of their own; options that it does not give
-        are the optimizer's defaults.
+        """Add a group of parameters: ``param_group`` is a dictionary with ``"params"`` (a tensor or several) and
+        options; options that it does not have are the optimizer's defaults.
 
-        Raises ValueError for a parameter that is no leaf and does not retain its gradient,
-        or that is in a group already.
+        Raises ValueError for a parameter that is no leaf and does not retain its gradient, or that is in a group
+        already.
         """
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
@@ -184,8 +184,8 @@ class Optimizer:
         return {"state": {number[id(p)]: state for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Replace the state and the groups by saved ones, with the very tensors that are saved where
-        their dtype fits the parameter's.
+        """Replace the state and the groups by those in ``state_dict``, with the very tensors that are saved there where
+        their dtype fits the parameter's (else converted copies).
 
         Raises ValueError if the groups do not have the same numbers of parameters.
         """
@@ -245,7 +245,9 @@ class SGD(Optimizer):
             raise TypeError(f"expected Tensor as element {missing.index(True)} in argument 2, but got NoneType")
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """Remove the momentum buffers of a failed step: torch stores them only after all parameters were updated."""
+        """Remove the momentum buffers that the failed step has made (``known``: the keys of each state before it):
+        torch stores them only after all parameters were updated.
+        """
         for p, keys in known.items():
             if "momentum_buffer" not in keys:
                 self.state.get(p, {}).pop("momentum_buffer", None)
@@ -410,7 +412,9 @@ class Adagrad(Optimizer):
     }  # fmt: skip
 
     def add_param_group(self, param_group: Group) -> None:
-        """Adagrad makes its state at once, also for parameters that never get a gradient."""
+        """Add a group of parameters as :meth:`Optimizer.add_param_group` does, and make their state at once, also for
+        parameters that never get a gradient.
+        """
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
             start = self.param_groups[-1]["initial_accumulator_value"]

@@ -34,11 +34,11 @@ def as_list(x: Any) -> list[Any]:
 
 
 def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
-    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a root that requires no
-    gradient.
+    """The gradients at which a backward begins, one for each of ``outputs``: the one in ``given``, else (where that is
+    None) ones for a scalar; None for an output that requires no gradient.
 
-    Raises ``ShadowError`` (torch's error) where none is given for a root of several or of non-real elements, and for a
-    given one of another shape.
+    Raises ``ShadowError`` (torch's error) where none is given for an output of several or of non-real elements, and for
+    a given one of another shape.
     """
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
@@ -136,8 +136,8 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
 
 
 def check_roots(the_pass: Pass) -> None:
-    """Raise ``ShadowError`` for a root gradient of another shape than its node's output (``validate_outputs``):
-    possible after ``.data = …``.
+    """Raise ``ShadowError`` for a gradient at which the pass begins with another shape than its node's output
+    (``validate_outputs``): possible after ``.data = …``.
 
     Raises ``Unmodelled`` for one that torch would first sum to that shape.
     """

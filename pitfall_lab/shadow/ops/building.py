@@ -145,7 +145,8 @@ def broadcast(*shapes: Shape) -> Shape:
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
-    """A dimension counted from 0; raises ``ShadowError`` (torch's IndexError) when out of range.
+    """The dimension ``dim``, which may be negative, counted from 0; raises ``ShadowError`` (torch's IndexError) when it
+    is out of range for ``ndim`` dimensions.
 
     Without dimensions, -1 and 0 are allowed.
     """
@@ -207,7 +208,7 @@ def check_word(value: Any) -> None:
 
 
 def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
-    """Torch's error text when a number overflows a dtype, else empty; ``wide``: the kernel
+    """Torch's error text when one of the numbers in ``values`` overflows a dtype, else empty. ``wide``: the kernel
     computes half precision in float32.
     """
     if wide and dtype[:] in {"float16", "bfloat16"}:
@@ -222,6 +223,7 @@ def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
 
 def no_room_to_fill(dtype: DType, value: Any, elements: int) -> str:
     """Torch's error text when ``value`` overflows the ``dtype`` of a tensor that it is to fill, else empty.
+    ``elements`` is how many the tensor has.
 
     As :func:`no_room`, except that torch fills a half-precision tensor of one element by way of float64, where only
     what overflows float64 is an error.
@@ -337,9 +339,11 @@ def drawn(
     draw: Callable[[np.random.Generator], np.ndarray],
     stride: Shape | None = None,
 ) -> ShadowTensor:
-    """A new tensor of random numbers drawn inside an operation, for its node to save.
+    """A new tensor of random numbers drawn inside an operation, for its node to save. ``stride`` is in elements (None:
+    contiguous).
 
-    Stand-alone, NumPy draws them; in lockstep torch does, and they are unknown until they are read from torch.
+    Stand-alone, NumPy draws them (``draw`` gets the generator and returns them); in lockstep torch does, and they are
+    unknown until they are read from torch.
     """
     return new(e, shape, dtype, None if e.random is None else draw(e.random), stride)
 
@@ -414,7 +418,9 @@ def check_history(e: Engine, *operands: Any) -> None:
 
 
 def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = None) -> tuple[Edge, ...]:
-    """One edge per operand, empty for numbers; with ``count``, only for the first so many."""
+    """One edge per operand, from the node that is being made to the grad_fn of the operand or its AccumulateGrad; to no
+    node for numbers and operands without gradient. With ``count``, only for the first so many.
+    """
     return tuple(e.graph.edge(x) if isinstance(x, ShadowTensor) else (None, 0) for x in operands[:count])
 
 
@@ -595,7 +601,8 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
     separate: bool = False,
     overlapping: Callable[[], None] | None = None,
 ) -> ShadowTensor:
-    """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
+    """Run ``rule`` on ``operands`` (converted to ``compute_in``; None: each in its own dtype) into the first of them
+    and return that, with torch's checks, in torch's order.
 
     ``elementwise``: the operands are broadcast to the target and computed element by element. ``copies_self``: where
     the rule saves the target, a clone is saved. ``overwrites``: the old values are not used (fill, copy), so that
@@ -737,8 +744,8 @@ def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: OpRul
 
 
 def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType | None) -> None:
-    """Raise ``ShadowError`` (torch's error) unless the result has the target's shape and a dtype that can be cast to
-    the target's.
+    """Raise ``ShadowError`` (torch's error) unless the operands broadcast to the target's shape, and their ``dtype``
+    (None: not checked) can be cast to the target's.
     """
     shape = broadcast(*(x.shape for x in operands if isinstance(x, ShadowTensor)))
     if shape != target.shape:
@@ -809,7 +816,8 @@ def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
 def open_window(
     e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, creation: str | None = None
 ) -> ShadowTensor:
-    """A view of the tensor: it shares the storage, the version counter and the base. It has no grad_fn yet.
+    """A view of the tensor with ``stride`` and ``offset`` in elements: it shares the storage, the version counter and
+    the base. It has no grad_fn yet.
 
     ``creation`` is how the view was made (:class:`ViewOf`); None, and ``"multi"`` with grad mode on, follow the present
     modes. A view of an inference tensor is just another inference tensor.
@@ -858,8 +866,8 @@ def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
 
 
 def into_window(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) -> Vjp:
-    """A vjp that puts the gradient of a view into zeros of the tensor's shape; ``place`` maps an array of that shape to
-    its part in the view.
+    """A vjp that puts the gradient of a view into zeros of ``base_shape``, the tensor's shape; ``place`` maps an array
+    of that shape to its part in the view.
     """
     return partial(put_back, base_shape, place)
 
@@ -867,7 +875,9 @@ def into_window(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) ->
 def put_back(
     base_shape: Shape, place: Callable[[np.ndarray], np.ndarray], g: np.ndarray, s: object
 ) -> tuple[np.ndarray]:
-    """Zeros of shape ``base_shape`` into whose view ``place`` the gradient ``g`` is written."""
+    """Zeros of shape ``base_shape`` into which the gradient ``g`` is written, in a tuple; ``place`` maps these zeros to
+    the part that the gradient belongs to. ``s`` is not used.
+    """
     full = np.zeros(base_shape, g.dtype)
     place(full)[...] = g
     return (full,)

@@ -311,8 +311,9 @@ def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[
            has_in_place: bool = True, methods: bool = True, dtype: DType | None = None) -> None:  # fmt: skip
     """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too.
 
-    The ``rule`` may depend on the release. ``floats``: integers become floats; ``dtype``: that of the result; without
-    ``methods``, there is only the function. Where the rule has no node, the operation raises ``Unmodelled`` for
+    The ``rule`` may be a function of the engine, since it may depend on the release; ``samples`` are expressions that
+    use the operation. ``floats``: integers become floats; ``dtype``: that of the result (None: the promoted one);
+    without ``methods``, there is only the function. Where the rule has no node, the operation raises ``Unmodelled`` for
     operands that require grad.
     """
     of: Callable[[Engine], OpRule] = (lambda _e: rule) if isinstance(rule, OpRule) else rule

@@ -80,8 +80,8 @@ def look_up(
     samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"),
 )
 def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type: float) -> ShadowTensor:
-    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row
-    does.
+    """Rescale, in place, the looked-up rows whose norm (of order ``norm_type``) exceeds ``max_norm``; the version
+    increases even when no row does.
 
     Raises ``ShadowError`` (torch's error) unless ``input`` is 2-D and the indices are integers, and ``Unmodelled`` for
     orders of the norm other than 1 and 2, unknown indices and ones out of range, and rows that require grad.

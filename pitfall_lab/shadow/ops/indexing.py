@@ -392,8 +392,9 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
 
 
 def save_indices(e: Engine, node: Any, rest: list[ShadowTensor | None]) -> list[Any]:
-    """Save each index tensor at ``node``, as ``indices0``, ``indices1``, …; return a list from which backward rebuilds
-    the index: these names, and a full slice for a dimension without an index tensor.
+    """Save each index tensor in ``rest`` (which has one or None for each dimension) at ``node``, as ``indices0``,
+    ``indices1``, …; return a list from which backward rebuilds the index: these names, and a full slice for a dimension
+    without an index tensor.
     """
     template: list[Any] = []
     for k, item in enumerate(t for d, t in enumerate(rest) if not _inside_mask(rest, d)):
@@ -563,9 +564,10 @@ def places_to_write(
 
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any, *, assigned: bool = True) -> None:
-    """``target[index tensors] = value``: IndexPutBackward0.
+    """``target[index tensors] = value``, with IndexPutBackward0; ``rest`` has an index tensor or None for each
+    dimension.
 
-    Only where it is ``assigned`` are a value's leading ones dropped.
+    Only where it is ``assigned`` (not for ``index_put_``) are a value's leading dimensions of size 1 dropped.
 
     Raises ``ShadowError`` (torch's error) where torch does: for an index out of range, after the rows before it are
     written. Raises ``Unmodelled`` for a value of another dtype, and where it is not modelled what was written before an

@@ -56,8 +56,8 @@ def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
 
 
 def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-    """Expand ``g``, which was reduced over ``dims``, to ``shape``: stride 0 along ``dims``, the other
-    strides unchanged (``expand``).
+    """Expand ``g``, which was reduced over ``dims`` (``keepdim``: these are there with size 1), to ``shape``: stride 0
+    along ``dims``, the other strides unchanged (``expand``).
     """
     small = g if keepdim else unsqueezed(g, dims)
     wide = np.broadcast_to(small, shape)
@@ -215,8 +215,8 @@ class Pair(tuple[ShadowTensor, ShadowTensor]):
 
 
 def evenly_rule(node: str, forward: Callable[..., Any]) -> OpRule:
-    """The rule of a full reduction to one element (max, min, median): its gradient is divided evenly
-    among all elements equal to it.
+    """The rule of a full reduction to one element (max, min, median), which ``forward`` computes: its gradient is
+    divided evenly among all elements equal to it.
     """
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
@@ -322,7 +322,8 @@ def _has_room(input: ShadowTensor, name: str, dims: Sequence[int]) -> None:
 
 
 def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, where: Callable[..., Any]) -> Pair:
-    """``(values, indices)`` of a search such as ``max`` along one dimension; the gradient goes to the elements found.
+    """``(values, indices)`` of a search such as ``max`` along dimension ``at``; the gradient goes to the elements
+    found. ``keepdim``: the dimension stays with size 1.
 
     ``where(array, axis=, keepdims=)`` finds the indices. Raises ``ShadowError`` (torch's error) for a dimension of size
     0.

@@ -72,10 +72,11 @@ def infer_size(sizes: Shape, numel: int) -> Shape:
 
 
 def view_strides(shape: Shape, stride: Shape, wanted: Shape) -> Shape | None:
-    """The strides with which ``wanted`` can be seen in the same memory, or None when that is impossible.
+    """The strides with which a tensor with ``shape`` and ``stride`` can be seen as ``wanted`` (a shape with as many
+    elements) in the same memory, or None when that is impossible.
 
-    Works through runs of dimensions that lie contiguously in memory
-    (``aten/src/ATen/TensorUtils.cpp``, ``computeStride``).
+    Works through runs of dimensions that lie contiguously in memory (``aten/src/ATen/TensorUtils.cpp``,
+    ``computeStride``).
 
     >>> view_strides((2, 3), (3, 1), (6,)), view_strides((3, 2), (1, 3), (6,))
     ((1,), None)
@@ -495,7 +496,8 @@ def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
 
 def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) -> errors.ShadowError:
     """Return the ``ShadowError`` for a failed ``expand``, with torch's message (its two double spaces included):
-    ``want`` is the size that was asked for along ``dim``, ``have`` the tensor's.
+    ``want`` is the size that was asked for along ``dim``, ``have`` the tensor's; ``wanted`` and ``sizes`` are all of
+    them.
     """
     return runtime(
         f"The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension "
@@ -531,7 +533,7 @@ def broadcast_tensors(e: Engine, *tensors: Any) -> tuple[ShadowTensor, ...]:
 
 
 def slice_window(e: Engine, self: ShadowTensor, dim: int, start: int, stop: int, step: int = 1) -> ShadowTensor:
-    """The view ``self[..., start:stop:step, ...]``, with bounds that are already clamped."""
+    """The view ``self[..., start:stop:step, ...]`` along ``dim``, with bounds that are already clamped."""
     length = max(0, -((start - stop) // step)) if stop > start else 0
     shape = (*self.shape[:dim], length, *self.shape[dim + 1 :])
     stride = (*self.stride[:dim], self.stride[dim] * step, *self.stride[dim + 1 :])
@@ -756,7 +758,8 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
     samples=("a.tensor_split(2)[1]", "a.tensor_split(2, dim=1)[0]", "a.tensor_split((1,), dim=1)[1]"),
 )
 def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
-    """``torch.tensor_split``: its results are ordinary slices, unlike those of ``split``, and may be changed in place.
+    """``torch.tensor_split`` along ``dim``: into so many parts, or at these indices. Its results are ordinary slices,
+    unlike those of ``split``, and may be changed in place.
 
     Raises ``ShadowError`` (torch's error) for a tensor without dimensions.
     """
@@ -850,7 +853,9 @@ def unsafe_chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[Shad
 
 
 def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, stride: Shape, vjp: Any) -> ShadowTensor:
-    """``t_``, ``squeeze_`` ...: the version increases, although no memory is written.
+    """Give ``self`` another shape and strides in place, as ``t_``, ``squeeze_`` and the like do, and return it: the
+    version increases, although no memory is written. Where autograd records, it gets a node called ``name`` with this
+    ``vjp``.
 
     A view gets the node as its grad_fn until its base is written; the base's grad_fn does not change (in torch
     ``set_history``).

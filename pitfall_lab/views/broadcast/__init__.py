@@ -256,7 +256,8 @@ def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False)
 
 
 def broadcast_shape(shapes: list[list[int]]) -> tuple[list[int], list[int]]:
-    """The common shape, and the dimensions (of the result) where sizes do not meet.
+    """The common shape of ``shapes`` (at least one), and the indices of its dimensions where sizes do not fit: there it
+    has the largest.
 
     >>> broadcast_shape([[3, 1], [4]]), broadcast_shape([[3], [4]])
     (([3, 4], []), ([4], [0]))

@@ -85,7 +85,8 @@ def bezier(points: Sequence[Point]) -> str:
 
 
 def back(d: str) -> str:
-    """The gradient's way: the same curve, beside it, upwards. The browser does the same with the same path.
+    """The way of the gradient along an edge as an SVG path: the curve of the edge's path ``d``, moved to its right by
+    ``BESIDE`` px, upwards. The browser does the same with the same path.
 
     >>> back("M0,0C0,5 4,5 4,10")
     'M15,10C15,5 11,5 11,0'

@@ -263,7 +263,7 @@ def show_largest(scene: MemoryScene, facts: Facts) -> None:
 
 
 def bytes_text(count: float) -> str:
-    """A number of bytes for people, with at most one digit after the point.
+    """A number of bytes for people, in B, KiB, MiB or GiB, with at most one digit after the point.
 
     >>> bytes_text(512), bytes_text(32768), bytes_text(3 * 2**20)
     ('512 B', '32 KiB', '3 MiB')

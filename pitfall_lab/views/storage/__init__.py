@@ -174,7 +174,7 @@ def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
 
 
 def begins(storage: Store, offset: int, *, zh: bool = False) -> str:
-    """Return in words where a tensor begins on a storage.
+    """Return in words where a tensor begins on a storage: at this ``offset``, in elements. ``zh``: in Chinese.
 
     Beside an array this is said in cells of the array, and not as the tensor's offset: a tensor that NumPy's memory was
     given to has a storage of its own, which begins in the middle of the array, and counts from there.

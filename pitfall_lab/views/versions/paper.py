@@ -15,8 +15,8 @@ LEFT, COLUMN, LEVEL, ROW = 3.2, 1.12, 0.4, 1.5
 
 
 def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> Figure:
-    """The first ``DRAWN`` main tracks of counters that increased, had a tensor saved, or missed a
-    write; says how many are left out.
+    """A figure of the first ``DRAWN`` main tracks of counters that increased, had a tensor saved, or missed a write; a
+    line says how many are left out.
     """
     zh = language == "zh"
     tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
