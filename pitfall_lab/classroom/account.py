@@ -1,5 +1,5 @@
-"""The last lines of ``pitfall-lab grade``: what was done with each file and folder that was there,
-and what the teacher has to do.
+"""The last lines of ``pitfall-lab grade``: what was done with each file and folder that was there, and what the teacher
+has to do. :func:`tell` prints them.
 
 Nothing is left out silently.
 """

@@ -1,4 +1,5 @@
 """Which code may read stack frames: the libraries and the code that observes the cell, but not the cell.
+:func:`keep_frames` installs this rule in the process.
 
 Through a frame the cell could reach the code that observes it, and change its answers. So Python reports
 (``sys.addaudithook``) all code that gets a frame, traces, profiles or lists all objects. Code may do so if it existed

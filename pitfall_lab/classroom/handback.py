@@ -1,4 +1,5 @@
 """Students' pages in the forms in which learning management systems take feedback files for a whole class.
+:func:`write` writes them and returns their paths.
 
 - Moodle, “Upload multiple feedback files in a zip”: names begin as those of its download do, and the number
   in them says whose a file is.

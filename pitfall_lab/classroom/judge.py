@@ -1,4 +1,6 @@
-"""Deciding what a cell is worth, from data: the learner's code runs elsewhere (:mod:`pitfall_lab.classroom.room`)."""
+"""Deciding what a cell is worth, from data: the learner's code runs elsewhere (:mod:`pitfall_lab.classroom.room`).
+:func:`judged` returns the :class:`CellOutcome` of a cell.
+"""
 
 # ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs
 

@@ -1,5 +1,5 @@
-"""What a notebook's kernel gives a cell, for a process that has no kernel: IPython's syntax,
-``get_ipython``, ``display``, ``input``.
+"""What a notebook's kernel gives a cell, for a process that has no kernel: IPython's syntax, ``get_ipython``,
+``display``, ``input``. :func:`give` defines the last three, :func:`as_python` returns a cell without such syntax.
 
 A cell that is right in the notebook is right in a class, with ``%time``, ``!ls`` or ``torch.cat?`` in it. IPython's own
 transformer turns these into calls of ``get_ipython()``; here such a call does nothing, and the student reads that it

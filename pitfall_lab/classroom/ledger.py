@@ -1,5 +1,5 @@
-"""From outcomes to marks: late days are deducted, the teacher's own marks replace the grader's,
-absent students get a line too.
+"""From outcomes to marks: late days are deducted, the teacher's own marks replace the grader's, absent students get a
+line too. :func:`settled` returns the lines, :func:`write_grades` writes the table.
 
 ``overrides.csv`` (``student,exercise,points,note``) is the teacher's and is never written here, so what is in it
 survives every grading. An empty ``exercise`` is the sum.

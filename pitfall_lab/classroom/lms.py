@@ -1,4 +1,5 @@
 """The marks as learning management systems import them: Moodle, Canvas, Blackboard, each by its documented columns.
+:func:`write` writes such a table and returns its path.
 
 - Moodle, “Grade import”: any columns, of which the teacher maps one to the student (ID number or e-mail
   address), one to the grade item,

@@ -1,4 +1,5 @@
-"""Pages for people: one for each student, to be handed out, and one for the class.
+"""Pages for people: one for each student, to be handed out, and one for the class. :func:`write_reports`
+writes them.
 
 No script, no network; every text is escaped here.
 """

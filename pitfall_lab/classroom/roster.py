@@ -1,4 +1,6 @@
-"""The roster, ``roster.csv``: who is in the course, under which name a submission comes, who has more time."""
+"""The roster, ``roster.csv``: who is in the course, under which name a submission comes, who has more time.
+:func:`read` returns its people.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ class Faults:
         self._said += str(problem).split("\n")
 
     def refuse(self) -> None:
-        """Raise :class:`~pitfall_lab.cli.Refusal` with everything that was noted, a line for each."""
+        """Raise :class:`~pitfall_lab.cli.Refusal` with what was noted, a line for each (at most ``MOST_FAULTS``, and
+        how many more there are); do nothing if nothing was.
+        """
         if self._said:
             more = [f"… and {len(self._said) - MOST_FAULTS} more."] if len(self._said) > MOST_FAULTS else []
             raise Refusal("\n".join([*self._said[:MOST_FAULTS], *more]))

@@ -1,4 +1,5 @@
 """Answers that are alike, side by side, for a teacher to compare; whether one was copied is not judged.
+:func:`all_pairs` returns the pairs.
 
 The algorithm is :class:`difflib.SequenceMatcher` (Python's own, by Ratcliff and Obershelp) over the tokens of an
 answer, with names replaced by the order in which they appear: new names, space and comments change nothing. Exercises
@@ -226,7 +227,7 @@ def lines(one: str, other: str) -> list[tuple[str, str, bool]]:
     """Two answers side by side, as (line of ``one``, line of ``other``, whether they are equal); "" where an answer has
     no line.
 
-    At most 80 lines, each as far as a page has room.
+    At most the first 80 lines of each answer, each cut to ``LONGEST_LINE`` characters.
     """
     left, right = one.splitlines()[:80], other.splitlines()[:80]
     found = []

@@ -1,4 +1,5 @@
-"""Submissions as hostile input: files that claim to be notebooks.
+"""Submissions as hostile input: files that claim to be notebooks. :func:`found` lists them, :func:`read` returns the
+cells of one as a :class:`Sheet`.
 
 What counts is the source of ``%%exercise`` cells, and nothing else.
 

@@ -1,4 +1,5 @@
-"""The points of each student in several assignments: whose lines in their tables are one person's.
+"""The points of each student in several assignments: whose lines in their tables are one person's. :func:`totals`
+returns them as a table.
 
 Lines are joined by what identifies a person best: the id; where it is not in both, the login, then the e-mail address,
 then the full name, and at last what the submission is called. Lines of which a better column differs are of two people.

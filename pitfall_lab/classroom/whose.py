@@ -1,4 +1,5 @@
 """Whose a submission is: the one place that decides it, from what a file or folder is called and from the roster.
+:meth:`Directory.person` returns the person, or None.
 
 The names that learning management systems give to what they hand out:
 

@@ -1,4 +1,5 @@
 """Chooses wrong answers, and an order of all answers, so that the right one can be found only from the program.
+:meth:`Lots.pick` returns the indices of the chosen answers.
 
 Of the answers that mistakes give, those are taken beside which the right one is not conspicuous, neither by its
 length nor by

@@ -1,4 +1,5 @@
 """Boxes for notebook pages that need no script: a frame, a listing, a fold. Every text is escaped here, in one place.
+Each function returns HTML.
 
 Styles are inline, because a page that was exported or is not trusted brings no style sheet of ours; colours are
 JupyterLab's variables with fallbacks.

@@ -1,5 +1,5 @@
-"""The plan of the course: nineteen chapters, each one notebook, and the sections of the five
-articles that each takes up.
+"""The plan of the course: nineteen chapters, each one notebook, and the sections of the five articles that each takes
+up. :data:`CHAPTERS` is that plan.
 
 Every section of the articles belongs to one chapter, and so does every claim: a claim's id begins with its section's
 ``claims``. ``python -m pitfall_lab.lessons.chapters NOTEBOOKS`` prints which cell of which notebook shows each.

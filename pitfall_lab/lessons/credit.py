@@ -1,5 +1,5 @@
-"""The share of its points that an answer to an exercise earns: for the properties that it has and the exercise's
-given cell lacks.
+"""The share of its points that an answer to an exercise earns: for the properties that it has and the exercise's given
+cell lacks. :func:`earned` returns it for a cell that is run here, :func:`share` for properties that are known.
 
 What does not depend on the input is worth nothing: an answer earns no points if its functions return the same whatever
 they are given (or their argument as it is, or a tensor filled with one number), and everything that holds would hold

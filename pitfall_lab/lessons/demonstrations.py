@@ -1,4 +1,5 @@
-"""Finds calls that a learner adds below an answer to see a function fail, as the exercise says it must.
+"""Finds calls that a learner adds below an answer to see a function fail, as the exercise says it must. :func:`without`
+returns a cell without them.
 
 Such a call ends the cell with the very error that the exercise requires, or writes a second time where one write is
 required. So in an exercise that says "make it fail", the code below the last definition is left out, from the first

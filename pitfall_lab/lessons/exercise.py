@@ -1,11 +1,11 @@
-r"""Exercises: what a learner's cell must do, and what decides whether it does.
+r"""Exercises: what a learner's cell must do, and what decides whether it does. :func:`grade` says it of a cell.
 
 How to write one
     The exercises of a chapter are in one file, ``exercises/c05_copies_and_views.py``, as ``EXERCISES = (Exercise(...),
     ...)``; being there is enough. In the notebook the cell is ``%%exercise 5.1`` and below it the text of ``given``,
     with the tag ``exercise``. Grading runs the cell in a namespace of its own, where ``torch``, ``nn``, ``F`` and
-    ``np`` are imported, then ``inputs`` (which make
-    what the cell is tried on, from a seed that changes), then ``drive`` (which uses what the cell defines)::
+    ``np`` are imported, then ``inputs`` (which make what the cell is tried on, from a seed that changes), then
+    ``drive`` (which uses what the cell defines)::
 
         Exercise(
             key="5.1",
@@ -16,18 +16,22 @@ How to write one
             inputs="batch = torch.randn(6) * 3 + 1",
             drive="result = standardise(batch)",
             properties=(
-                Property(T(en="the result is right", zh="结果正确"), as_solved("result")), Property(T(en="the argument
-                is unchanged", zh="参数没有改变"), unchanged("batch")), Property(T(en="a slice leaves its base
-                unchanged", zh="……"), unchanged("batch", inputs="batch = torch.randn(9)[2:6]")),
+                Property(T(en="the result is right", zh="结果正确"), as_solved("result")),
+                Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
+                Property(
+                    T(en="a slice leaves its base unchanged", zh="……"),
+                    unchanged("batch", inputs="batch = torch.randn(9)[2:6]"),
+                ),
             ),
             hint_for=(0, 1, 2),  # the hint that helps where a property fails comes first
             hints=(T(...), T(...), T(...)),
-            right=("def standardise(batch):\n    return (batch - batch.mean()) / batch.std()\n", ...),  # at least two, different
-            wrong=("def standardise(batch):\n    return torch.zeros(6)\n", ...),  # at least two: constant, hard-coded, half done
+            # at least two right ones, different, and two wrong ones: constant, hard-coded, half done
+            right=("def standardise(batch):\n    return (batch - batch.mean()) / batch.std()\n", ...),
+            wrong=("def standardise(batch):\n    return torch.zeros(6)\n", ...),
         )
 
     Tests hold every exercise to this: ``given`` and each of ``wrong`` fail, each of ``right`` passes, there are three
-        hints, everything is there in both languages, and the notebook's cell is ``given``.
+    hints, everything is there in both languages, and the notebook's cell is ``given``.
 
 What decides
     A property's check gets an :class:`Attempt` and returns ``True``, ``False``, or a :class:`T` that says why not. It
@@ -35,40 +39,42 @@ What decides
     the answers are data, and the cell can run in another process. Ready-made checks; ``inputs=``, ``drive=`` replace
     the exercise's own, ``seeds=`` are the random inputs:
 
-    ===================================
-    ===========================================================================================
-    ``as_solved("result", "w.grad")``   the expressions are, on random inputs, what they are with the first right solution in its place
-    ``equal("belief['a']", "kind(a)")`` two expressions are alike (``tell=False``: the reason does not give the answer
-    away) ``chosen("answer", "copy", reason)`` a text is this one of several; capitals and space do not matter
-    ``true("loss.ndim == 0", reason)``  an expression is true
-    ``gradient_as_solved("w", "x")``    backward runs, and these leaves have the gradients that they have with the solution
-    ``runs()``                          nothing is raised
-    ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`), the exception's type, or
-                                        torch's function that raised it (``fails("backward")``);
-                                        with ``inputs`` or ``drive`` of its own: there, and
-                                            not in the exercise's own run
-    ``surprises("detach_copies")``      torch raises where that misconception predicts no error
-    ``finds("loss-broadcast")``         a rule finds its pitfall (name or code)
-    ``finds_nothing("PL101", ...)``     none of these rules does (without arguments: no rule of severity error or warning)
-    ``shared("a", "b")``                two tensors share memory; ``not_shared("a", "b")``: they do not
-    ``unchanged("batch")``              what ``inputs`` made under this name, and all of its storage, is as it was before ``drive``
-    ``in_place("t")``                   it is the same object on the same memory, with other values
-    ``storages(1, elements=2)``         while driven, at most one storage with two or more elements was made
-    ``as_many_calls(inputs)``           these larger ``inputs`` take no more calls of torch and lines of the cell than the exercise's own
-    ``every(as_solved("a"), runs())``   all of these checks hold
-    ``no_optimizer()``                  no optimizer of torch takes a step
-    ``updated_once("model.weight", 3)`` the parameter was written once in each of three steps (``None``: all parameters)
-    ===================================
-    ===========================================================================================
+    - ``as_solved("result", "w.grad")``: the expressions are, on random inputs, what they are with the first right
+      solution in its place;
+    - ``equal("belief['a']", "kind(a)")``: two expressions are alike (``tell=False``: the reason does not give the
+      answer away);
+    - ``chosen("answer", "copy", reason)``: a text is this one of several; capitals and space do not matter;
+    - ``true("loss.ndim == 0", reason)``: an expression is true;
+    - ``gradient_as_solved("w", "x")``: backward runs, and these leaves have the gradients that they have with the
+      solution;
+    - ``runs()``: nothing is raised;
+    - ``fails("saved-tensor-modified")``: it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`), the
+      exception's type, or torch's function that raised it (``fails("backward")``); with ``inputs`` or ``drive`` of its
+      own: there, and not in the exercise's own run;
+    - ``surprises("detach_copies")``: torch raises where that misconception predicts no error;
+    - ``finds("loss-broadcast")``: a rule finds its pitfall (name or code);
+    - ``finds_nothing("PL101", ...)``: none of these rules does (without arguments: no rule of severity error or
+      warning);
+    - ``shared("a", "b")``: two tensors share memory; ``not_shared("a", "b")``: they do not;
+    - ``unchanged("batch")``: what ``inputs`` made under this name, and all of its storage, is as it was before
+      ``drive``;
+    - ``in_place("t")``: it is the same object on the same memory, with other values;
+    - ``storages(1, elements=2)``: while driven, at most one storage with two or more elements was made;
+    - ``as_many_calls(inputs)``: these larger ``inputs`` take no more calls of torch and lines of the cell than the
+      exercise's own;
+    - ``every(as_solved("a"), runs())``: all of these checks hold;
+    - ``no_optimizer()``: no optimizer of torch takes a step;
+    - ``updated_once("model.weight", 3)``: the parameter was written once in each of three steps (``None``: all
+      parameters).
 
     In expressions ``shares(a, b)``, ``memory(t)``, ``before["x"].value`` (a copy of what ``inputs`` made),
     ``unchanged("x")`` and ``in_place("x")`` are available, and everything that setup, cell, inputs and drive define.
 
     A check of your own works in the same way: ``attempt.value("w.grad", seed=1)``, ``attempt.call("standardise",
     "torch.randn(4)")``, ``attempt.error()``, ``attempt.trace()``, ``attempt.findings()``, ``attempt.solution`` (the
-    same of the first right solution). It must
-    be a pure function of what it gets: it is called again when an answer has arrived.
-"""  # noqa: E501
+    same of the first right solution). It must be a pure function of what it gets: it is called again when an answer
+    has arrived.
+"""
 
 # ruff: noqa: PLC0415 - few exercises ask for findings: the rules are imported by those
 

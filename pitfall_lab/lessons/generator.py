@@ -1,4 +1,5 @@
-"""The smallest program on which a misconception and torch part: found by search, not written.
+"""The smallest program on which a misconception and torch part: found by search, not written. ``smallest`` returns
+it as text.
 
 ``python -m pitfall_lab.lessons.generator`` prints one for each misconception. Programs are sequences of short
 statements from :data:`MOVES`, tried in order of their number; a statement is tried only where what it uses exists.

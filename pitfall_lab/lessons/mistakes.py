@@ -1,5 +1,5 @@
 """What a learner may have got wrong about a program, as programs to run under a policy of the shadow engine: beliefs,
-slips, and two together.
+slips, and two together. The functions yield each as a :class:`Mistake`.
 
 A slip leaves something out of the program: a statement, or a method's call (``x.abs()`` becomes ``x``); or a line is
 taken for another one, which the lesson names. The program keeps its lines: what is said of a line can be compared
@@ -63,8 +63,8 @@ def single(program: str, held: list[Misconception]) -> Iterator[Mistake]:
 
 def slips(program: str) -> Iterator[Mistake]:
     """Yield a mistake for each part of the program that may be overlooked, with the program without it: an operation
-    with a constant (``* 3``), then a method call, then a statement, the last first. None for a program with a ``while``
-    loop.
+    with a constant (``* 3``), then a method call, then a statement, the last first. Yield nothing for a program with a
+    ``while`` loop.
     """
     tree = ast.parse(program)
     if any(isinstance(node, ast.While) for node in ast.walk(tree)):

@@ -1,22 +1,20 @@
-"""Reasons that a lesson offers in its own words: which of them is right is computed, by an expression
-about the program after a line.
+"""Reasons that a lesson offers in its own words: which of them is right is computed, by an expression about the program
+after a line. :func:`stated` returns them as reasons of a question.
 
 Such a reason is ``(line, English, Chinese, expression)``, as ``(5, "relu has saved y, and not h", "……", "savers(y) and
 not savers(h)")``. Two sentences may follow, in English and in Chinese: what is answered to who gives it. An expression
 sees the program's names as they are after the line, and:
 
-==================
-====================================================================================================================
-``shares(a, b)``   whether two tensors share memory
-``savers(t)``      the names of the nodes that have saved a tensor (or one that shares its memory), of all graphs that the program can reach
-``slope(y, x)``    the gradient of ``y.sum()`` at ``x``, as a list; None without a way there, "freed" or "overwritten" where backward would
-                   refuse
-``begun(y, x)``    what a backward from ``y`` itself would bring to ``x``, as a list; "refused" where torch does not start
-``changed("t")``   the lines after which a tensor had other numbers than before
-``raised``         the type of the exception that ends the program in this line, as ``"RuntimeError"``; "" if the line runs
-==================
-====================================================================================================================
-"""  # noqa: E501
+- ``shares(a, b)``: whether two tensors share memory;
+- ``savers(t)``: the names of the nodes that have saved a tensor (or one that shares its memory), of all graphs that the
+  program can reach;
+- ``slope(y, x)``: the gradient of ``y.sum()`` at ``x``, as a list; None without a way there, "freed" or "overwritten"
+  where backward would refuse;
+- ``begun(y, x)``: what a backward from ``y`` itself would bring to ``x``, as a list; "refused" where torch does not
+  start;
+- ``changed("t")``: the lines after which a tensor had other numbers than before;
+- ``raised``: the type of the exception that ends the program in this line, as ``"RuntimeError"``; "" if the line runs.
+"""
 
 from __future__ import annotations
 

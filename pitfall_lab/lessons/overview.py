@@ -1,4 +1,6 @@
-"""What has been answered and solved so far, as one picture: ``pitfall_lab.progress()``."""
+"""What has been answered and solved so far, as one picture: ``pitfall_lab.progress()``. The function returns an
+:class:`Overview`, which a notebook draws.
+"""
 
 from __future__ import annotations
 

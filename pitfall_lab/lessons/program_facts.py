@@ -1,5 +1,5 @@
-"""Facts about a program's tensors after each statement, in any world: shared memory, the paths of
-gradients, what backward needs.
+"""Facts about a program's tensors after each statement, in any world: shared memory, the paths of gradients, what
+backward needs. :func:`facts` returns them for the engine, :func:`real_facts` for torch.
 
 The same questions are put to the real torch and to the engine under a belief: the reasons of a question are
 the answers. A fact is a sentence about this very program (``after line 4, best and w share memory``); in

@@ -1,4 +1,5 @@
 """What a learner has answered and solved, in a plain file beside the notebooks. Nothing leaves the machine.
+:func:`keep` adds an answer to the file, :func:`load` reads it.
 
 JSON lines: the first line names the format and its version, every other line is one :class:`Entry`. Entries are only
 ever appended, whole, under a lock and flushed to the disk: two notebooks may write at once, and a crash in the middle

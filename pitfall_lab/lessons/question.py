@@ -1,4 +1,5 @@
 """A question about a program: what happens, and because of which fact. Every answer is computed, none is keyed by hand.
+:func:`pose` returns the :class:`Question`.
 
 The right answer is what the real torch does. The wrong ones are the results of a mistake about this very program
 (:mod:`~pitfall_lab.lessons.mistakes`): a belief, something overlooked, both. A reason is a fact about this program

@@ -1,5 +1,5 @@
-"""The reasons of a question: facts about its program, of which one is true and decides the
-ending, and the others are false.
+"""The reasons of a question: facts about its program, of which one is true and decides the ending, and the others are
+false. :func:`reasons` returns them; none where nothing is known to decide.
 
 A fact decides if the program ends in another way in a world where it does not hold. The false ones are what such worlds
 hold instead, and what else could be thought about the same names behind the same lines.

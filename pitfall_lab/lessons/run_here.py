@@ -1,4 +1,5 @@
-"""Run a small program here and now, on the real torch, and say what came of it.
+"""Run a small program here and now, on the real torch, and say what came of it. :func:`execute` returns what the
+program did.
 
 The program is trusted (it is part of the lesson) and runs inside this process, so it sees the torch that the
 learner uses. It gets a fresh ``__main__``-like namespace, and torch's random stream and modes are put back

@@ -1,5 +1,5 @@
-"""Which program exposes which misconception, which two it distinguishes, and the smallest quiz
-that distinguishes them all.
+"""Which program exposes which misconception, which two it distinguishes, and the smallest quiz that distinguishes them
+all. ``matrix`` returns how each program ends under each belief, ``smallest_quiz`` the programs of the quiz.
 
 ``python -m pitfall_lab.lessons.separation`` prints the matrix. Every cell is computed: the program is run
 in the world of each belief.

@@ -1,4 +1,5 @@
-"""The tensors that a function has made and that are alive, for exercises that ask what it keeps.
+"""The tensors that a function has made and that are alive, for exercises that ask what it keeps. :class:`TensorsAlive`
+lists them.
 
 A cell that is graded may not have all objects listed, and neither may the program that uses it, which is compiled in
 the cell's own process. This class is there before the cell, and hands out tensors alone.

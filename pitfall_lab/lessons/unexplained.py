@@ -1,5 +1,5 @@
 """Wrong answers to questions that no known misconception predicts, for the author of the questions: the next
-misconceptions are among them.
+misconceptions are among them. ``unexplained`` counts them.
 
 ``python -m pitfall_lab.lessons.unexplained FOLDER...`` reads the progress files of these folders (learners', or a
 class's submissions) and prints such answers, the most frequent first, each with its program.

@@ -1,4 +1,5 @@
-"""Programs in two worlds: torch's, and the one in which a misconception is true.
+"""Programs in two worlds: torch's, and the one in which a misconception is true. :func:`ending` returns how a program
+ends on the engine, :func:`real` how it ends on torch.
 
 Both are the shadow engine's; its predictions for torch's world are compared with the real torch by the tests.
 """

@@ -1,5 +1,5 @@
-"""What the live panel knows of a cell that is explained: why it had failed before, and what is
-wrong in live objects around it.
+"""What the live panel knows of a cell that is explained: why it had failed before, and what is wrong in live objects
+around it. :func:`completed` adds it to the findings of the recording.
 
 A recording shows one run of a cell. What an earlier run, or another cell, has done is not in it, and a failed run may
 have changed what the cell starts from: then the recorded run fails in another way, or not at all.

@@ -1,5 +1,5 @@
-"""A matplotlib figure together with its words: JupyterLab draws images without an alternative text, so a
-screen reader finds nothing.
+"""A matplotlib figure together with its words: JupyterLab draws images without an alternative text, so a screen reader
+finds nothing. :func:`show_figure` returns both as one object that a notebook displays.
 
 ``play`` puts sliders above such a figure; a page without a kernel shows the figure as it was drawn first.
 """

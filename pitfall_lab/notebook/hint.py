@@ -1,5 +1,5 @@
-"""A line or two under the traceback of a cell that torch refused: what this class of error means, and
-how to see where it came from.
+"""A line or two under the traceback of a cell that torch refused: what this class of error means, and how to see where
+it came from. :func:`hint` returns it; None where there is nothing to say.
 
 A name that no cell has made yet gets its line as well: after a restart of the kernel that is the most usual error.
 

@@ -131,7 +131,7 @@ class Practice:
 
 
 def defined(source: str) -> set[str]:
-    r"""Return the names that a cell binds at its top level; none for a text that Python cannot compile.
+    r"""Return the names that a cell binds at its top level; the empty set for a text that Python cannot compile.
 
     >>> sorted(defined("def f(a):\n    b = a\n    return b\nc, d = 1, 2"))
     ['c', 'd', 'f']

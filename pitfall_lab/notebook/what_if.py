@@ -1,5 +1,5 @@
-"""What if …: change a program, run it again on both engines, and see both runs side by side
-from their first difference.
+"""What if …: change a program, run it again on both engines, and see both runs side by side from their first
+difference. :func:`what_if` returns the two runs.
 """
 
 # ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them

@@ -1,4 +1,6 @@
-"""The record that the engine returns for a call: nodes created, storages written, saved tensors made stale."""
+"""The record that the engine returns for a call: nodes created, storages written, saved tensors made stale.
+:class:`Applied` is that record.
+"""
 
 from __future__ import annotations
 

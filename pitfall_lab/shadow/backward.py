@@ -1,4 +1,5 @@
 """The backward pass: newest node first, gradients summed where paths meet, leaves filled as soon as they are ready.
+:class:`Pass` is one.
 
 Source in torch: ``torch/csrc/autograd/engine.cpp`` (``compute_dependencies``, ``evaluate_function``). It is iterative,
 as torch's is: a chain of 100,000 operations needs no deep stack.

@@ -220,8 +220,8 @@ def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
 
 
 def can_cast(source: DType, target: DType) -> bool:
-    """Whether an in-place operation may store a ``source`` result in a ``target`` tensor
-    (``torch.can_cast``): not in a lower category.
+    """Whether an in-place operation may store a result of dtype ``source`` in a tensor of dtype ``target``
+    (``torch.can_cast``): unless that is of a lower category.
     """
     return source.category <= target.category and not (target.category == 0 and source.category != 0)
 

@@ -1,4 +1,5 @@
-"""Where a gradient came from: the formula that computed it, or the two gradients whose sum it is.
+"""Where a gradient came from: the formula that computed it, or the two gradients whose sum it is. It is in
+``Gradient.origin``.
 
 Used by :mod:`pitfall_lab.shadow.rounding`.
 """

@@ -1,4 +1,5 @@
-"""``out=``: compute as usual, then write the result into memory that the program already has.
+"""``out=``: compute as usual, then write the result into memory that the program already has. :func:`run_into` returns
+that memory's tensors.
 
 Source in torch: ``tools/autograd/gen_variable_type.py`` (the refusal),
 ``aten/src/ATen/native/Resize.cpp`` (``resize_output``).

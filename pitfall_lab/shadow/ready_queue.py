@@ -1,4 +1,4 @@
-"""Which node of a backward pass runs next.
+"""Which node of a backward pass runs next. :class:`ReadyQueue` decides it.
 
 Source in torch: ``ReadyQueue`` in ``torch/csrc/autograd/engine.h``.
 """

@@ -1,5 +1,5 @@
-"""Recipes: repeat what an operation did, for operands of the same shape, dtype and autograd
-state, without running its entry.
+"""Recipes: repeat what an operation did, for operands of the same shape, dtype and autograd state, without running its
+entry. :class:`Recipe` is one.
 
 A recipe is derived from what the engine did for one call: which nodes it made, what they saved, which storages the
 results are on. Following it makes the same objects for other operands of the same :class:`Form`. Only calls that return

@@ -69,10 +69,10 @@ class Op:
 
     ``names`` are all of torch's full names for it. ``run(engine, *args, **kwargs)`` takes torch's arguments, checks
     them, computes, and records history. ``kind`` is what it does to its operands (``"pure"``: makes new tensors;
-    ``"view"``, ``"inplace"``). ``saves`` says what backward needs, as in torch's ``derivatives.yaml``. ``samples`` are
-    expressions over the operands of :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on the shadow, and
-    must agree in everything. ``source`` is where torch implements it, as text. Each text is empty where there is
-    nothing to say.
+    ``"view"``, ``"inplace"``, or ``"other"``). ``saves`` says what backward needs, as in torch's ``derivatives.yaml``.
+    ``samples`` are expressions over the operands of :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on
+    the shadow, and must agree in everything. ``source`` is where torch implements it, as text; ``traits`` are what else
+    holds for it (:data:`Trait`). Each text is empty where there is nothing to say.
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,5 @@
 """An upper bound on the rounding error of a gradient, found by repeating its computation with disturbed values.
+:class:`Rounding` returns it for each element.
 
 Two engines add in different orders, and where large numbers cancel, mostly rounding error remains. Its size depends on
 the formulas that computed the gradient. So each gradient refers to the formula that computed it, or to the two that it

@@ -1,5 +1,5 @@
-"""Backward of as_strided and CopySlices: gradients through strided views of memory; and how
-a formula marks its results.
+"""Backward of as_strided and CopySlices: gradients through strided views of memory; and how a formula marks its
+results. The functions return the backward formula (vjp) of a node.
 
 Source in torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``, ``CopySlices``
 in ``functions/tensor.cpp``.

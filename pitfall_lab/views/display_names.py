@@ -1,5 +1,5 @@
-"""One display name for each tensor, storage, counter and node, taken from the program, so that
-no labels (t3, S2) are shown.
+"""One display name for each tensor, storage, counter and node, taken from the program, so that no labels (t3, S2) are
+shown. :func:`names` returns them by label.
 
 A tensor has the program's own name for it, such as ``w``. Others are named by origin: ``w.grad`` by its leaf,
 ``momentum of w`` by the optimizer's state, a result among several by the name that it is used under, and everything

@@ -1,4 +1,5 @@
-"""The static page: self-contained HTML that needs no script, no kernel and no network.
+"""The static page: self-contained HTML that needs no script, no kernel and no network. :func:`render` returns it as
+text.
 
 Pictures are ``<img>`` with data URIs, because an untrusted notebook strips inline SVG and keeps these with their
 alternative text. The stepper is radio buttons and one stylesheet rule per step; without the stylesheet it is a list.

@@ -1,5 +1,5 @@
-"""The picture of a finding: the tensors involved at the moments that matter, as plain data,
-small enough for one screen.
+"""The picture of a finding: the tensors involved at the moments that matter, as plain data, small enough for one
+screen. :func:`picture` returns it.
 
 ``kind`` says how it is drawn:
 

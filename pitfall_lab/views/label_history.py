@@ -1,4 +1,5 @@
 """The values of each label (tensor, storage, node) over the steps of a trace, gathered in one pass for all views.
+:func:`gather` returns them as :class:`Facts`.
 
 A projection reads :class:`Facts` and returns plain data. It never folds the trace by itself, so a trace of 5,000
 events is replayed once for all views.

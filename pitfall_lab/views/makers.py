@@ -1,4 +1,6 @@
-"""The lines that make the values of a finding, which the code always shows."""
+"""The lines that make the values of a finding, which the code always shows. :func:`makers` returns the source and line
+of each.
+"""
 
 from __future__ import annotations
 

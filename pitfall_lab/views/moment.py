@@ -1,5 +1,6 @@
-"""Static pictures of live tensors (``show_storage``, ``show_graph``, ...), drawn from a one-event trace. Each function
-returns a :class:`~pitfall_lab.views.picture.Picture`, with a text version.
+"""Static pictures of live tensors (``show_storage``, ``show_graph``, ...), drawn from a one-event trace. Most functions
+return a :class:`~pitfall_lab.views.picture.Picture`, with a text version; :func:`scene` and :func:`broadcast_scene`
+return the data of one.
 """
 
 # ruff: noqa: PLC0415 - few pictures are exported to a file

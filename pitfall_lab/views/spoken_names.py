@@ -1,5 +1,5 @@
 """Sentences with the names that the program has for things in place of their labels: ``h`` for ``t2``, "the memory of
-h" for ``storage S2``, "the version of h" for ``counter C2``.
+h" for ``storage S2``, "the version of h" for ``counter C2``. :func:`spoken` returns such a sentence.
 
 The browser does the same with the same phrases (``frontend/src/core/prose.ts``), and a test compares them.
 """

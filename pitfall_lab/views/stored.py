@@ -1,4 +1,6 @@
-"""The output of a widget: live where a kernel runs, and a static page elsewhere."""
+"""The output of a widget: live where a kernel runs, and a static page elsewhere. :func:`with_page` returns both as one
+MIME bundle.
+"""
 
 from __future__ import annotations
 

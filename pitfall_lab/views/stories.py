@@ -1,5 +1,5 @@
-"""The story of each finding: its beats, i.e. steps shown one after the other (saved → changed →
-raised), its picture, and its fixes.
+"""The story of each finding: its beats, i.e. steps shown one after the other (saved → changed → raised), its picture,
+and its fixes. :func:`stories` returns them as plain data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """Names for what a call returned among others: ``pieces[0]`` where the line is ``pieces = batch.chunk(4)``.
+:func:`assigned` and :func:`indexed` return a name for each result.
 
 The line says how a program takes the results apart: ``best, where = scores.max(1)``, ``out, (h, c) = self.lstm(x)``.
 """

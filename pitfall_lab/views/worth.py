@@ -1,4 +1,5 @@
 """Facts worth showing in a program in which no rule finds anything, from the trace alone: they are seldom intended.
+:func:`notable` returns at most five of them.
 
 They are not called mistakes: a write in place, also through another name or array on the same memory, a tensor taken
 out of the graph, a result larger than both operands, and the first NaN. Each is one line of the program, with the first

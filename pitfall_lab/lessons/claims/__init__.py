@@ -1,4 +1,5 @@
-"""The ledger: 333 claims from five articles on PyTorch, each with the program that decides it.
+"""The ledger: 333 claims from five articles on PyTorch, each with the program that decides it. :func:`claim` returns
+one as a box for a notebook, :func:`ledger` all of them by id.
 
 A claim is a paraphrased sentence, its place in the source, a verdict, a small program, what that program printed on
 torch 2.13.0 (CPU, Linux), and the corrected statement. The ledger is data beside this file, one JSON file per

@@ -1,5 +1,5 @@
-"""Experiments that need a CUDA device: run live where there is one, replayed from a labelled
-recording where there is none.
+"""Experiments that need a CUDA device: run live where there is one, replayed from a labelled recording where there is
+none. :func:`experiment` returns what one gave as a :class:`Recording`.
 
 An experiment is one short program in ``programs/``, complete in itself; it prints what a reader wants to see and leaves
 its numbers in ``result``. ``python -m pitfall_lab.lessons.gpu.record`` runs them all and writes ``recorded.json``:

@@ -1,4 +1,4 @@
-"""Printing tensors as torch prints them (four digits, the common cases)."""
+"""Printing tensors as torch prints them (four digits, the common cases). :func:`show` returns the text."""
 
 from __future__ import annotations
 

@@ -285,7 +285,9 @@ class Adam(Optimizer):
     }  # fmt: skip
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """State of a new parameter: the count of steps, the means of the gradients and of their squares."""
+        """State of a new parameter: the count of steps, the means of the gradients and of their squares, with
+        ``amsgrad`` also the largest of the latter.
+        """
         state.update(step=_step(), exp_avg=_like(p), exp_avg_sq=_like(p))
         if group.get("amsgrad"):
             state["max_exp_avg_sq"] = _like(p)

@@ -1,4 +1,6 @@
-"""Run a small program on the shadow alone: ``import torch`` inside it means the facade."""
+"""Run a small program on the shadow alone: ``import torch`` inside it means the facade. :func:`run` returns the
+program's names, its error and what it printed.
+"""
 
 # ruff: noqa: A002 - the signature of __import__
 

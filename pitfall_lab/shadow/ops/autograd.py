@@ -372,7 +372,8 @@ def _nowhere() -> None:
 
 @op(".register_hook", kind="other")
 def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None.
+    """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None. The
+    handle that is returned removes it.
 
     The hook belongs to the grad_fn that the tensor has at its first hook. Raises ``ShadowError`` (torch's error) for a
     tensor that requires no gradient.
@@ -416,7 +417,7 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
 @op(".register_post_accumulate_grad_hook", kind="other")
 def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handle:
     """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return
-    None.
+    None. The handle that is returned removes it.
 
     Raises ``ShadowError`` (torch's error) for a tensor that is no leaf, or requires no gradient.
     """

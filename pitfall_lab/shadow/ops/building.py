@@ -208,8 +208,9 @@ def check_word(value: Any) -> None:
 
 
 def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
-    """Torch's error text when one of the numbers in ``values`` overflows a dtype, else empty. ``wide``: the kernel
-    computes half precision in float32.
+    """Torch's error text when one of the numbers in ``values`` overflows a dtype, else empty; other values do not
+    count. ``wide``: the kernel computes half precision in float32. Raises ``Unmodelled`` for an int that does not fit
+    into 64 bits.
     """
     if wide and dtype[:] in {"float16", "bfloat16"}:
         dtype = DType("float32")
@@ -350,7 +351,7 @@ def drawn(
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
     """A clone for one node to save, with the strides of ``clone()``; its grad_fn is CloneBackward0 if ``tensor``
-    requires grad.
+    requires grad and grad mode is on.
     """
     copy = new(e, tensor.shape, tensor.dtype, tensor.window(), preserved(tensor))
     if records(e, tensor):  # torch calls clone, which counts as an operation

@@ -274,8 +274,8 @@ def group_norm(
     """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels.
 
     ``weight`` and ``bias`` have one number for each channel. Raises ``ShadowError`` (torch's error) if the groups do
-    not divide the channels, for fewer than 2 dimensions, and for one value per channel; ``Unmodelled`` for an empty
-    input, and for other shapes and dtypes.
+    not divide the channels, and for fewer than 2 dimensions; ``Unmodelled`` for an empty input, for one value per group
+    in a batch of one, and for other shapes and dtypes.
     """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)

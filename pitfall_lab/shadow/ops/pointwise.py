@@ -1196,8 +1196,9 @@ def _masked_fill_expanded(
 
 
 def extremum_rule(node: str, forward: Any, wins: Any) -> OpRule:
-    """The rule of maximum and minimum, which ``forward`` computes: the gradient goes to the selected operand, and half
-    to each where both are equal. ``wins(y, x)`` says in which elements ``y`` is selected and not ``x``.
+    """The rule of maximum and minimum, which ``forward`` computes: the gradient goes to the selected operand, half to
+    each where both are equal, and all of it to both where one is NaN. ``wins(y, x)`` says in which elements ``y`` is
+    selected and not ``x``.
     """
 
     def vjp(g: Any, s: Any) -> tuple[Written, Written]:

@@ -1,4 +1,6 @@
-"""Operands of different shapes, right-aligned: what stretches, what it becomes, and what backward sums again."""
+"""Operands of different shapes, right-aligned: what stretches, what it becomes, and what backward sums again.
+:func:`project` returns a case for each such expression, as plain data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Broadcasting on paper: sizes aligned from the right, and the small tables that meet."""
+"""Broadcasting on paper: sizes aligned from the right, and the small tables that meet. :func:`draw` returns a
+matplotlib figure.
+"""
 
 from __future__ import annotations
 

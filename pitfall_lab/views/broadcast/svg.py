@@ -1,4 +1,6 @@
-"""The static picture of broadcasting: sizes right-aligned, and small grids with ghost cells."""
+"""The static picture of broadcasting: sizes right-aligned, and small grids with ghost cells. :func:`draw` returns it as
+SVG.
+"""
 
 from __future__ import annotations
 

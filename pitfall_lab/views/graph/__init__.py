@@ -1,5 +1,5 @@
-"""The computation graph as torch has it: leaves, nodes by torch's names, what each
-saved, and the way gradients take.
+"""The computation graph as torch has it: leaves, nodes by torch's names, what each saved, and the way gradients take.
+:func:`project` returns it as plain data, with all positions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The graph for other programs: DOT, and through graphviz SVG, PDF and PNG."""
+"""The graph for other programs: DOT, and through graphviz SVG, PDF and PNG. :func:`write` writes the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The ladder, for programs too long for cards: a row per step, a lane per storage that is still in use."""
+"""The ladder, for programs too long for cards: a row per step, a lane per storage that is still in use. :func:`ladder`
+returns it as plain data.
+"""
 
 from __future__ import annotations
 

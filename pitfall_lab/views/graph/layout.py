@@ -1,4 +1,5 @@
 """Places for boxes and ways for edges, computed once: graphviz's dot where it is present, own layers otherwise.
+:func:`lay_out` returns them as a :class:`Layout`.
 
 Both answer the same question in the same terms: boxes of given sizes, edges that point down. Positions depend only
 on the input, never on chance or time, so stepping never moves anything and two runs draw the same picture.

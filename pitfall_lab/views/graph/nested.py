@@ -1,5 +1,5 @@
-"""The graph with modules and functions as boxes: one picture for each box that can be opened, with the
-boxes around it open as well.
+"""The graph with modules and functions as boxes: one picture for each box that can be opened, with the boxes around it
+open as well. :meth:`Nested.picture` returns what is drawn in one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The part of the graph that a finding is about: its nodes, the root of its backward, and what is
-between them as one card each.
+"""The part of the graph that a finding is about: its nodes, the root of its backward, and what is between them as one
+card each. :func:`part` returns it as a drawing, None if too few of its nodes are known.
 """
 
 from __future__ import annotations

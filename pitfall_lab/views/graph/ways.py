@@ -1,4 +1,6 @@
-"""How edges leave, run and are labelled once the boxes have their places: the same for both layouts."""
+"""How edges leave, run and are labelled once the boxes have their places: the same for both layouts. :func:`spread`
+returns the routes, :func:`label_places` the places of the labels.
+"""
 
 from __future__ import annotations
 

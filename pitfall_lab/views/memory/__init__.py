@@ -1,5 +1,5 @@
-"""Live bytes over the program's steps, by storage: what was allocated when, the peak, and
-what kept each storage alive.
+"""Live bytes over the program's steps, by storage: what was allocated when, the peak, and what kept each storage alive.
+:func:`project` returns it as plain data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What PyTorch's caching allocator holds (reserved) against what tensors hold (allocated), point by point.
+"""What PyTorch's caching allocator holds (reserved) against what tensors hold (allocated), point by point. :func:`draw`
+returns the picture as SVG, :func:`words` the numbers as text.
 
 The numbers come from ``torch.cuda.memory_allocated`` and ``torch.cuda.memory_reserved``; the area between the two
 curves is freed memory that the allocator keeps for the next tensor. Several runs are drawn side by side on one scale.

@@ -1,4 +1,6 @@
-"""Each storage as its flat cells, and each tensor or NumPy array as a brush over them."""
+"""Each storage as its flat cells, and each tensor or NumPy array as a brush over them. :func:`project` returns them as
+plain data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Draws storages: cells as squares, and below them a bar for each tensor over the cells that it reads."""
+"""Draws storages: cells as squares, and below them a bar for each tensor over the cells that it reads. :func:`draw`
+returns SVG.
+"""
 
 from __future__ import annotations
 

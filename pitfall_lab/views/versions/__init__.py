@@ -1,4 +1,6 @@
-"""One track per version counter: its bumps, what was saved at which version, and what a bump broke."""
+"""One track per version counter: its bumps, what was saved at which version, and what a bump broke. :func:`project`
+returns the tracks as plain data.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Version counters at one moment: a row per counter, its tensors, and who writes to the same
-memory without being counted.
+"""Version counters at one moment: a row per counter, its tensors, and who writes to the same memory without being
+counted. :func:`rows` returns the rows, :func:`draw` the picture of them as SVG.
 """
 
 from __future__ import annotations

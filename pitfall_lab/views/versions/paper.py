@@ -1,4 +1,6 @@
-"""Version counters on paper: a track each, with its bumps, what was saved at which version, and the stale span."""
+"""Version counters on paper: a track each, with its bumps, what was saved at which version, and the stale span.
+:func:`draw` returns a matplotlib figure.
+"""
 
 from __future__ import annotations
 
