@@ -99,7 +99,9 @@ class Fence:
 
     @classmethod
     def of(cls, rules: int) -> Self:
-        """The fence whose rules another process has made: an open file."""
+        """The fence whose rules another process has made; ``rules`` is the number of the open file that stands for
+        them.
+        """
         made = cls.__new__(cls)
         made.rules = rules
         return made
@@ -155,7 +157,9 @@ def list_path() -> None:
 
 
 def answers() -> list[Path]:
-    """The folders with answers, of this package and of any other copy of it that is on the path."""
+    """The folders in which the exercises' answers are, in this package and in any other copy of it that is on
+    the path.
+    """
     copies = {PACKAGE, *(Path(entry, PACKAGE.name) for entry in sys.path)}
     return [copy / folder for copy in sorted(copies) for folder in ANSWERS]
 

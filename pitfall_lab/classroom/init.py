@@ -331,7 +331,9 @@ def _imported(wanted: Iterable[Exercise]) -> T:
 
 
 def imports(exercise: Exercise) -> tuple[str, ...]:
-    """The modules that an exercise imports for itself, which its cell finds as well."""
+    """The names by which the ``setup`` of an exercise imports modules (``np`` for ``import numpy as np``): its cell
+    finds these as well.
+    """
     found = [node for node in ast.parse(exercise.setup).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     return tuple(name.asname or name.name for node in found for name in node.names)
 

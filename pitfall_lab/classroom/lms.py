@@ -162,11 +162,12 @@ def _passed_on(system: str, entries: Sequence[LedgerLine]) -> tuple[_Class, list
 
 
 def about(system: str, entries: Sequence[LedgerLine], column: str = "", titles: Sequence[str] = ()) -> str:
-    """Sentences for the teacher on the table of marks: which column to map, who is not in it, and which students the
-    system can find only by something less certain than an id, such as the name.
+    """Sentences for the teacher on the table of marks, as one text, each after a space: which column to map, who is not
+    in it, and which students the system can find only by something less certain than an id, such as the name. Empty if
+    there is nothing to say.
 
-    ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may
-    be the system's own gradebook.
+    ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may be the system's own
+    gradebook.
     """
     people, left = _passed_on(system, entries)
     names = called(entries)

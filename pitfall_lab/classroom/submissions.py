@@ -145,12 +145,11 @@ class Sheet:
 
 
 def found(folder: Path, grades: str | None = "grades") -> tuple[list[Submission], list[str]]:
-    """The submissions in ``folder``, sorted by name, and the names of what is left out.
+    """The submissions in ``folder``, sorted by name, and the names of the files that are left out, since they are none.
 
-    Each file and each folder is a submission.
-
-    Links are not followed. ``grades`` is the beginning of the file names of the tables that an earlier run wrote
-    there: these are no submissions. None: there are no such tables.
+    Each file and each folder is a submission; a link is one that cannot be read, and is not followed. ``grades`` is the
+    beginning of the file names of the tables that an earlier run wrote there: these are no submissions, and are not
+    named. None: there are no such tables.
     """
     begin = r"(?!)" if grades is None else re.escape(grades)
     generated = re.compile(rf"{begin}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)

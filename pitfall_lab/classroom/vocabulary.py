@@ -118,8 +118,8 @@ def inside() -> frozenset[str]:
 
 @cache
 def private() -> frozenset[str]:
-    """Names with one leading underscore that torch's own objects (modules, optimizers, tensors, loaders) have as
-    attributes, and of modules inside those libraries that a cell may have as values.
+    """Names with one leading underscore: those of attributes of torch's own objects (modules, optimizers, tensors,
+    loaders), and those of modules inside the libraries that a cell may have as values.
 
     An attribute of such a name counts as theirs, whatever else the cell calls so.
     """

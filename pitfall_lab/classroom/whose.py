@@ -96,7 +96,7 @@ class DownloadName:
 def form(name: str) -> DownloadName | None:
     """What a name tells that has the form of a system's downloads; None where it has none of these forms.
 
-    Where it fits several forms, ``system`` is a word of its own and ``who`` is empty.
+    Where it fits several forms, ``system`` is ``"unclear"`` and ``who`` is empty.
 
     >>> form("lovelaceada_LATE_77_912_week-3")
     DownloadName(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False, late=True)

@@ -27,13 +27,17 @@ Trait = Callable[[list[str]], list[float]]
 
 
 def lot(*of: str) -> int:
-    """Return a number that is derived from the words ``of``: it looks random and is the same in every session."""
+    """Return a whole number from 0 to 2**32 - 1 that is derived from the words ``of``: it looks random and is the same
+    in every session.
+    """
     return int(hashlib.sha256("\0".join(of).encode()).hexdigest()[:8], 16)
 
 
 @cache
 def draws() -> dict[str, list[int]]:
-    """Return the numbers by which the course's questions draw, by key: for the outcomes, and for the reasons."""
+    """Return the numbers by which the course's questions draw: for each question's key a list of two, for its outcomes
+    and for its reasons.
+    """
     found: dict[str, list[int]] = json.loads(files(__package__).joinpath("draws.json").read_text("utf-8"))
     return found
 

@@ -22,7 +22,9 @@ LONGEST = 4
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A statement: the names that it uses, the name that it makes (``""``: none), and its text."""
+    """A statement of a program: ``uses`` are the names that must exist before it, ``makes`` is the name that it assigns
+    (``""``: none), ``text`` the statement.
+    """
 
     uses: tuple[str, ...]
     makes: str

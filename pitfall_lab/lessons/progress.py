@@ -77,7 +77,9 @@ class Progress:
     torn: int = 0
 
     def best(self) -> dict[tuple[str, str], Entry]:
-        """The best answer to each item, by chapter and item; of equal ones the first."""
+        """The best answer to each item, by (chapter, item): the one with the largest share of its total; of equal ones
+        the first.
+        """
         found: dict[tuple[str, str], Entry] = {}
         for entry in self.entries:
             known = found.get((entry.chapter, entry.item))

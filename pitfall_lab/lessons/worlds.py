@@ -108,8 +108,8 @@ class Parting:
 def parting(
     program: str, belief: Misconception | Callable[[shadow.Policy], shadow.Policy], *, values: bool = False
 ) -> Parting | None:
-    r"""Return the first line after which the world of ``belief`` differs from torch's; None
-    if no line shows a difference.
+    r"""Return the first line after which the world of ``belief`` differs from torch's; None if no line shows a
+    difference, or the engine has no model of something in the program.
 
     With ``values``, a line after which only version counters differ is passed over where a later one differs in a
     value: of a counter, who predicts values has thought nothing.

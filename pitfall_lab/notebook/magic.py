@@ -110,7 +110,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%pitfall``; raises :class:`_Usage` if it is not understood.
+    """Parse the rest of the line after ``%%pitfall``: ``language``, and ``earlier``, the numbers of the earlier cells
+    to run first (``--with 2,3``; empty: none). Raises :class:`_Usage` if the line is not understood.
 
     >>> options("--language zh").language
     'zh'
@@ -134,8 +135,9 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def switched(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and off; raises
-    :class:`_Usage` for other words than ``on``, ``off`` and ``--language``.
+    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and off: ``state``
+    (``"on"`` or ``"off"``) and ``language``. Raises :class:`_Usage` for other words than ``on``, ``off`` and
+    ``--language``.
 
     >>> switched("on").state
     'on'

@@ -47,7 +47,8 @@ class _ExerciseParser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%exercise``; raises :class:`Unreadable` if it is not understood.
+    """Parse the rest of the line after ``%%exercise``: ``key`` (not checked), ``hint`` (True: a hint is wanted) and
+    ``language``. Raises :class:`Unreadable` if the line is not understood.
 
     >>> options("12.3 --hint").key
     '12.3'

@@ -41,7 +41,8 @@ class _CheckParser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%check``; raises :class:`_CheckUsage` if it is not understood.
+    """Parse the rest of the line after ``%%check``: ``name``, what the program is called, and ``language``. Raises
+    :class:`_CheckUsage` if the line is not understood.
 
     >>> options("prices.py").name
     'prices.py'

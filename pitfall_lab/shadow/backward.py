@@ -102,9 +102,10 @@ class Pass:
     """By node, the gradients that are added up to its first one, with the nodes that they come from."""
 
     def plan(self) -> None:
-        """Count, for every reachable node, the edges that lead to it.
+        """Find every node that can be reached from the roots (``nodes``), and count the edges that lead to it
+        (``waiting``).
 
-        Raises Unmodelled if one has a derivative that is not modelled.
+        Raises Unmodelled if a node has a derivative that is not modelled.
         """
         stack = [node for (node, _), _ in self.roots if node is not None]
         for node in stack:
@@ -236,8 +237,8 @@ class Pass:
         return any(self.has_hooks(node) or self.is_foreign(node) for node in self.nodes.values())
 
     def has_hooks(self, node: Node) -> bool:
-        """Whether user hooks may see and replace the gradients that the node receives; True at every
-        node of a suspicious engine.
+        """Whether user hooks may see and replace the gradients that the node receives. True at every node where
+        ``engine.suspicious`` says that there may be node hooks, which cannot be observed.
 
         Post-accumulate-grad hooks count too, except those of a leaf that is a root.
         """

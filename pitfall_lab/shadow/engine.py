@@ -229,7 +229,9 @@ class Engine:
         self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived = [], [], [], [], [], []
 
     def record(self, record: Record | None = None) -> Record:
-        """Return the present record; with ``record``, make that one the present record."""
+        """Return the lists in which nodes, writes, warnings and the like of the present call are collected; with
+        ``record``, collect in these lists from now on.
+        """
         graph = self.graph
         now = graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived
         if record is not None:
@@ -347,7 +349,8 @@ class Engine:
         return tuple(sorted(((n, s) for n, s in live if n is not None), key=lambda pair: pair[0].sequence))
 
     def fill(self, storage: Storage, values: np.ndarray) -> None:
-        """Set all values of a storage, which the engine could not compute.
+        """Set all values of a storage to ``values``, which were read from torch, since the engine could not compute
+        them.
 
         This is no write: no version increases, and no saved values are copied before.
         """

@@ -139,7 +139,9 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 
 def is_contiguous(shape: Shape, stride: Shape) -> bool:
-    """Whether the elements lie in row-major order without gaps; strides of dimensions of size 1 do not count."""
+    """Whether the elements of a tensor with this shape and these strides lie in row-major order without gaps; strides
+    of dimensions of size 1 do not count. True without elements.
+    """
     if 0 in shape:
         return True
     step = 1
@@ -152,7 +154,9 @@ def is_contiguous(shape: Shape, stride: Shape) -> bool:
 
 
 def is_dense(shape: Shape, stride: Shape) -> bool:
-    """Whether the elements fill a block of memory without gaps, each at its own address, in any order."""
+    """Whether the elements of a tensor with this shape and these strides fill a block of memory without gaps, each at
+    its own address, in any order. True for fewer than two elements.
+    """
     if math.prod(shape) < 2:
         return True
     step = 1

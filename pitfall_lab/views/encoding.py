@@ -43,7 +43,9 @@ STYLE = f"svg{{{LIGHT}}}@media (prefers-color-scheme:dark){{svg{{{DARK}}}}}{RULE
 
 
 def ink_on(colour: str) -> str:
-    """The text colour that can be read on a hue: at least 4.5 to 1 on each."""
+    """The colour (``#fff`` or ``#000``) of text that can be read on a storage's ``colour``: with a contrast of at least
+    4.5 to 1.
+    """
     return "#fff" if colour == "#0072B2" else "#000"
 
 

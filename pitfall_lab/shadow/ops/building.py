@@ -398,8 +398,8 @@ def check_base(x: ShadowTensor) -> None:
 
 
 def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
-    """Raise ``ShadowError`` (torch's error) if an argument requires grad for which ``name`` has no derivative (torch's
-    ``check_no_requires_grad``).
+    """Raise ``ShadowError`` (torch's error) if one of ``arguments`` (operands by torch's names for them) requires grad:
+    the operation ``name`` has no derivative for these (torch's ``check_no_requires_grad``).
     """
     for argument, x in arguments.items():
         if isinstance(x, ShadowTensor) and records(e, x):
@@ -411,7 +411,9 @@ def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
 
 
 def check_history(e: Engine, *operands: Any) -> None:
-    """Regenerate the grad_fn of views, which may raise, before shapes are checked (torch's order)."""
+    """Regenerate the grad_fn of those operands that are views whose base was written since, before shapes are checked
+    (torch's order). Raises ``ShadowError`` where torch refuses to make one.
+    """
     if records(e, *operands):
         for x in operands:
             if isinstance(x, ShadowTensor) and x.view is not None:
@@ -890,7 +892,9 @@ def has_values(*tensors: ShadowTensor) -> bool:
 
 
 def each(function: Callable[[float], float]) -> Callable[[Any], Any]:
-    """A scalar function for every element of an array; the results are float64. Twice as fast as ``np.vectorize``."""
+    """Return a function of an array that applies ``function``, a function of a float, to every element; the results are
+    float64. Twice as fast as ``np.vectorize``.
+    """
 
     def apply(x: Any) -> Any:
         array = np.asarray(x)

@@ -859,8 +859,8 @@ def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> Sh
 
 
 def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
-    """Raise ``ShadowError`` (torch's error) for a bound of a higher category; torch names the target's type as C++ does
-    here.
+    """Raise ``ShadowError`` (torch's error) for a number of this ``dtype``, such as a bound of ``clamp_``, if its
+    category is higher than that of ``self``, which is written; torch names the target's type as C++ does here.
     """
     if not can_cast(dtype, self.dtype):
         text = f"result type {dtype.scalar_name} can't be cast to the desired output type {C_TYPES[self.dtype]}"

@@ -335,7 +335,7 @@ _register_adaptive_max(3, ("F.adaptive_max_pool3d(vol, 2)",))
 
 
 def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors: np.ndarray) -> ShadowTensor:
-    """For each window, the sum of its elements over its entry in ``divisors``; ``spans`` are the windows along each of
+    """The sum of each window's elements divided by its entry in ``divisors``; ``spans`` are the windows along each of
     the last dimensions, ``name`` is the node's.
     """
     rank = len(spans)
