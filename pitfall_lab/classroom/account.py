@@ -1,5 +1,5 @@
-"""The last lines of ``pitfall-lab grade``: what was done with each file and folder that was there,
-and what the teacher has to do.
+"""The last lines of ``pitfall-lab grade``: what was done with each file and folder that was there, and what the teacher
+has to do. :func:`tell` prints them.
 
 Nothing is left out silently.
 """
@@ -35,7 +35,12 @@ def tell(
     *,
     fenced: bool,
 ) -> None:
-    """Print how many submissions have which verdict, and each matter that the teacher has to look at."""
+    """Print how many submissions have which verdict, and each matter that the teacher has to look at.
+
+    ``grades`` is the path of the table, ``entries`` are its lines, ``found`` the submissions, ``skipped`` the names of
+    files that are none, and ``directory`` says whose each submission is. ``fenced``: the kernel kept the submissions
+    from the teacher's files.
+    """
     handed = [entry for entry in entries if not entry.row.absent]
     counts = Counter(entry.row.verdict for entry in handed).most_common()
     kept = "" if fenced else " Nothing kept the submissions from your files."
@@ -58,11 +63,12 @@ def tell(
 def tell_again(
     entries: Sequence[LedgerLine], before: Mapping[str, Mapping[str, str]], files: Mapping[str, Sequence[str]]
 ) -> None:
-    """Print a line for each submission that ``--only`` named: its files, its points, those that the
-    table had ``before``, and notes.
+    """Print a line for each of ``entries``, the submissions that ``--only`` named: its files, its points, those that
+    the table had ``before`` (its old lines, by the student's cell), and notes. ``files`` has what each submission's
+    files are called.
 
     A mark of the teacher's stays, also where the new answer has more points: the notes say what it replaces. A second
-    line if its files have made it later than it was before: the teacher may have repaired or copied one.
+    line is printed if its files have made it later than it was before: the teacher may have repaired or copied one.
     """
     names = called(entries)
     for entry in entries:
@@ -185,8 +191,8 @@ def _has_own_word(person: Person) -> bool:
 
 
 def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
-    """Print warnings about entries of the teacher's files that are allowed but may be mistakes,
-    and how the deadline was read.
+    """Print how the deadline was read, and warnings about what is allowed in the teacher's files but may be a mistake:
+    a penalty without a deadline, exercises without points, marks (``overrides``) above what an exercise is worth.
     """
     if assignment.due is not None:
         say(f"The deadline is {assignment.clock(assignment.due)}.")

@@ -1,5 +1,5 @@
-"""Item analysis: how often each property holds, what separates strong answers from weak
-ones, and the same across terms.
+"""Item analysis: how often each property holds, what separates strong answers from weak ones, and the same across
+terms. :func:`write` makes ``analysis.csv`` of one assignment, :func:`terms` a table of several terms.
 
 What separates is the point-biserial correlation between having the property and the points for the *other* exercises:
 near 1 it is the strong students who have it, near 0 strong and weak students have it alike, below 0 the question
@@ -27,10 +27,12 @@ _KIND = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A property of an exercise, or a misconception at a question: it ``holds`` for this number of
-    the students who ``handed_in``.
+    """A property of an exercise, or a misconception at a question, counted over the students.
 
-    ``answered`` is the number of those with an answer: a cell that is missing or unchanged is none.
+    ``key`` is the exercise or question and ``name`` the property's sentence or the misconception's key. ``handed_in``
+    is how many students handed in something readable, ``answered`` how many of them have an answer (a cell that is
+    missing or unchanged is none), ``holds`` how many have the property or misconception. ``separates`` is the
+    correlation from -1 to 1 between having it and the points; None for fewer than ten students, or if all are equal.
     """
 
     key: str
@@ -140,7 +142,8 @@ class _Term:
 
 
 def terms(paths: Iterable[Path]) -> list[list[str]]:
-    """A table, as rows of cells, of the properties and misconceptions in several terms, from state files.
+    """A table, as rows of cells, of the properties and misconceptions in several terms, from the state files of graded
+    folders (``paths``).
 
     For each term a column with the share of ``n`` students who handed in something readable (misconceptions: of those
     with a progress file, whose number has a line), and one with what separates. There each exercise counts 1, since a

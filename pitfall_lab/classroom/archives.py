@@ -1,4 +1,4 @@
-"""Archives that are handed in.
+"""Archives that are handed in: :func:`unpacked` returns the notebooks of a zip.
 
 A zip is read in memory and within limits: nothing is unpacked onto the disk, no name in it is a path.
 """
@@ -21,9 +21,9 @@ _OTHERS = {b"Rar!": "RAR", b"7z\xbc\xaf'": "7z", b"\x1f\x8b": "gzip", b"BZh": "b
 
 
 class UnreadableArchive(Exception):
-    """The file cannot be read as notebooks; ``sentence`` says why.
+    """The file cannot be read as notebooks; ``sentence`` says why, as the end of a sentence in English and Chinese.
 
-    ``is_other``: it is known to be something else, and has no answers.
+    ``is_other``: the file is known to be something else than a notebook or an archive of notebooks, and has no answers.
     """
 
     def __init__(self, en: str, zh: str, *, is_other: bool = False) -> None:
@@ -57,9 +57,11 @@ def refuse_others(raw: bytes) -> None:
 
 
 def refuse_documents(name: str, raw: bytes) -> None:
-    """Raise :class:`UnreadableArchive` for what is handed in instead of a notebook: a page, a picture, a program.
+    """Raise :class:`UnreadableArchive` for what is handed in instead of a notebook: a page, a picture, a program; else
+    do nothing.
 
-    ``name``: the file's.
+    ``name`` is the file's name (only its ending ``.py`` counts), ``raw`` its bytes, of which the beginning tells the
+    kind.
     """
     known = [words for begin, words in _DOCUMENTS.items() if raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(begin)]
     if name.lower().endswith(".py"):
@@ -109,7 +111,9 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
 
 
 def others(raw: bytes, endings: tuple[str, ...]) -> list[str]:
-    """The names of a zip's other files with these endings; empty if it is no zip, or cannot be read."""
+    """The names, without folders, of the files in the zip ``raw`` that end with one of ``endings`` (in lower case);
+    empty if it is no zip, or cannot be read.
+    """
     if not is_zip(raw) or _has_too_many(raw):
         return []
     try:

@@ -1,6 +1,5 @@
-"""An assignment: which exercises of which chapters, what a cell may cost, and what each is worth.
-
-Kept as ``assignment.toml``.
+"""An assignment: which exercises of which chapters, what a cell may cost, and what each is worth. :func:`load` reads
+one from its file ``assignment.toml``, :meth:`Assignment.to_toml` gives the text of such a file.
 """
 
 # ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs
@@ -29,12 +28,13 @@ SETTINGS = ("format", "id", "name", "exercises", "due", "late_penalty", "late_da
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """``ident`` keeps the grades of two assignments apart; ``points`` is what an exercise is
-    worth (1 where nothing is said).
+    """What ``assignment.toml`` says.
 
-    ``due`` is the deadline (seconds since 1970): each day that was begun after it costs ``late_penalty``
-    percent of the points, beyond the ``late_days`` that everyone has free. Times are shown in its ``zone``
-    (None: that of this machine).
+    ``ident`` keeps the grades of two assignments apart; ``name`` is what people read. ``keys`` are the exercises
+    (``"12.3"``), ``limits`` what one cell may cost; ``points`` is what an exercise is worth (1 where it has none).
+    ``due`` is the deadline (seconds since 1970; None: there is none): each day that was begun after it costs
+    ``late_penalty`` percent of the points, beyond the ``late_days`` that everyone has free. Times are shown in its
+    ``zone`` (None: that of this machine).
     """
 
     ident: str
@@ -48,8 +48,8 @@ class Assignment:
     zone: tzinfo | None = None
 
     def clock(self, seconds: float) -> str:
-        """A time (seconds since 1970) with its offset from UTC, as the deadline has it; the seconds where no date has
-        them, since a file may have any time.
+        """A time (seconds since 1970) as text with its offset from UTC, in the assignment's zone; only the number of
+        seconds where no calendar has such a date, since a file may have any time.
         """
         try:
             return f"{datetime.fromtimestamp(seconds, UTC).astimezone(self.zone):%Y-%m-%d %H:%M (UTC%z)}"
@@ -160,12 +160,14 @@ def chosen_exercises(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def of_chapters(chapters: Iterable[int], *, ident: str, name: str) -> Assignment:
-    """The assignment ``ident``, called ``name``, with all exercises of some chapters."""
+    """The assignment ``ident``, called ``name``, with all exercises of some chapters. Each must have exercises:
+    ``KeyError`` otherwise.
+    """
     return Assignment(ident, name, tuple(key for number in chapters for key in available()[number]))
 
 
 def load(path: Path) -> Assignment:
-    """Read ``assignment.toml``.
+    """Read ``assignment.toml`` at ``path`` and return what it says.
 
     Raises :class:`~pitfall_lab.cli.Refusal` with one sentence for what is wrong with it.
     """
@@ -257,8 +259,8 @@ def _number(path: Path, values: dict[str, Any], key: str, usual: float, *, least
 
 
 def place(folder: Path) -> tuple[Path | None, Path, Path]:
-    """The file that describes the assignment (None if there is none), the folder of its
-    submissions, and the one for the table.
+    """Three paths: the file that describes the assignment (None if there is none), the folder of its submissions, and
+    the folder for the table.
 
     ``folder`` is the assignment's folder, or the ``submissions`` in it, which is the same; or any folder of
     submissions. Raises :class:`~pitfall_lab.cli.Refusal` for another folder of an assignment: it may be handed out, and

@@ -1,5 +1,5 @@
-"""The exercises that a teacher can choose from: ``pitfall-lab classroom exercises``, and
-the page ``docs/exercises.md``.
+"""The exercises that a teacher can choose from: ``pitfall-lab classroom exercises``, and the page
+``docs/exercises.md``. :func:`listing` returns the former as text, :func:`page` the latter.
 
 ``python -m pitfall_lab.classroom.exercise_list`` writes the page; a test compares.
 """
@@ -37,11 +37,9 @@ def minutes(exercise: Exercise) -> int:
 
 
 def by_chapter(numbers: Iterable[int] | None = None) -> list[tuple[Chapter, list[Exercise]]]:
-    """Pairs of a chapter and its exercises, in the order of the chapters' numbers.
+    """Pairs of a chapter and its exercises, both in the order of their numbers.
 
-    Chapters without exercises are left out.
-
-    ``numbers``: only these chapters (default: all).
+    Only the chapters with these ``numbers`` (None: all). Chapters without exercises are left out.
     """
     found = []
     for chapter in CHAPTERS:
@@ -52,7 +50,9 @@ def by_chapter(numbers: Iterable[int] | None = None) -> list[tuple[Chapter, list
 
 
 def listing(numbers: Iterable[int] | None = None, language: Language = "en") -> str:
-    """The exercises of some chapters (default: all) as lines for a terminal."""
+    """The exercises of the chapters with these ``numbers`` (None: all), as lines for a terminal: key, kind, minutes and
+    title of each.
+    """
     lines = []
     for chapter, own in by_chapter(numbers):
         lines += ["", f"{chapter.number:02} {chapter.title.say(language)}"]

@@ -53,7 +53,7 @@ _SET_NO_NEW_PRIVS, _SET_SECCOMP = 38, 22
 
 
 class FenceError(Exception):
-    """The fence could not be closed; the message is one sentence. Nothing of the learner's has run."""
+    """The fence could not be made or closed; the message is one sentence. Nothing of the learner's code has run."""
 
 
 def missing() -> list[str]:
@@ -67,11 +67,11 @@ def missing() -> list[str]:
 
 
 class Fence:
-    """A fence that is closed round one process after the other: they may write in ``folder`` and read the libraries,
-    and nothing else.
+    """Rules of the kernel for what a process may do with files: write in ``folder``, read the libraries, and nothing
+    else. They can be applied to one process after the other, each of which calls :meth:`close`.
 
     ``hidden`` are folders that stay unreadable wherever they are. Raises :class:`FenceError` if the kernel does not
-    accept these rules.
+    accept these rules, or if ``sys.path`` has a folder that is not absolute.
     """
 
     def __init__(self, folder: Path, hidden: Iterable[Path] = ()) -> None:
@@ -99,7 +99,9 @@ class Fence:
 
     @classmethod
     def of(cls, rules: int) -> Self:
-        """The fence whose rules another process has made: an open file."""
+        """The fence whose rules another process has made; ``rules`` is the number of the open file that stands for
+        them.
+        """
         made = cls.__new__(cls)
         made.rules = rules
         return made
@@ -119,8 +121,8 @@ class Fence:
 
 
 def limit(*, memory: int, seconds: float) -> None:
-    """Limit this process: ``memory`` MiB beyond what it has, ``seconds`` + 2 seconds of processor time,
-    8 MiB a file, 64 open files.
+    """Limit this process for good: to ``memory`` MiB beyond what it has now, ``seconds`` + 2 seconds of processor time,
+    ``LARGEST`` bytes a file, 64 open files and no core dump.
     """
     import resource
 
@@ -155,7 +157,9 @@ def list_path() -> None:
 
 
 def answers() -> list[Path]:
-    """The folders with answers, of this package and of any other copy of it that is on the path."""
+    """The folders in which the exercises' answers are, in this package and in any other copy of it that is on
+    the path.
+    """
     copies = {PACKAGE, *(Path(entry, PACKAGE.name) for entry in sys.path)}
     return [copy / folder for copy in sorted(copies) for folder in ANSWERS]
 
@@ -172,10 +176,10 @@ def libraries() -> set[Path]:
 
 
 def readable(hidden: Iterable[Path]) -> Iterator[tuple[Path, int]]:
-    """Yield each path that a submission may read, with the rights.
+    """Yield each path that a submission may read, with the rights to it as Landlock's bits.
 
-    These are the standard library, installed packages, shared libraries and this package. Of a folder that contains
-    something hidden, each other entry by itself: rights that were given to a folder are never taken back below it.
+    These are the standard library, installed packages, shared libraries and this package. Of a folder that contains one
+    of ``hidden``, each other entry by itself: rights that were given to a folder are never taken back below it.
     """
     shut = {Path(os.path.realpath(path)) for path in hidden}
     shared = [

@@ -1,8 +1,9 @@
-"""Folders that a submission has filled: what is in them is counted, and removed, however deep it made them.
+"""Folders that a submission has filled: what is in them is counted (:func:`is_overfull`, :func:`unlinked`), and removed
+(:func:`removed`, :func:`emptied`), however deep it made them.
 
-Python's own ``shutil.rmtree`` and ``os.walk`` call themselves for each level, and a path of more than 4,096
-bytes has no name for the kernel. So nothing here recurses, and what is nested deeply is first moved up: no path
-is longer than a folder and one name.
+Python's own ``shutil.rmtree`` and ``os.walk`` call themselves for each level, and a path of more than 4,096 bytes has
+no name for the kernel. So nothing here recurses, and what is nested deeply is first moved up: no path is longer than a
+folder and one name.
 """
 
 from __future__ import annotations
@@ -102,10 +103,11 @@ def _is_over(folder: Path, left: int, count: int) -> bool | None:
 
 
 def unlinked(process: int, folder: Path, *, largest: int) -> int:
-    """Bytes of files of ``folder`` that have no name any more, and that a process keeps open, or mapped.
+    """How many bytes the files have that ``process`` (its id) keeps open although they have no name any more, or has
+    mapped out of ``folder`` before they were removed. 0 if the process has ended.
 
-    How large a file is that is only mapped cannot be seen: it counts as the ``largest`` that a file may be. All threads
-    of a process have one table of files and one memory; these are read of a thread that still runs, which the first one
+    How large a file is that is only mapped cannot be seen: it counts as ``largest``, what a file may be. All threads of
+    a process have one table of files and one memory; these are read of a thread that still runs, which the first one
     need not be.
     """
     sizes: dict[int, int] = {}

@@ -1,4 +1,5 @@
 """Which code may read stack frames: the libraries and the code that observes the cell, but not the cell.
+:func:`keep_frames` installs this rule in the process.
 
 Through a frame the cell could reach the code that observes it, and change its answers. So Python reports
 (``sys.addaudithook``) all code that gets a frame, traces, profiles or lists all objects. Code may do so if it existed
@@ -111,7 +112,9 @@ Known = dict[int, CodeType]
 
 
 def known() -> Known:
-    """The code of all existing functions that can reach stack frames or that pass frames on within their own file."""
+    """The code of all existing functions that can reach stack frames or that pass frames on within their own file, by
+    its ``id``.
+    """
     found: Known = {}
     for function in gc.get_objects():
         if type(function) is FunctionType:
@@ -128,7 +131,9 @@ def _collect(code: CodeType, found: Known) -> None:
 
 
 def keep_frames(trusted: Known, reached: list[str]) -> None:
-    """Refuse frames to the cell from here on, and note in ``reached`` that it tried."""
+    """Install an audit hook, for good, that raises an error where code of the cell gets a stack frame, traces, or lists
+    all objects, and adds the name of that event to ``reached``. Code in ``trusted`` (of :func:`known`) may do so.
+    """
     frame_of, compiles, reads, mine = sys._getframe, compile, Path.read_bytes, [False]  # noqa: SLF001 - there is no other way to see who calls
 
     def hook(event: str, details: tuple[Any, ...]) -> None:

@@ -1,4 +1,5 @@
-"""A budget of processor time for what the grader itself does with a student's files, texts and values.
+"""A budget of processor time for what the grader itself does with a student's files, texts and values. :class:`within`
+sets one for a block.
 
 A cell's own run has limits of its process. What it leaves (a notebook, a text, a report) is read by processes that have
 none: whatever in them takes the square of what is there, it ends here, and costs one submission and not the class.
@@ -19,7 +20,9 @@ hundred times what the largest of this course takes.
 
 
 class Spent(KeyboardInterrupt):
-    """The budget is spent. Like a Ctrl-C, it goes through everything that catches the errors of a cell."""
+    """The budget of processor time is spent. It is a KeyboardInterrupt, so that what catches the errors of a cell does
+    not catch it.
+    """
 
 
 class within:  # noqa: N801 - it is written like a function

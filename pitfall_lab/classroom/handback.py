@@ -1,4 +1,5 @@
 """Students' pages in the forms in which learning management systems take feedback files for a whole class.
+:func:`write` writes them and returns their paths.
 
 - Moodle, “Upload multiple feedback files in a zip”: names begin as those of its download do, and the number
   in them says whose a file is.
@@ -35,8 +36,9 @@ Files = Mapping[str, Iterable[str]]
 
 
 def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, LedgerLine], files: Files) -> list[Path]:
-    """Write the zips, and return them: ``pages`` are texts by their names, ``files`` what each submission's files are
-    called.
+    """Write a zip for each system from which submissions came, and return their paths. ``pages`` are students' pages
+    (HTML) by file name, ``entries`` the student's line in the table for each page, ``files`` what each submission's
+    files are called.
 
     A zip of an earlier run is removed where nothing came with that system's names. Raises ``OSError`` if one cannot be
     written.
@@ -55,7 +57,9 @@ def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, LedgerLi
 
 
 def told(folder: Path, entries: Sequence[LedgerLine], files: Files) -> Iterator[str]:
-    """A sentence for each zip that was written: its path, and the students whose page is not in it."""
+    """A sentence for each zip that :func:`write` has made in ``folder``: its path, and the students with a mark whose
+    page is not in it.
+    """
     names = called(entries)
     marked = {entry.row.student: entry for entry in entries if entry.has_mark}
     for system, name in _NAMES.items():
@@ -110,8 +114,8 @@ def _in_a_zip(name: str) -> str:
 
 
 def notebook(page: str) -> str:
-    """A notebook that shows a page in one Markdown cell, as HTML on one line: signs that Markdown would
-    read are written as numbers.
+    """The text of a notebook (JSON) that shows a student's ``page`` in one Markdown cell, as HTML on one line: signs
+    that Markdown would read are written as numbers.
     """
     import nbformat
     from nbformat.v4 import new_markdown_cell, new_notebook

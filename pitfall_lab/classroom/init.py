@@ -206,7 +206,9 @@ def _write(folder: Path, made: Assignment, books: dict[str, Any]) -> None:
 
 
 def chapter_books(chapters: tuple[int, ...]) -> dict[str, Any]:
-    """The chapters' notebooks by file name. Raises :class:`~pitfall_lab.cli.Refusal` for a chapter that has none."""
+    """The notebooks of chapters (by number), as ``nbformat`` has them, by file name. Raises
+    :class:`~pitfall_lab.cli.Refusal` for a chapter that has none.
+    """
     import nbformat
 
     from pitfall_lab.lessons.chapters import CHAPTERS
@@ -223,8 +225,9 @@ def chapter_books(chapters: tuple[int, ...]) -> dict[str, Any]:
 
 
 def student_book(book: Any, made: Assignment, *, exercises_only: bool = False) -> Any:
-    """The notebook as students get it: no outputs, the assignment's exercises as they are given, once;
-    these alone where that is wanted.
+    """A copy of a chapter's notebook as students get it: without outputs, with each exercise of the assignment ``made``
+    once, as it is given, and without other exercises. With ``exercises_only``, there is only the heading and these
+    exercises.
 
     Names of chapters that are not handed out are no links.
     """
@@ -328,7 +331,9 @@ def _imported(wanted: Iterable[Exercise]) -> T:
 
 
 def imports(exercise: Exercise) -> tuple[str, ...]:
-    """The modules that an exercise imports for itself, which its cell finds as well."""
+    """The names by which the ``setup`` of an exercise imports modules (``np`` for ``import numpy as np``): its cell
+    finds these as well.
+    """
     found = [node for node in ast.parse(exercise.setup).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     return tuple(name.asname or name.name for node in found for name in node.names)
 
@@ -348,7 +353,9 @@ _PROGRESS = T(
 
 
 def readme(made: Assignment, books: dict[str, Any]) -> str:
-    """The instructions for students; they name the file of their answers where the notebooks have questions."""
+    """The instructions for students, as Markdown; they name the file of their answers where the notebooks ``books`` (by
+    file name) have questions.
+    """
     from pitfall_lab.lessons.exercises import exercises
 
     questions = any("pitfall_lab.question(" in cell.source for book in books.values() for cell in book.cells)

@@ -1,4 +1,6 @@
-"""Deciding what a cell is worth, from data: the learner's code runs elsewhere (:mod:`pitfall_lab.classroom.room`)."""
+"""Deciding what a cell is worth, from data: the learner's code runs elsewhere (:mod:`pitfall_lab.classroom.room`).
+:func:`judged` returns the :class:`CellOutcome` of a cell.
+"""
 
 # ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs
 
@@ -86,8 +88,8 @@ SAYS: dict[str, T] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one cell may cost, over all its runs: ``timeout`` in seconds; each run ``memory`` in
-    MiB beyond what torch needs.
+    """What one cell may cost: ``timeout`` in seconds for all its runs together, and for each run ``memory`` in MiB
+    beyond what torch needs.
 
     Seconds in which a run waits for a processor that does something else are not counted. ``draw`` is added to the
     seeds of what cells are tried on: 0 are the numbers of the notebook, which students can read off.
@@ -100,10 +102,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class JudgedProperty:
-    """One property of an exercise: its sentence, whether it holds, whether the given cell ``had`` it
-    already, and why it does not hold.
+    """One property of an exercise, judged for one answer. Texts are in English and Chinese.
 
-    ``idle``: an answer that does nothing at all has it too. Texts are in English and Chinese.
+    ``sentence`` says what has to hold, ``holds`` whether it does, ``had`` whether it holds for the given cell,
+    ``reason`` why it does not hold (two empty texts if it does, or nothing is known). ``idle``: it holds for an answer
+    that does nothing at all, too.
     """
 
     sentence: tuple[str, str]
@@ -117,10 +120,10 @@ class JudgedProperty:
 class CellOutcome:
     """What one cell was worth.
 
-    ``detail`` is half a sentence about the error or about what was tampered with; ``source`` is the cell.
-
-    ``skipped`` is what has a meaning in a notebook only, as the cell has it: ``%time``, ``!ls``. ``unneeded`` are words
-    of a cell with points that no exercise needs: :mod:`pitfall_lab.classroom.unneeded`.
+    ``key`` is the exercise, ``status`` how the cell ended, ``marks`` its judged properties. ``detail`` is half a
+    sentence about the error or about what was tampered with (empty: nothing to say), ``seconds`` how long grading took,
+    ``source`` the cell. ``skipped`` is what has a meaning in a notebook only, as the cell has it: ``%time``, ``!ls``.
+    ``unneeded`` are words of a cell with points that no exercise needs: :mod:`pitfall_lab.classroom.unneeded`.
     """
 
     key: str
@@ -156,8 +159,8 @@ class CellOutcome:
         return why_nothing(((mark.holds, mark.had) for mark in self.marks), self.credit)
 
     def says_detail(self, *, to_student: bool) -> bool:
-        """Whether there is a detail to show. The detail of a failure of the grader itself is for the teacher alone: it
-        may name files.
+        """Whether there is a detail to show to the teacher or, with ``to_student``, to the student: the detail of a
+        failure of the grader itself is for the teacher alone, since it may name files.
         """
         return bool(self.detail) and not (to_student and self.status == "ungraded")
 
@@ -167,8 +170,8 @@ class CellOutcome:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CellOutcome:
-        """The outcome from the dictionary of :meth:`to_dict`; raises ``KeyError`` or
-        ``TypeError`` for any other data.
+        """The outcome from ``values``, a dictionary as :meth:`to_dict` returns it; raises ``KeyError`` or ``TypeError``
+        for any other data.
         """
         marks = tuple(
             JudgedProperty(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"]))
@@ -184,7 +187,12 @@ class RoomError(Exception):
 
 @dataclass(eq=False)
 class Room:
-    """The judge's side of :mod:`pitfall_lab.classroom.room`; a context manager, because that process has to end."""
+    """The judge's side of :mod:`pitfall_lab.classroom.room`, the process in which submissions run; a context manager,
+    because that process has to end. It starts at the first run.
+
+    ``fenced``: the kernel keeps cells from files, network and processes; ``hidden`` are folders that they may not read
+    in any case.
+    """
 
     fenced: bool = True
     hidden: tuple[str, ...] = ()
@@ -198,9 +206,10 @@ class Room:
 
     def run(self, requests: Sequence[Request], limits: Limits, seconds: float) -> dict[str, Any]:
         """Run ``requests`` (cells with their checks) in a process of their own, for at most ``seconds``; return a dict
-        with how the process ended (``status``), its output and its ``report``.
+        with how that process ended: ``status``, ``code``, ``seconds``, ``output`` (what was printed) and ``report``
+        (None if there is none).
 
-        Raises :class:`RoomError` if that process cannot be started.
+        Raises :class:`RoomError` if the room cannot be started.
         """
         ipython = any(kernel.needed(request.cell) for request in requests)
         asked = [request.to_json() for request in requests]
@@ -220,7 +229,7 @@ class Room:
         return {"status": "signal", "code": signal.SIGKILL, "seconds": seconds, "output": "", "report": None}
 
     def forget(self) -> None:
-        """End the process of the present submission.
+        """End the process that serves the present submission.
 
         The one for the next submission is a new fork, and so has read nothing of it.
         """
@@ -480,7 +489,9 @@ def _decided(exercise: Exercise, source: str, sitting: _Sitting, result: Result,
 
 
 def known(exercise: Exercise, source: str) -> CellOutcome:
-    """Return what an answer that comes with the course is worth; it is trusted, so it runs in this process."""
+    """Return what ``source`` is worth, an answer that comes with the course; it is trusted, so it runs in
+    this process.
+    """
     return replace(_found(exercise, grade(exercise, source), source), source=source)
 
 
@@ -537,9 +548,11 @@ _here = threading.local()
 def sit(
     cells: dict[str, str], keys: Sequence[str], limits: Limits, *, fenced: bool, hidden: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Grade the cells of a submission, in a process of its own, and return the outcomes as JSON data.
+    """Grade the cells of a submission and return their outcomes (:meth:`CellOutcome.to_dict`), one for each of
+    ``keys``. ``cells`` are their texts by the key of the exercise; one that is not there is missing.
 
-    The room is kept for the next submission. Raises :class:`RoomError` if that process cannot be started.
+    They run in another process (:class:`Room`), which is kept for the next submission; ``fenced`` and ``hidden`` are
+    its. Raises :class:`RoomError` if that process cannot be started.
     """
     from pitfall_lab.lessons.exercises import exercises
 

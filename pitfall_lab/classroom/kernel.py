@@ -1,5 +1,5 @@
-"""What a notebook's kernel gives a cell, for a process that has no kernel: IPython's syntax,
-``get_ipython``, ``display``, ``input``.
+"""What a notebook's kernel gives a cell, for a process that has no kernel: IPython's syntax, ``get_ipython``,
+``display``, ``input``. :func:`give` defines the last three, :func:`as_python` returns a cell without such syntax.
 
 A cell that is right in the notebook is right in a class, with ``%time``, ``!ls`` or ``torch.cat?`` in it. IPython's own
 transformer turns these into calls of ``get_ipython()``; here such a call does nothing, and the student reads that it
@@ -40,7 +40,9 @@ def prepare() -> None:
 
 
 def as_python(source: str) -> str:
-    """The cell as the notebook's kernel would compile it; as it is where IPython itself cannot read it."""
+    """The cell as Python: with the syntax of IPython turned into calls of ``get_ipython()``, as the notebook's kernel
+    does it; unchanged where IPython itself cannot read it.
+    """
     from IPython.core.inputtransformer2 import TransformerManager
 
     try:
@@ -53,7 +55,9 @@ class Shell:
     """What ``get_ipython()`` returns here: every call on it does nothing and is noted."""
 
     def run_line_magic(self, name: str, line: object = "", *_: object, **__: object) -> None:
-        """What ``%name`` and ``thing?`` call: does nothing, and notes the magic as skipped, as the cell writes it."""
+        """What ``%name`` and ``thing?`` call: does nothing, and notes the magic as skipped, as the cell writes it
+        (``line`` is the thing that is asked about).
+        """
         _note(f"{line}{_ASKING[name]}" if name in _ASKING else f"%{name}")
 
     def run_cell_magic(self, name: str, *_: object, **__: object) -> None:

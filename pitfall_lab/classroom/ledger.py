@@ -1,5 +1,5 @@
-"""From outcomes to marks: late days are deducted, the teacher's own marks replace the grader's,
-absent students get a line too.
+"""From outcomes to marks: late days are deducted, the teacher's own marks replace the grader's, absent students get a
+line too. :func:`settled` returns the lines, :func:`write_grades` writes the table.
 
 ``overrides.csv`` (``student,exercise,points,note``) is the teacher's and is never written here, so what is in it
 survives every grading. An empty ``exercise`` is the sum.
@@ -34,7 +34,9 @@ DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A mark that the teacher gives: for the exercise ``key``, or for the whole assignment if ``key`` is ""."""
+    """A mark that the teacher gives, in place of the grader's: ``points`` for the exercise ``key``, or for the whole
+    assignment if ``key`` is "". ``student`` is a word for whom (:func:`named`), ``note`` the reason.
+    """
 
     student: str
     key: str
@@ -44,15 +46,15 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """One student's line: the graded exercises, the student, and the resulting points; ``own``:
-    the teacher gave at least one mark.
+    """One student's line in the table of grades.
 
-    ``in_part``: the submission could not be graded as a whole, and the teacher gave marks for some of its exercises:
-    the others count 0. ``late``: by how many days, and ``deducted``: the points lost by that.
-    ``asides`` are notes for the teacher alone; ``timed``: there is a deadline, and the time of the submission is known.
-    ``maybe``: this person has no submission, but one whose owner is unknown may be theirs. ``unrounded`` is the sum
-    before rounding, from which ``total`` and percentages are rounded. ``points`` leaves out exercises that could not be
-    graded.
+    ``row`` is the graded submission, ``person`` the student; ``points`` has those of each exercise by key (without
+    exercises that could not be graded), ``total`` their sum and ``unrounded`` that sum before rounding. ``late``: by
+    how many days, and ``deducted``: the points lost by that. ``notes`` are for teacher and student, ``asides`` for the
+    teacher alone. ``listed``: the student is in the roster, or there is none. ``own``: the teacher gave at least one
+    mark. ``timed``: there is a deadline, and the time of the submission is known. ``maybe``: this person has no
+    submission, but one whose owner is unknown may be theirs. ``in_part``: the submission could not be graded as a
+    whole, and the teacher gave marks for some of its exercises: the others count 0.
     """
 
     row: Row
@@ -90,7 +92,7 @@ class LedgerLine:
         return self.own or self.row.verdict not in _UNDECIDED
 
     def shown(self, key: str = "") -> str:
-        """The points for an exercise ("": the sum) as tables have them; "" where there is no mark."""
+        """The points for the exercise ``key`` ("": the sum), as text for tables; "" where there is no mark."""
         points = (
             self.points.get(key, 0.0 if self.is_decided else None) if key else self.total if self.is_decided else None
         )
@@ -105,9 +107,10 @@ class LedgerLine:
 
 
 def read_overrides(path: Path, assignment: Assignment, into: Faults | None = None) -> list[Override]:
-    """The teacher's own marks.
+    """The teacher's own marks in the table ``overrides.csv`` at ``path``; empty if the table has no lines.
 
-    Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used, or notes these in ``into``.
+    Raises :class:`~pitfall_lab.cli.Refusal` if the table cannot be read, and with all lines that cannot be used, or
+    notes these lines in ``into``.
     """
     found: dict[tuple[str, str], Override] = {}
     faults = into or Faults()
@@ -140,7 +143,7 @@ def counted(points: float) -> str:
 
 
 def in_all(entry: LedgerLine) -> str:
-    """The sum of an entry's points in words, or that there is no mark."""
+    """The sum of the line's points in words (``3.5 points``), or ``no mark`` if it has none."""
     return counted(entry.total) if entry.is_decided else "no mark"
 
 
@@ -151,10 +154,12 @@ def settled(
     overrides: Sequence[Override] = (),
     directory: Directory | None = None,
 ) -> list[LedgerLine]:
-    """The final entries: one for each submission, and one for each person of the roster without a submission.
+    """The final lines: one for each graded submission in ``rows``, and one for each of ``people`` (the roster; None:
+    there is none) without a submission, sorted by section and name.
 
-    Raises :class:`~pitfall_lab.cli.Refusal` if the teacher's own marks name someone unknown. ``directory`` says whose
-    each submission is (default: decided by names alone); there must not be two rows for one person.
+    Raises :class:`~pitfall_lab.cli.Refusal` if the teacher's own marks (``overrides``) name someone unknown.
+    ``directory`` says whose each submission is (default: decided by names alone); there must not be two rows for one
+    person.
     """
     rows = list(rows)
     directory = directory or Directory(people or (), (row.student for row in rows))
@@ -182,7 +187,9 @@ def settled(
 
 
 def called(entries: Iterable[LedgerLine]) -> dict[str, str]:
-    """For each submission the name of its student; with the id, if several students have that name."""
+    """What each student is called in sentences, by the name of the submission: the name in the roster (else the
+    submission's), with the id if several students have that name.
+    """
     entries = list(entries)
     alone = {entry.row.student: entry.person.name or entry.row.student for entry in entries}
     with_id = {
@@ -201,8 +208,9 @@ def called(entries: Iterable[LedgerLine]) -> dict[str, str]:
 
 
 def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: Directory) -> dict[str, Person | None]:
-    """The person of each submission under the submission's name (None where the roster has no such person), then each
-    person of the roster without a submission under their student id.
+    """The person of each submission in ``names`` under the submission's name (None where the roster has no such
+    person), then each of ``people`` (the roster) without a submission under their ``student``. ``directory`` says whose
+    each submission is.
     """
     persons = {name: directory.person(name) for name in names}
     there = {person.student for person in persons.values() if person}
@@ -212,9 +220,10 @@ def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: 
 def meant(
     overrides: Sequence[Override], persons: dict[str, Person | None], directory: Directory
 ) -> dict[str, list[Override]]:
-    """The teacher's own marks by the submission's name.
+    """The teacher's own marks by the name of the submission that each is for; ``persons`` is as :func:`everybody`
+    returns it.
 
-    Raises :class:`~pitfall_lab.cli.Refusal` if one fits no student or several.
+    Raises :class:`~pitfall_lab.cli.Refusal` if one fits no student or several, or a student has two marks for the same.
     """
     found: dict[str, list[Override]] = {}
     faults = Faults()
@@ -239,10 +248,10 @@ def meant(
 
 
 def named(word: str, persons: dict[str, Person | None], directory: Directory) -> list[str]:
-    """The rows that a teacher means with a word: what the submission is called, or an id, login,
-    address or name in the roster.
+    """The names of the submissions that a teacher means with ``word``: what the submission is called, or an id, login,
+    address or name in the roster. Empty if it fits none.
 
-    ``persons`` has the person of each row, None where that person is not in the roster.
+    ``persons`` has the person of each submission, None where that person is not in the roster.
     """
     if word in persons:
         return [word]
@@ -252,7 +261,8 @@ def named(word: str, persons: dict[str, Person | None], directory: Directory) ->
 
 
 def write_grades(grades: Path, assignment: Assignment, entries: Sequence[LedgerLine], *, roster: bool = False) -> None:
-    """Write the table of grades: a line for each entry.
+    """Write the table of grades to ``grades``: a line for each entry. ``roster``: with columns for the roster's id,
+    name, section, e-mail address and login.
 
     Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be written.
     """
@@ -345,7 +355,9 @@ def _rounded_sum(points: dict[str, float], exact: dict[str, float]) -> float:
 
 
 def shown_points(credit: float, worth: float) -> float:
-    """The points of an exercise, rounded to two digits; for a solved one exactly ``worth``."""
+    """The points for an exercise: ``credit`` (from 0 to 1) times ``worth``, rounded to two digits; exactly ``worth``
+    for a solved one.
+    """
     return worth if credit >= 1 else round(credit * worth, 2)
 
 

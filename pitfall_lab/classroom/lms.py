@@ -1,4 +1,5 @@
 """The marks as learning management systems import them: Moodle, Canvas, Blackboard, each by its documented columns.
+:func:`write` writes such a table and returns its path.
 
 - Moodle, “Grade import”: any columns, of which the teacher maps one to the student (ID number or e-mail
   address), one to the grade item,
@@ -161,11 +162,12 @@ def _passed_on(system: str, entries: Sequence[LedgerLine]) -> tuple[_Class, list
 
 
 def about(system: str, entries: Sequence[LedgerLine], column: str = "", titles: Sequence[str] = ()) -> str:
-    """Sentences for the teacher on the table of marks: which column to map, who is not in it, and which students the
-    system can find only by something less certain than an id, such as the name.
+    """Sentences for the teacher on the table of marks, as one text, each after a space: which column to map, who is not
+    in it, and which students the system can find only by something less certain than an id, such as the name. Empty if
+    there is nothing to say.
 
-    ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may
-    be the system's own gradebook.
+    ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may be the system's own
+    gradebook.
     """
     people, left = _passed_on(system, entries)
     names = called(entries)
@@ -196,8 +198,8 @@ def about(system: str, entries: Sequence[LedgerLine], column: str = "", titles: 
 
 
 def other_points(system: str, column: str, possible: Mapping[str, float], most: float) -> str:
-    """A sentence if the column that is written into is out of other points in the gradebook that is
-    the roster; "" if it is not.
+    """A sentence if the gradebook that serves as roster has other points than ``most`` for the column that the marks
+    are written into; "" if not. ``possible`` has the points of the gradebook's columns by their titles.
     """
     pattern = _NUMBERED.get(system)
     theirs = next((points for title, points in possible.items() if _same_column(pattern, title, column)), most)
@@ -242,14 +244,15 @@ def place(grades: Path, system: str) -> Path:
 
 
 def title(assignment: Assignment, column: str | None) -> str:
-    """What the marks' column is called: as the teacher says, or as the assignment."""
+    """What the marks' column is called: ``column``, if the teacher has said it, else the name of the assignment."""
     return " ".join((column or assignment.name).split())
 
 
 def write(
     grades: Path, system: str, assignment: Assignment, entries: Sequence[LedgerLine], column: str | None = None
 ) -> Path:
-    """Write the table beside ``grades`` and return where.
+    """Write the table for the learning management system ``system`` beside ``grades`` and return its path. ``column``
+    is what its column of marks is called (None: as the assignment).
 
     Raises :class:`~pitfall_lab.cli.Refusal` if two students would be found by one cell, or the file cannot be written.
     """

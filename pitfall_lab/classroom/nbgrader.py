@@ -55,7 +55,7 @@ def write_course(folder: Path, made: Assignment, books: dict[str, Any]) -> Path:
 
 
 def with_tests(book: Any, made: Assignment) -> Any:
-    """The notebook with a locked test below each exercise of the assignment."""
+    """The notebook ``book`` (changed in place) with a locked test below each exercise of the assignment."""
     from nbformat.v4 import new_code_cell
 
     cells = []
@@ -80,7 +80,8 @@ def with_tests(book: Any, made: Assignment) -> Any:
 
 
 def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
-    """The points for an exercise's cell in the *saved* notebooks of ``folder``: what nbgrader takes as partial credit.
+    """The points (of ``worth``) for the cell of the exercise ``key`` in the *saved* notebooks of ``folder``: what
+    nbgrader takes as partial credit. The reasons are printed.
 
     Raises ``AssertionError`` with the reasons when there are none: nbgrader's sign for no points.
     """
@@ -91,7 +92,8 @@ def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
 
 
 def credit(key: str, folder: str = ".") -> tuple[float, tuple[str, ...]]:
-    """What an exercise's cell in the saved notebooks of ``folder`` is worth, from 0 to 1, and the reasons.
+    """What an exercise's cell in the saved notebooks of ``folder`` is worth, from 0 to 1, and the reasons as lines of
+    text: how the cell ended, and each property.
 
     Raises ``RuntimeError`` if the process that grades has ended.
     """

@@ -24,7 +24,8 @@ _CONFIG = "# ASSIGNMENT CONFIG\nexport_cell: false\ncheck_all_cell: false\nrequi
 
 
 def write_masters(folder: Path, made: Assignment, books: dict[str, Any], package: str = "pitfall-lab") -> Path:
-    """Write ``NAME/*.ipynb``, with solutions, for ``otter assign``.
+    """Write the notebooks ``books`` (by file name), with solutions and tests for ``otter assign``, into
+    ``folder/NAME``; return that folder.
 
     Raises :class:`~pitfall_lab.cli.Refusal` if that folder is there already or cannot be written.
 
@@ -46,7 +47,7 @@ def write_masters(folder: Path, made: Assignment, books: dict[str, Any], package
 
 def master(book: Any, made: Assignment, package: str = "pitfall-lab") -> Any:
     """The notebook ``book`` (changed in place) with the cells of a question of Otter-Grader around each exercise of the
-    assignment.
+    assignment. ``package`` is what pip installs this package from where the autograder runs.
     """
     from pitfall_lab.lessons.exercises import exercises
 
@@ -92,11 +93,11 @@ def _raw(text: str) -> Any:
 
 
 def earned(key: str, part: int, parts: int, folder: str = ".") -> None:
-    """Raise ``AssertionError`` with the reasons unless the answer in the *saved* notebooks of ``folder``
-    earns ``part`` of ``parts``.
+    """Raise ``AssertionError`` with the reasons unless the answer to the exercise ``key`` in the *saved* notebooks of
+    ``folder`` earns ``part`` of ``parts``.
 
-    ``parts`` is the number of tests of the exercise; test ``part`` (from 1) passes if the answer earns
-    that many parts of the points.
+    ``parts`` is the number of tests of the exercise; test ``part`` (from 1) passes if the answer earns that many parts
+    of the points.
     """
     share, reasons = credit(key, folder)
     assert share * parts > part - 0.5, "\n".join(reasons)

@@ -1,4 +1,5 @@
-"""Before it is handed out: the answer key, the tasks as students see them, and the page that a student gets back.
+"""Before it is handed out: :func:`write_preview` writes the answer key, the tasks as students see them, and the page
+that a student gets back.
 
 The answers here are the course's own, so they are run in this process and without a fence.
 """
@@ -77,9 +78,7 @@ def write_preview(folder: Path, assignment: Assignment, language: Language) -> d
 
 
 def task_page(exercise: Exercise, language: Language) -> str:
-    """The preview of what a student gets of an exercise: the task, the given cell, the
-    graded properties, and the hints.
-    """
+    """What a student gets of an exercise, as HTML: the task, the given cell, the graded properties, and the hints."""
     hints = "".join(f"<li>{inline(hint.say(language))}</li>" for hint in exercise.hints)
     return (
         f"<h2>{escape(exercise.key)} · "

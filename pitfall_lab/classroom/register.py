@@ -50,13 +50,14 @@ _STOPPED = ("timeout", "memory", "output", "exit", "crash")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One submission: who, a digest of what was handed in, the outcomes, notes, and why it
-    could not be read (``problem``).
+    """One submission, graded.
 
-    ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item. ``received`` is
-    when the newest of its files was written (seconds since 1970), ``versions`` those of pitfall_lab and torch that
-    graded it. ``absent``: there is none. ``asides`` are notes for the teacher alone. ``beside`` are files beside the
-    notebooks that are none and were not read.
+    ``student`` is what it is called, ``digest`` a hash of what was handed in; ``outcomes`` are those of its cells, and
+    ``problem`` is why it could not be read (None: it could). ``notes`` are for teacher and student, ``asides`` for the
+    teacher alone. ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item
+    (``"12 q-3"``). ``received`` is when the newest of its files was written (seconds since 1970; None: not known),
+    ``versions`` those of pitfall_lab and torch that graded it. ``absent``: nothing was handed in. ``beside`` are files
+    beside the notebooks that are none and were not read.
     """
 
     student: str
@@ -91,7 +92,9 @@ class Row:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether a cell had to be stopped, or ended its process; another verdict may matter more."""
+        """Whether a cell had to be stopped, or ended its process. Another verdict may come before that in
+        :attr:`verdict`.
+        """
         return any(outcome.status in _STOPPED for outcome in self.outcomes)
 
     def points(self, assignment: Assignment) -> float:
@@ -134,8 +137,8 @@ class Row:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Row:
-        """Read it from JSON data; raises ``KeyError``, ``TypeError`` or ``IndexError`` if
-        the data are something else.
+        """The row from the JSON data of one line of the state file; raises ``KeyError``, ``TypeError`` or
+        ``IndexError`` if the data are something else.
         """
         return cls(
             str(values["student"]),
@@ -152,13 +155,15 @@ class Row:
 
 
 class StateFile:
-    """The state file beside ``grades.csv``: a line for the assignment, then a line for each
-    submission as soon as it is graded.
+    """The state file beside ``grades.csv``: a line for the assignment, then a line for each submission as soon as it is
+    graded.
 
     A file that does not begin so, or is of another assignment or of other exercises, is set aside under another name
-    (``aside``; ``why`` says why where that was not asked for); a line that was torn by a crash is left out and its
-    submission graded again. ``known`` is what an earlier run left, when it is to be resumed. ``draw`` is a number of
-    this grading's own, which no student knows and a resumed run keeps (:class:`pitfall_lab.classroom.judge.Limits`).
+    (``aside``, None if there was none; ``why`` says why where that was not asked for); so is every earlier file without
+    ``resume``. A line that was torn by a crash is left out and its submission graded again. ``known`` is what an
+    earlier run left, when it is resumed: its rows by (submission, digest). ``draw`` is a number of this grading's own,
+    which no student knows and a resumed run keeps (:class:`pitfall_lab.classroom.judge.Limits`). Raises
+    :class:`~pitfall_lab.cli.Refusal` if the file cannot be read or written.
     """
 
     def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:
@@ -216,7 +221,8 @@ class StateFile:
         self._write(row.to_json())
 
     def remember(self, options: dict[str, Any]) -> None:
-        """Keep what is written besides the table, for the run that continues this one (:func:`remembered`).
+        """Keep ``options``, what the run writes besides the table, for the run that continues this one
+        (:func:`remembered`).
 
         Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be written.
         """
@@ -237,7 +243,8 @@ class StateFile:
 
 
 def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
-    """The first line of a state file ({} if it is damaged), and its rows; a line that was torn by a crash is left out.
+    """The first line of a state file as a dictionary ({} if it is damaged), and its rows; a line that was torn by a
+    crash is left out.
 
     Raises ``OSError`` if the file cannot be read.
     """
@@ -277,9 +284,8 @@ def _head(assignment: Assignment) -> dict[str, Any]:
 
 
 def remembered(grades: Path, assignment: Assignment) -> dict[str, Any]:
-    """The options of an earlier run of the assignment, as its state file has them: what it wrote besides the table.
-
-    Empty if there is none.
+    """The options of the last run of the assignment, which the state file beside ``grades`` has: what it wrote besides
+    the table. Empty if there is none, or it cannot be read.
     """
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, IndexError, RecursionError):
         first, *lines = _place(grades).read_bytes().split(b"\n")
@@ -316,7 +322,8 @@ def refuse_strangers(grades: Path, assignment: Assignment) -> None:
 
 
 def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> None:
-    """Write a table completely or not at all. Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be written.
+    """Write ``text`` to ``path`` completely or not at all. Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot
+    be written.
 
     ``for_spreadsheets``: with a byte order mark, without which Excel reads the accents of UTF-8 as other letters.
     """
@@ -331,7 +338,9 @@ def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> Non
 
 
 def unwritten(path: Path, problem: OSError, what: str = "{} cannot be written") -> Refusal:
-    """A refusal that says why something could not be written; of a full disk, how to go on."""
+    """A refusal (returned, not raised) that says why ``path`` could not be written, from the error ``problem``; for a
+    full disk, also how to go on. ``what`` is the beginning of its sentence, with ``{}`` for the path.
+    """
     full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     then = " Make room, and grade with --resume: what has been graded is kept." if full else ""
     return Refusal(f"{what.format(path)}: {problem.strerror}.{then}")
@@ -350,7 +359,9 @@ def say(line: str, file: TextIO | None = None) -> None:
 
 
 def ending(status: Status, *, to_student: bool = False) -> T:
-    """How a cell ended, in words; what only a teacher can do about it is said to the teacher alone."""
+    """How a cell with this ``status`` ended, in words; with ``to_student``, without what only a teacher can do about
+    it.
+    """
     return _UNGRADED if to_student and status == "ungraded" else SAYS[status]
 
 
@@ -360,7 +371,7 @@ def versions() -> tuple[str, str]:
 
 
 def statuses(rows: Sequence[Row], key: str) -> dict[str, int]:
-    """How many submissions have which status in one exercise, most frequent first."""
+    """How many of the submissions have which status in the exercise ``key``, by status, most frequent first."""
     counts: dict[str, int] = {}
     for row in rows:
         for outcome in row.outcomes:

@@ -1,4 +1,5 @@
-"""Pages for people: one for each student, to be handed out, and one for the class.
+"""Pages for people: one for each student, to be handed out, and one for the class. :func:`write_reports`
+writes them.
 
 No script, no network; every text is escaped here.
 """
@@ -188,9 +189,10 @@ def _remove_others(folder: Path, pages: Iterable[str]) -> None:
 
 
 def page_names(entries: Iterable[LedgerLine]) -> dict[str, str]:
-    """The file name of each student's page, by what the submission is called; no two are the same, on any system.
+    """The file name of each student's page, by the name of the submission; no two are the same, also where case does
+    not count.
 
-    Who chooses what a file is called can find a name whose hash begins as another one's.
+    Who chooses what a file is called can find a name whose hash begins as another one's: such pages get the whole hash.
     """
     entries = list(entries)
     counts = Counter(page_name(entry).casefold() for entry in entries)
@@ -201,7 +203,8 @@ def page_names(entries: Iterable[LedgerLine]) -> dict[str, str]:
 
 
 def page_name(entry: LedgerLine, digits: int = DIGITS) -> str:
-    """A file name for a student's page: the name and id in the roster, or what the submission is called, and a hash.
+    """A file name for a student's page: the name and id in the roster, or what the submission is called, and ``digits``
+    digits of a hash.
 
     Letters and digits of all scripts stay; everything else is a hyphen.
     """
@@ -229,9 +232,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def student_page(assignment: Assignment, entry: LedgerLine, language: Language) -> str:
-    """The page of one student: each exercise with its properties, reasons, hints and the cell.
+    """The HTML page of one student: each exercise with its properties, reasons, hints and the cell.
 
-    It leads to no page of others.
+    It has no link to the pages of others.
     """
     parts = [_verdict(assignment, entry, language)]
     if any(mark.had for outcome in entry.row.outcomes for mark in outcome.marks):
@@ -301,7 +304,9 @@ def _hints(key: str, language: Language) -> str:
 
 
 def alike_page(assignment: Assignment, entries: Sequence[LedgerLine], language: Language) -> str:
-    """The page of answers that are alike, side by side; what differs is marked by a line's colour and by a sign."""
+    """The HTML page of answers that are alike, side by side; what differs is marked by a line's colour and by
+    a sign.
+    """
     parts = [f"<p class=quiet>{_say('alike_note', language)}</p>"]
     rows = [entry.row for entry in entries if not entry.row.absent]
     if short := similar.too_short(rows, assignment.keys):
@@ -348,7 +353,7 @@ def _side(text: str, same: bool) -> str:
 
 
 def class_page(assignment: Assignment, entries: Sequence[LedgerLine], language: Language) -> str:
-    """The page of the class: the heat map of properties, how the cells ended, misconceptions,
+    """The HTML page of the class: how often each property holds in each exercise, how the cells ended, misconceptions,
     and a line for each student.
     """
     rows = [entry.row for entry in entries if not entry.row.absent]

@@ -482,7 +482,7 @@ def _watched(child: int, clock: Clock, most: float, home: Path, *channels: Chann
 
 
 class Channel:
-    """A pipe from the process of a run; what it writes is kept up to a limit."""
+    """A pipe from the process of a run; up to ``most`` bytes of what it writes are kept."""
 
     def __init__(self, most: int) -> None:
         self._ear, self.mouth = os.pipe()
@@ -619,7 +619,7 @@ def _requests(job: Job) -> list[Request]:
 
 
 class Originals:
-    """The functions, classes and modules that torch, NumPy and this package have, to see
+    """The functions, classes and modules that torch, NumPy and this package have, noted before a cell runs, to see
     afterwards whether one was replaced.
     """
 

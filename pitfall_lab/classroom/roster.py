@@ -1,4 +1,6 @@
-"""The roster, ``roster.csv``: who is in the course, under which name a submission comes, who has more time."""
+"""The roster, ``roster.csv``: who is in the course, under which name a submission comes, who has more time.
+:func:`read` returns its people.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,12 @@ NEAR = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One line: ``student`` is what the submission is called; ``received`` (seconds since 1970)
-    replaces the file's own time.
+    """One line of the roster; a text is empty where the roster does not say it.
 
-    ``number`` is Canvas' own, which its names of submissions have.
+    ``student`` is what the submission is called; ``ident`` the student id, ``section`` the group of the course;
+    ``name``, ``email`` and ``login`` are as the roster has them. ``extra_days`` are days that this person has beyond
+    the deadline; ``received`` (seconds since 1970) replaces the files' own time (None: it does not). ``number`` is
+    Canvas' own number of the student, which its names of submissions have.
     """
 
     student: str
@@ -85,16 +89,19 @@ class Faults:
         self._said += str(problem).split("\n")
 
     def refuse(self) -> None:
-        """Raise :class:`~pitfall_lab.cli.Refusal` with everything that was noted, a line for each."""
+        """Raise :class:`~pitfall_lab.cli.Refusal` with what was noted, a line for each (at most ``MOST_FAULTS``, and
+        how many more there are); do nothing if nothing was.
+        """
         if self._said:
             more = [f"… and {len(self._said) - MOST_FAULTS} more."] if len(self._said) > MOST_FAULTS else []
             raise Refusal("\n".join([*self._said[:MOST_FAULTS], *more]))
 
 
 def read(path: Path, into: Faults | None = None) -> list[Person]:
-    """The people in a roster.
+    """The people in a roster (a CSV file), in its order.
 
-    Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used, or notes these in ``into``.
+    Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be read, and with all lines that cannot be used, or
+    notes these lines in ``into``.
     """
     people: dict[str, Person] = {}
     words: set[str] = set()
@@ -273,7 +280,7 @@ def _renamed(head: list[str]) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that another one is a misspelling of, or None.
+    """The one of ``known`` that ``word`` is a misspelling of, or None.
 
     >>> nearest("late_penality", ["late_penalty", "late_days"]), nearest("student_id", ["student", "id"])
     ('late_penalty', None)

@@ -1,4 +1,5 @@
 """Answers that are alike, side by side, for a teacher to compare; whether one was copied is not judged.
+:func:`all_pairs` returns the pairs.
 
 The algorithm is :class:`difflib.SequenceMatcher` (Python's own, by Ratcliff and Obershelp) over the tokens of an
 answer, with names replaced by the order in which they appear: new names, space and comments change nothing. Exercises
@@ -41,7 +42,12 @@ for it a thousand times as many, which is minutes.
 
 @dataclass(frozen=True, slots=True)
 class SimilarPair:
-    """Two students' answers to an exercise."""
+    """Two answers to an exercise that are alike.
+
+    ``key`` is the exercise, ``ratio`` how alike they are (1.0: the same but for names, space and comments). ``one`` and
+    ``other`` are the students who gave each answer (what their submissions are called), ``sources`` the two answers as
+    the first student of each wrote them.
+    """
 
     key: str
     ratio: float
@@ -62,7 +68,9 @@ def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[SimilarPair]:
 
 
 def together(found: Sequence[SimilarPair], keys: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Pairs of students with the exercises in which their answers are alike, most exercises first."""
+    """Pairs of students with the exercises in which their answers are alike, in the order of ``keys``; most exercises
+    first, at most ``SHOWN``. ``found`` are the pairs of answers (:func:`all_pairs`).
+    """
     alike: dict[tuple[str, str], set[str]] = {}
     for pair in found:
         same = pair.ratio == 1.0  # then the others have this answer, too
@@ -98,7 +106,9 @@ def _answers(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, .
 
 
 def too_short(rows: Sequence[Row], keys: Sequence[str]) -> int:
-    """How many answers are left out because they add too little to what was given."""
+    """How many students' answers are left out of the comparison because they add too little to the given cell (fewer
+    than ``NEW`` tokens). The course's own answers are not counted.
+    """
     given = {key: tokens(exercises()[key].given) for key in keys}
     return sum(
         len(of) for key in keys for words, of in _unknown(exercises()[key], rows) if _adds(words, given[key]) < NEW
@@ -159,7 +169,8 @@ class _Matcher(difflib.SequenceMatcher[str]):
 
 
 def by_runs(one: Sequence[str], other: Sequence[str]) -> float:
-    """How alike two answers are, from 0 to 1, by how many of their runs of tokens they share, in any order.
+    """How alike two answers (sequences of tokens) are, from 0 to 1, by how many of their runs of ``RUN`` tokens they
+    share, in any order.
 
     >>> by_runs("abcdefghij", "abcdefghij"), by_runs("abcdefghij", "jihgfedcba")
     (1.0, 0.0)
@@ -169,8 +180,8 @@ def by_runs(one: Sequence[str], other: Sequence[str]) -> float:
 
 
 def common(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, tuple[str, ...], str]]:
-    """The answers that :data:`COMMON` or more have: exercise, students, and what the first of
-    them wrote; the fewest first.
+    """The answers that :data:`COMMON` or more students have, each as the exercise, the students, and what the first of
+    them wrote; those of the fewest students first, at most ``SHOWN``.
     """
     found = [
         (key, tuple(student for student, _ in of), of[0][1])
@@ -191,7 +202,8 @@ def same_files(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def tokens(source: str) -> tuple[str, ...]:
-    r"""The tokens of an answer, with names by the order of their appearance.
+    r"""The tokens of an answer without comments and space; each name becomes ``n0``, ``n1``, … by the order of their
+    first appearance, unless it follows a dot. At most ``LONGEST``.
 
     >>> tokens("def f(a):  # mine\n    return a.exp()") == tokens("def g(b):\n  return b.exp()")
     True
@@ -215,7 +227,7 @@ def lines(one: str, other: str) -> list[tuple[str, str, bool]]:
     """Two answers side by side, as (line of ``one``, line of ``other``, whether they are equal); "" where an answer has
     no line.
 
-    At most 80 lines, each as far as a page has room.
+    At most the first 80 lines of each answer, each cut to ``LONGEST_LINE`` characters.
     """
     left, right = one.splitlines()[:80], other.splitlines()[:80]
     found = []

@@ -1,4 +1,5 @@
-"""Submissions as hostile input: files that claim to be notebooks.
+"""Submissions as hostile input: files that claim to be notebooks. :func:`found` lists them, :func:`read` returns the
+cells of one as a :class:`Sheet`.
 
 What counts is the source of ``%%exercise`` cells, and nothing else.
 
@@ -88,13 +89,15 @@ is said that they are there.
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What one student handed in: a file, a folder with notebooks in it, or several of them
-    (``parts``: what they are called).
+    """What one student handed in, before it is read.
 
-    ``asides`` are notes for the teacher alone. ``received`` is when the newest file was written of a folder that cannot
-    be read. ``beside`` are names of files in a folder that may have been handed in instead of a notebook. ``dated``:
-    Blackboard's names have given the time, if these are such names. ``is_shut``: this folder, or one in it, cannot be
-    read, and whether there are notebooks in it is not known.
+    ``student`` is what it is called; ``files`` are the notebooks (and zips) in it. ``is_folder``: it is a folder;
+    ``parts`` are the names of the files and folders that were put together to one submission (empty: it is a single
+    one). ``problem`` is why it cannot be read (None: nothing known). ``notes`` are for teacher and student, ``asides``
+    for the teacher alone. ``received`` is when the newest file was written of a folder that cannot be read. ``beside``
+    are names of files in a folder that may have been handed in instead of a notebook. ``dated``: times in names of
+    Blackboard's form are taken as when it was handed in. ``is_shut``: this folder, or one in it, cannot be read, and
+    whether there are notebooks in it is not known.
     """
 
     student: str
@@ -120,12 +123,12 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What was read of a submission: the cells by the key of their exercise, what there is to say about
-    them, a digest of the files.
+    """What was read of a submission.
 
-    ``beliefs`` are the misconceptions in the progress files that came along, each with its item (``"12
-    q-3"``). ``problem`` is why nothing could be read at all. ``received`` is when the newest of the files
-    was written, in seconds since 1970.
+    ``student`` is what it is called; ``cells`` are the answers by the key of their exercise, ``notes`` what there is to
+    say about them, ``digest`` a hash of the files. ``beliefs`` are the misconceptions in the progress files that came
+    along, each with its item (``"12 q-3"``). ``problem`` is why nothing could be read at all (None: something was).
+    ``received`` is when the newest of the files was written, in seconds since 1970 (None: not known).
     """
 
     student: str
@@ -142,12 +145,11 @@ class Sheet:
 
 
 def found(folder: Path, grades: str | None = "grades") -> tuple[list[Submission], list[str]]:
-    """The submissions in ``folder``, sorted by name, and the names of what is left out.
+    """The submissions in ``folder``, sorted by name, and the names of the files that are left out, since they are none.
 
-    Each file and each folder is a submission.
-
-    Links are not followed. ``grades`` is the beginning of the file names of the tables that an earlier run wrote
-    there: these are no submissions. None: there are no such tables.
+    Each file and each folder is a submission; a link is one that cannot be read, and is not followed. ``grades`` is the
+    beginning of the file names of the tables that an earlier run wrote there: these are no submissions, and are not
+    named. None: there are no such tables.
     """
     begin = r"(?!)" if grades is None else re.escape(grades)
     generated = re.compile(rf"{begin}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
@@ -253,10 +255,11 @@ def _of_several(paths: Iterable[str]) -> T | None:
 
 
 def merged(submissions: Iterable[Submission], directory: Directory) -> list[Submission]:
-    """One submission for each person: several files of one are read together, oldest first.
+    """One submission for each person: several files of one are read together, oldest first. ``directory`` says whose
+    each submission is.
 
-    Who may choose the name of a file can write any time into it as Blackboard does; so these times count where at least
-    half of all names are Blackboard's.
+    Who may choose the name of a file can write any time into it as Blackboard does; so these times count only where at
+    least half of all names are Blackboard's.
     """
     submissions = list(submissions)
     forms = [form(each.student) for each in submissions]
@@ -619,7 +622,7 @@ def _is_filled(source: str) -> bool:
 
 
 def same(source: str, given: str) -> bool:
-    """Whether a cell is what was given, but for space at the ends of lines and of the cell."""
+    """Whether the cell ``source`` is what was ``given``, but for space at the ends of lines and of the cell."""
     return _lines(source) == _lines(given)
 
 
@@ -786,11 +789,11 @@ def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
 
 
 def exercise_of(source: str) -> tuple[str, str, tuple[str, ...]] | None:
-    """The key of the exercise that a cell answers, the cell's text below ``%%exercise``, the magics above;
-    None if the cell answers none.
+    """A triple for a cell that answers an exercise: the exercise's key, the cell's text below ``%%exercise``, and the
+    names of the cell magics above that line; None if the cell answers none.
 
-    The cell is read as a notebook's kernel would read it: around the magic there may be prompts, and
-    magics that run the cell as it is.
+    The cell is read as a notebook's kernel would read it: around the magic there may be prompts, and magics that run
+    the cell as it is.
     """
     if begin := CELL.match(source):
         return begin[1], source[begin.end() :], ()

@@ -1,4 +1,5 @@
-"""The system calls that a submission has: what Python, NumPy and torch need for an exercise.
+"""The system calls that a submission has: what Python, NumPy and torch need for an exercise. :func:`allow_only_these`
+installs the filter.
 
 Every other one is refused.
 

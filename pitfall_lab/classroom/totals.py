@@ -1,4 +1,5 @@
-"""The points of each student in several assignments: whose lines in their tables are one person's.
+"""The points of each student in several assignments: whose lines in their tables are one person's. :func:`totals`
+returns them as a table.
 
 Lines are joined by what identifies a person best: the id; where it is not in both, the login, then the e-mail address,
 then the full name, and at last what the submission is called. Lines of which a better column differs are of two people.
@@ -64,12 +65,13 @@ def _word(line: dict[str, str], column: str) -> str:
 
 
 def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
-    """The points of each student in several assignments and their sum before rounding, and sentences on how the tables
-    were joined.
+    """The points of each student in several graded assignments (``paths``: their folders or ``grades.csv``), as rows of
+    cells with the titles first, and sentences on how the tables were joined.
 
-    Who is not in an assignment's table, or has no mark there, has an empty cell, which counts 0. The last columns are
-    the versions that graded; several, if the assignments had different ones. Raises :class:`~pitfall_lab.cli.Refusal`
-    if an assignment has not been graded, or is named twice, or a table cannot be read.
+    There is a column for each assignment, then the sum, computed before rounding. Who is not in an assignment's table,
+    or has no mark there, has an empty cell, which counts 0. The last columns are the versions that graded; several, if
+    the assignments had different ones. Raises :class:`~pitfall_lab.cli.Refusal` if an assignment has not been graded,
+    or is named twice, or a table cannot be read.
     """
     files = [graded(path, "grades.csv") for path in paths]
     places = [grades.resolve() for grades in files]

@@ -1,5 +1,5 @@
-"""What a cell uses that no exercise needs: Python's own inside, libraries' private names,
-modules beside torch and NumPy.
+"""What a cell uses that no exercise needs: Python's own inside, libraries' private names, modules beside torch and
+NumPy. :func:`unneeded` returns such words.
 
 Code that deceives the observer of a cell needs such words; code that only answers the exercise does not. A cell shares
 its process with the observer, so there is no proof that it did not deceive it; but its text is read here, where it

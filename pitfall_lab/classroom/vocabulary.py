@@ -1,5 +1,5 @@
 """The names of attributes that an answer may need: what torch, NumPy and Python document for programs like those of the
-course.
+course. :func:`words` returns them.
 
 A list of what is forbidden is never complete: libraries have some hundred thousand names, and one of them hands out
 another module, a frame, or all memory. So it is a list of what is there for use, made from the libraries as they are
@@ -118,8 +118,8 @@ def inside() -> frozenset[str]:
 
 @cache
 def private() -> frozenset[str]:
-    """Names with one leading underscore that torch's own objects (modules, optimizers, tensors, loaders) have as
-    attributes, and of modules inside those libraries that a cell may have as values.
+    """Names with one leading underscore: those of attributes of torch's own objects (modules, optimizers, tensors,
+    loaders), and those of modules inside the libraries that a cell may have as values.
 
     An attribute of such a name counts as theirs, whatever else the cell calls so.
     """

@@ -1,4 +1,5 @@
 """Whose a submission is: the one place that decides it, from what a file or folder is called and from the roster.
+:meth:`Directory.person` returns the person, or None.
 
 The names that learning management systems give to what they hand out:
 
@@ -93,7 +94,9 @@ class DownloadName:
 
 
 def form(name: str) -> DownloadName | None:
-    """The form of a name, or None where it is no system's.
+    """What a name tells that has the form of a system's downloads; None where it has none of these forms.
+
+    Where it fits several forms, ``system`` is ``"unclear"`` and ``who`` is empty.
 
     >>> form("lovelaceada_LATE_77_912_week-3")
     DownloadName(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False, late=True)
@@ -118,8 +121,8 @@ def _times(mark: re.Pattern[str], name: str) -> int:
 
 
 def attempted(names: Iterable[str]) -> float | None:
-    """When the last of these attempts was made (seconds since 1970), from Blackboard's names; None if
-    one of the names has no time.
+    """When the last of these attempts was made (seconds since 1970), from the times in Blackboard's names; None without
+    names, and if one of them has no such time.
 
     Such a name has no offset from UTC: it is read as local time of this machine.
     """
@@ -136,16 +139,18 @@ def attempted(names: Iterable[str]) -> float | None:
 
 
 def tells_order(name: str) -> bool:
-    """Whether a name (a path in a zip, too) says by itself which attempt or download a file is."""
+    """Whether a name (or a path in a zip) says by itself which attempt or download a file is: it has a number of the
+    attempt, or one of a copy (``a (1)``).
+    """
     return any(bool((said := form(part)) and said.attempt) or bool(_COPY.search(part)) for part in name.split("/"))
 
 
 def in_order(files: Sequence[tuple[str, float]]) -> list[int]:
-    """The places of files (name, when written), oldest first: by a system's attempt, then by time;
-    ``a (1)`` is newer than ``a``.
+    """The indices of ``files`` (name, when written), oldest first: by the number of the attempt in a system's name,
+    then by time; ``a (1)`` is newer than ``a``.
 
-    JupyterLab's ``a-Copy1`` is newer than ``a`` only where both were written at the same time:
-    it may be what was put aside.
+    JupyterLab's ``a-Copy1`` is newer than ``a`` only where both were written at the same time: it may be what was put
+    aside.
     """
     forms = [form(name) for name, _ in files]
     order = sorted(
@@ -172,7 +177,9 @@ def _duplicate(name: str) -> tuple[str, int]:
 
 
 def exact(text: str) -> str:
-    """A text in one Unicode form, for comparing: some systems write an accented letter as two characters."""
+    """A text for comparing: in one Unicode form (some systems write an accented letter as two characters), without a
+    difference of case, with single spaces.
+    """
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
@@ -198,7 +205,7 @@ def last_and_first(name: str) -> tuple[str, str]:
 
 
 def by_name(name: str) -> tuple[str, str]:
-    """A key by which names are sorted: the last name first, without accents."""
+    """A key by which full names are sorted: the last name first, then the first name, without accents."""
     last, first = last_and_first(name)
     return folded(last), folded(first)
 
@@ -222,7 +229,7 @@ def _words(name: str) -> list[str]:
 
 
 class Directory:
-    """The roster, and the names of all that was handed in: which submission is whose."""
+    """Whose each submission is, from the roster (``people``) and the names of all that was handed in (``names``)."""
 
     def __init__(self, people: Iterable[Person], names: Iterable[str] = ()) -> None:
         self._people = {person.student: person for person in people}
@@ -252,12 +259,14 @@ class Directory:
         self._twofold = self._of_two_people()
 
     def person(self, name: str) -> Person | None:
-        """The person of the roster whose submission has this name, or None."""
+        """The person of the roster whose submission has this name; None if it fits nobody, or several people."""
         meant = self._meant[name] if name in self._meant else self._of(name)
         return self._people[next(iter(meant))] if len(meant) == 1 and name not in self._twofold else None
 
     def doubt(self, name: str) -> T | None:
-        """Why a submission belongs to no person although its name is in the roster, or None."""
+        """Why a submission belongs to no person although its name is in the roster, as half a sentence; None if there
+        is no such doubt.
+        """
         if name in self._twofold:
             en = "two people of this name handed in, and the roster has one"
             return T(en=en, zh="有两人以此名提交，而名单中只有一人")
@@ -285,14 +294,17 @@ class Directory:
         return None
 
     def candidates(self, name: str) -> list[Person]:
-        """The people in the roster whom a submission's name fits, in the roster's order."""
+        """The people in the roster whom a submission's name fits, in the roster's order; empty for a name that was not
+        handed in.
+        """
         return [person for student, person in self._people.items() if student in self._meant.get(name, ())]
 
     def known(self, word: str) -> set[str]:
-        """The people (their ``student``) who have this id, login or address, or else this
-        name, or else it without accents.
+        """The people (their ``student``) whom ``word`` means: those who have it as id, login or address; if there are
+        none, as name; if there are none, as name without accents.
 
-        Of several people the one whose name has the same accents counts: accents are not written by chance.
+        Of several people who have it without accents, those whose name has the same accents count: accents are not
+        written by chance.
         """
         idents, names, plain = (
             self._idents.get(exact(word)),
@@ -305,8 +317,8 @@ class Directory:
         return set(idents or names or accented or plain)
 
     def one_person(self, name: str) -> Hashable:
-        """A key that is equal for two names if by their form alone (such as Canvas' user
-        number) they are from one person.
+        """A key by which submissions of one person are recognised without the roster: it is equal for two names if by
+        their form alone (such as Canvas' user number) they are from one person.
 
         A name without such a form is its own key.
         """

@@ -74,22 +74,23 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A value that cannot be sent between processes: only the name of its type is."""
+    """A value that cannot be sent between processes; ``kind`` is the name of its type."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` in this order in a fresh namespace,
-    then evaluate ``expressions``.
+    """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` (programs as text) in this order in a fresh namespace, then
+    evaluate ``expressions``.
 
     What ``inputs`` and ``drive`` name is not in the cell's own namespace: its functions get what they are called with.
     Random numbers start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs,
     what the names of ``inputs`` hold is written down: expressions see it as ``before``. ``watched``: cell, inputs and
-    drive are traced. ``believing`` is the key of a misconception, or :data:`AS_TORCH`: the whole runs in that world
-    then, on the shadow engine, and only its outcome is reported. Where ``without`` names functions, what uses them
-    below the cell's last definition is left out (:mod:`pitfall_lab.lessons.demonstrations`).
+    drive are traced. ``believing`` is the key of a misconception, or :data:`AS_TORCH`: then all is run on the shadow
+    engine, under that belief or as torch does it, and only the outcome is reported (empty: on torch). Where ``without``
+    names functions, what uses them below the cell's last definition is left out
+    (:mod:`pitfall_lab.lessons.demonstrations`).
     """
 
     cell: str
@@ -115,13 +116,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen: the ``error`` that ended the program, what the cell ``printed`` and ``warned``,
-    and what the expressions are.
+    """What was seen of one run of a learner's cell.
 
-    A value is ``None``, a bool, a number, a text, an array (tensors too: their numbers), a list, tuple or dict
-    of values, :class:`Opaque`, or the :class:`Problem` that evaluating it raised. ``in_cell``: the cell itself
-    did not reach its end. ``driven`` is the first line of the traced text that belongs to ``drive``, ``made``
-    the first that belongs to ``inputs``.
+    ``error`` is the exception that ended the program (None: it ran to its end); ``in_cell``: the cell itself did not
+    reach its end. ``printed`` is what was printed, ``warned`` are the warnings of the learner's code, each once.
+    ``values`` has what each expression is: ``None``, a bool, a number, a text, an array (tensors too: their numbers), a
+    list, tuple or dict of values, :class:`Opaque`, or the :class:`Problem` that evaluating it raised. ``trace`` is the
+    recording (None: the run was not watched). ``driven`` is the first line of the traced text that belongs to
+    ``drive``, ``made`` the first that belongs to ``inputs``.
     """
 
     error: Problem | None = None
@@ -186,10 +188,11 @@ def observe(request: Request) -> Observation:
 
 
 def driven(steps: Steps[A], after: Callable[[], object]) -> A:
-    """Do each of the ``steps`` and call ``after``; return what the generator returns.
+    """Do each of the ``steps`` (a generator that yields a function and its arguments, and is sent what that returned or
+    raised) and call ``after`` each time; return what the generator returns.
 
-    A generator is on the stack only while it runs. So no frame below the learner's code holds
-    anything of what observes it.
+    A generator is on the stack only while it runs. So no frame below the learner's code holds anything of what observes
+    it.
     """
     answer, problem = None, None
     while True:
@@ -242,8 +245,8 @@ def _looked(look: Look, where: Where, do: Callable[..., Any], *words: Any) -> St
 
 
 def observing(request: Request, look: Look = lambda _: None) -> Steps[Observation]:
-    """A generator that runs :func:`observe` step by step, with a check of the process after each step,
-    and returns the observation.
+    """The steps of :func:`observe` as a generator for :func:`driven`, which returns the observation. ``look`` is called
+    as soon as code of the learner's has run.
     """
     if request.without:
         request = replace(request, cell=demonstrations.without(request.cell, request.without), without=())
@@ -608,9 +611,9 @@ def _bytes(value: Any) -> Any:
 
 
 def memory(value: Any) -> int | None:
-    """Return where a tensor's storage or an array's data begins; ``None`` for anything else.
+    """Return the address at which a tensor's storage or an array's data begins; None for anything else.
 
-    An expression of exercises.
+    It can be used in the expressions of exercises, as ``memory(t)``.
     """
     if _is_tensor(value):
         return int(_as_is(value).untyped_storage().data_ptr())
@@ -620,7 +623,8 @@ def memory(value: Any) -> int | None:
 
 
 def shares(a: Any, b: Any) -> bool:
-    """Whether two tensors share a storage, or a tensor and an array share memory. An expression of exercises.
+    """Whether two tensors share a storage, or a tensor and an array share memory. It can be used in the expressions of
+    exercises.
 
     Raises ``TypeError`` for anything else.
     """

@@ -1,4 +1,5 @@
 """Chooses wrong answers, and an order of all answers, so that the right one can be found only from the program.
+:meth:`Lots.pick` returns the indices of the chosen answers.
 
 Of the answers that mistakes give, those are taken beside which the right one is not conspicuous, neither by its
 length nor by
@@ -26,13 +27,17 @@ Trait = Callable[[list[str]], list[float]]
 
 
 def lot(*of: str) -> int:
-    """Return a number that is derived from the words ``of``: it looks random and is the same in every session."""
+    """Return a whole number from 0 to 2**32 - 1 that is derived from the words ``of``: it looks random and is the same
+    in every session.
+    """
     return int(hashlib.sha256("\0".join(of).encode()).hexdigest()[:8], 16)
 
 
 @cache
 def draws() -> dict[str, list[int]]:
-    """Return the numbers by which the course's questions draw, by key: for the outcomes, and for the reasons."""
+    """Return the numbers by which the course's questions draw: for each question's key a list of two, for its outcomes
+    and for its reasons.
+    """
     found: dict[str, list[int]] = json.loads(files(__package__).joinpath("draws.json").read_text("utf-8"))
     return found
 
@@ -59,8 +64,8 @@ TRAITS: tuple[Trait, ...] = (_length, _company, _size)
 
 @dataclass(frozen=True, slots=True)
 class Lots:
-    """Draws by hash instead of at random: by the ``seed`` of one part of a question, and by ``learner``
-    for the order of the answers.
+    """Draws by hash instead of at random: they depend on ``seed``, a text for one part of a question, and the order of
+    the answers also on ``learner``, a text for a person (empty: one order for all).
     """
 
     seed: str
@@ -84,10 +89,11 @@ class Lots:
         labels: dict[str, str] | None = None,
         weak: Callable[[str], bool] = lambda _: False,
     ) -> list[int]:
-        """Return the indices of ``count`` of the ``wrong`` answers; the first ``must`` of them are always included.
+        """Return the indices of ``count`` of the ``wrong`` answers, beside which the answer ``right`` is not
+        conspicuous; fewer if there are fewer. The first ``must`` of them are always included.
 
-        How many have the label of the right one is drawn, too. Of the ``weak`` ones there is at
-        most one, if that is possible.
+        ``labels`` gives each answer a label: how many of the chosen ones have that of the right one is drawn, too. Of
+        those that are ``weak`` there is at most one, if that is possible.
         """
         few = range(min(len(wrong), _MOST))
         count = min(count, len(few))

@@ -1,4 +1,5 @@
 """Boxes for notebook pages that need no script: a frame, a listing, a fold. Every text is escaped here, in one place.
+Each function returns HTML.
 
 Styles are inline, because a page that was exported or is not trusted brings no style sheet of ours; colours are
 JupyterLab's variables with fallbacks.
@@ -47,7 +48,9 @@ def quiet(text: str) -> str:
 
 
 def line(text: str, language: Language | None = None, *, strong: bool = False) -> str:
-    """Return one line of text; ``language`` is given if it differs from that of the box."""
+    """Return one line of text as HTML; parts between backticks are code. ``language`` is given if it differs from that
+    of the box; ``strong``: in bold.
+    """
     said = f' lang="{language}"' if language else ""
     return f'<div{said} style="margin:4px 0{";font-weight:600" if strong else ""}">{prose(text)}</div>'
 
@@ -73,7 +76,9 @@ def items(texts: list[str]) -> str:
 
 
 def fold(summary: str, *parts: str) -> str:
-    """Return a block that is closed until the reader opens it, with the mouse or the keyboard and without scripts."""
+    """Return a block with the line ``summary`` whose other ``parts`` (HTML) are hidden until the reader opens it, with
+    the mouse or the keyboard and without scripts.
+    """
     return (
         f'<details><summary style="cursor:pointer;padding:4px 0">{escape(summary)}</summary>{"".join(parts)}</details>'
     )

@@ -1,5 +1,5 @@
-"""The plan of the course: nineteen chapters, each one notebook, and the sections of the five
-articles that each takes up.
+"""The plan of the course: nineteen chapters, each one notebook, and the sections of the five articles that each takes
+up. :data:`CHAPTERS` is that plan.
 
 Every section of the articles belongs to one chapter, and so does every claim: a claim's id begins with its section's
 ``claims``. ``python -m pitfall_lab.lessons.chapters NOTEBOOKS`` prints which cell of which notebook shows each.
@@ -22,8 +22,8 @@ _CALLS = re.compile(r"pitfall_lab\.claim(?:s|_list)?\(([^()]+)\)\.run\(\)")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of an article (``"A1 2"``: article 1, section 2), its title, and how its claims'
-    ids begin ("": it has none).
+    """A section of an article: ``place`` is the article and the section (``"A1 2"``: article 1, section 2), ``title``
+    its title, and ``claims`` how its claims' ids begin ("": it has none).
     """
 
     place: str
@@ -33,7 +33,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One notebook: its number, file name, title, the views that it uses, and the sections that it covers."""
+    """One chapter of the course: its number (from 1), the file name of its notebook, its title, the names of the views
+    that it uses, and the sections of the articles that it covers.
+    """
 
     number: int
     file: str
@@ -293,10 +295,10 @@ def shown_in(source: str) -> list[str]:
 
 
 def where(folder: Path) -> list[tuple[str, str, str, str]]:
-    """Return rows of (section, claim, notebook, cell) for every section and claim; the cell
-    is ``""`` where none shows it.
+    """Return rows of (section, claim, notebook, cell) for every section and claim: the section's place, the claim's id,
+    the file name in ``folder`` and the id of the cell that shows the claim; the cell is ``""`` where none shows it.
 
-    A section without claims is a heading over others; the first cell of its chapter represents it.
+    A section without claims is a heading over others: its claim is ``""``, and its cell the first of the notebook.
     """
     rows = []
     for chapter in CHAPTERS:

@@ -1,5 +1,5 @@
-"""The share of its points that an answer to an exercise earns: for the properties that it has and the exercise's
-given cell lacks.
+"""The share of its points that an answer to an exercise earns: for the properties that it has and the exercise's given
+cell lacks. :func:`earned` returns it for a cell that is run here, :func:`share` for properties that are known.
 
 What does not depend on the input is worth nothing: an answer earns no points if its functions return the same whatever
 they are given (or their argument as it is, or a tensor filled with one number), and everything that holds would hold
@@ -104,7 +104,8 @@ def had(exercise: Exercise, draw: int = 0) -> tuple[bool, ...]:
 
 
 def had_beside(exercise: Exercise, holds: Sequence[bool], draw: int = 0) -> tuple[bool, ...]:
-    """For each property, whether the given cell has it, beside an answer that has those in ``holds``.
+    """For each property, whether the given cell has it, as that counts beside an answer that has those in ``holds``.
+    ``draw`` is added to all seeds.
 
     One that the answer does not have, and the given cell only because it raises or does nothing, counts as one that
     neither has: a gradient that nothing has computed yet is not left alone.
@@ -166,12 +167,12 @@ def _here(requests: Sequence[Request]) -> list[Observation]:
 def idle(
     exercise: Exercise, source: str, holds: Sequence[bool], runner: Runner = _here, *, draw: int = 0
 ) -> tuple[bool, ...]:
-    """For each property, whether an answer has it that does nothing, as far as that matters for an answer
+    """For each property, whether it would hold for an answer that does nothing, as far as that matters for an answer
     that has those in ``holds``.
 
-    These are the properties of a constant. Where the functions of the cell ``source`` do not depend on
-    what they are given, they are also those of functions that only return what these return: ``runner``
-    runs the cell once more for that. ``draw`` is added to all seeds.
+    These are the properties of functions that return a constant. Where the functions of the cell ``source`` do not
+    depend on what they are given, they are also those of functions that only return what these return: ``runner`` runs
+    the cell once more for that. ``draw`` is added to all seeds.
     """
     constant = _held(exercise, _returning(exercise, {}), draw)
     if all(holds) or not share(zip(holds, had(exercise, draw), constant, strict=True)):

@@ -1,4 +1,5 @@
-"""Finds calls that a learner adds below an answer to see a function fail, as the exercise says it must.
+"""Finds calls that a learner adds below an answer to see a function fail, as the exercise says it must. :func:`without`
+returns a cell without them.
 
 Such a call ends the cell with the very error that the exercise requires, or writes a second time where one write is
 required. So in an exercise that says "make it fail", the code below the last definition is left out, from the first
@@ -20,7 +21,9 @@ def defined(given: str) -> tuple[str, ...]:
 
 
 def demonstrates(cell: str, names: tuple[str, ...]) -> bool:
-    """Whether a line of the cell itself, no definition, may use one of the names."""
+    """Whether a line at the top level of the cell that begins no definition may use one of ``names``; this is a quick
+    test, and may be True where none does.
+    """
     lines = (
         line
         for line in cell.split("\n")
@@ -32,7 +35,8 @@ def demonstrates(cell: str, names: tuple[str, ...]) -> bool:
 
 
 def without(cell: str, names: tuple[str, ...]) -> str:
-    r"""The cell without what demonstrates its answer; every line that stays keeps its number.
+    r"""The cell up to the first statement below its last definition that uses one of ``names``, so that nothing is left
+    that demonstrates its answer; the whole cell if there is no such statement. Every line that stays keeps its number.
 
     What is no Python stays as it is.
 

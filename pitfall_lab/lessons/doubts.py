@@ -1,5 +1,5 @@
-"""Which false facts about a program can be believed by who has read it: the others would leave the
-right reason standing alone.
+"""Which false facts about a program can be believed by who has read it: the others would leave the right reason
+standing alone. :meth:`Doubts.believable` says it of one.
 
 That two tensors share memory is believed where one was made from the other and has its shape or its numbers; that a
 gradient flows from a tensor back to another, where it was computed from it; that a counter has missed a write, and not
@@ -34,8 +34,8 @@ class _Origin:
 
 
 class Doubts:
-    """Decides whether a reader of a program could believe a false fact about it; ``true``
-    are the states after its lines.
+    """Decides whether a reader of a program could believe a false fact about it. ``true`` has what holds after each
+    line, by line number; ``real`` is what was found on torch (:func:`~pitfall_lab.lessons.program_facts.watched`).
     """
 
     def __init__(self, program: str, true: dict[int, State], real: Watched) -> None:

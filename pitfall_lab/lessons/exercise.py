@@ -1,11 +1,11 @@
-r"""Exercises: what a learner's cell must do, and what decides whether it does.
+r"""Exercises: what a learner's cell must do, and what decides whether it does. :func:`grade` says it of a cell.
 
 How to write one
     The exercises of a chapter are in one file, ``exercises/c05_copies_and_views.py``, as ``EXERCISES = (Exercise(...),
     ...)``; being there is enough. In the notebook the cell is ``%%exercise 5.1`` and below it the text of ``given``,
     with the tag ``exercise``. Grading runs the cell in a namespace of its own, where ``torch``, ``nn``, ``F`` and
-    ``np`` are imported, then ``inputs`` (which make
-    what the cell is tried on, from a seed that changes), then ``drive`` (which uses what the cell defines)::
+    ``np`` are imported, then ``inputs`` (which make what the cell is tried on, from a seed that changes), then
+    ``drive`` (which uses what the cell defines)::
 
         Exercise(
             key="5.1",
@@ -16,18 +16,22 @@ How to write one
             inputs="batch = torch.randn(6) * 3 + 1",
             drive="result = standardise(batch)",
             properties=(
-                Property(T(en="the result is right", zh="结果正确"), as_solved("result")), Property(T(en="the argument
-                is unchanged", zh="参数没有改变"), unchanged("batch")), Property(T(en="a slice leaves its base
-                unchanged", zh="……"), unchanged("batch", inputs="batch = torch.randn(9)[2:6]")),
+                Property(T(en="the result is right", zh="结果正确"), as_solved("result")),
+                Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
+                Property(
+                    T(en="a slice leaves its base unchanged", zh="……"),
+                    unchanged("batch", inputs="batch = torch.randn(9)[2:6]"),
+                ),
             ),
             hint_for=(0, 1, 2),  # the hint that helps where a property fails comes first
             hints=(T(...), T(...), T(...)),
-            right=("def standardise(batch):\n    return (batch - batch.mean()) / batch.std()\n", ...),  # at least two, different
-            wrong=("def standardise(batch):\n    return torch.zeros(6)\n", ...),  # at least two: constant, hard-coded, half done
+            # at least two right ones, different, and two wrong ones: constant, hard-coded, half done
+            right=("def standardise(batch):\n    return (batch - batch.mean()) / batch.std()\n", ...),
+            wrong=("def standardise(batch):\n    return torch.zeros(6)\n", ...),
         )
 
     Tests hold every exercise to this: ``given`` and each of ``wrong`` fail, each of ``right`` passes, there are three
-        hints, everything is there in both languages, and the notebook's cell is ``given``.
+    hints, everything is there in both languages, and the notebook's cell is ``given``.
 
 What decides
     A property's check gets an :class:`Attempt` and returns ``True``, ``False``, or a :class:`T` that says why not. It
@@ -35,40 +39,42 @@ What decides
     the answers are data, and the cell can run in another process. Ready-made checks; ``inputs=``, ``drive=`` replace
     the exercise's own, ``seeds=`` are the random inputs:
 
-    ===================================
-    ===========================================================================================
-    ``as_solved("result", "w.grad")``   the expressions are, on random inputs, what they are with the first right solution in its place
-    ``equal("belief['a']", "kind(a)")`` two expressions are alike (``tell=False``: the reason does not give the answer
-    away) ``chosen("answer", "copy", reason)`` a text is this one of several; capitals and space do not matter
-    ``true("loss.ndim == 0", reason)``  an expression is true
-    ``gradient_as_solved("w", "x")``    backward runs, and these leaves have the gradients that they have with the solution
-    ``runs()``                          nothing is raised
-    ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`), the exception's type, or
-                                        torch's function that raised it (``fails("backward")``);
-                                        with ``inputs`` or ``drive`` of its own: there, and
-                                            not in the exercise's own run
-    ``surprises("detach_copies")``      torch raises where that misconception predicts no error
-    ``finds("loss-broadcast")``         a rule finds its pitfall (name or code)
-    ``finds_nothing("PL101", ...)``     none of these rules does (without arguments: no rule of severity error or warning)
-    ``shared("a", "b")``                two tensors share memory; ``not_shared("a", "b")``: they do not
-    ``unchanged("batch")``              what ``inputs`` made under this name, and all of its storage, is as it was before ``drive``
-    ``in_place("t")``                   it is the same object on the same memory, with other values
-    ``storages(1, elements=2)``         while driven, at most one storage with two or more elements was made
-    ``as_many_calls(inputs)``           these larger ``inputs`` take no more calls of torch and lines of the cell than the exercise's own
-    ``every(as_solved("a"), runs())``   all of these checks hold
-    ``no_optimizer()``                  no optimizer of torch takes a step
-    ``updated_once("model.weight", 3)`` the parameter was written once in each of three steps (``None``: all parameters)
-    ===================================
-    ===========================================================================================
+    - ``as_solved("result", "w.grad")``: the expressions are, on random inputs, what they are with the first right
+      solution in its place;
+    - ``equal("belief['a']", "kind(a)")``: two expressions are alike (``tell=False``: the reason does not give the
+      answer away);
+    - ``chosen("answer", "copy", reason)``: a text is this one of several; capitals and space do not matter;
+    - ``true("loss.ndim == 0", reason)``: an expression is true;
+    - ``gradient_as_solved("w", "x")``: backward runs, and these leaves have the gradients that they have with the
+      solution;
+    - ``runs()``: nothing is raised;
+    - ``fails("saved-tensor-modified")``: it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`), the
+      exception's type, or torch's function that raised it (``fails("backward")``); with ``inputs`` or ``drive`` of its
+      own: there, and not in the exercise's own run;
+    - ``surprises("detach_copies")``: torch raises where that misconception predicts no error;
+    - ``finds("loss-broadcast")``: a rule finds its pitfall (name or code);
+    - ``finds_nothing("PL101", ...)``: none of these rules does (without arguments: no rule of severity error or
+      warning);
+    - ``shared("a", "b")``: two tensors share memory; ``not_shared("a", "b")``: they do not;
+    - ``unchanged("batch")``: what ``inputs`` made under this name, and all of its storage, is as it was before
+      ``drive``;
+    - ``in_place("t")``: it is the same object on the same memory, with other values;
+    - ``storages(1, elements=2)``: while driven, at most one storage with two or more elements was made;
+    - ``as_many_calls(inputs)``: these larger ``inputs`` take no more calls of torch and lines of the cell than the
+      exercise's own;
+    - ``every(as_solved("a"), runs())``: all of these checks hold;
+    - ``no_optimizer()``: no optimizer of torch takes a step;
+    - ``updated_once("model.weight", 3)``: the parameter was written once in each of three steps (``None``: all
+      parameters).
 
     In expressions ``shares(a, b)``, ``memory(t)``, ``before["x"].value`` (a copy of what ``inputs`` made),
     ``unchanged("x")`` and ``in_place("x")`` are available, and everything that setup, cell, inputs and drive define.
 
     A check of your own works in the same way: ``attempt.value("w.grad", seed=1)``, ``attempt.call("standardise",
     "torch.randn(4)")``, ``attempt.error()``, ``attempt.trace()``, ``attempt.findings()``, ``attempt.solution`` (the
-    same of the first right solution). It must
-    be a pure function of what it gets: it is called again when an answer has arrived.
-"""  # noqa: E501
+    same of the first right solution). It must be a pure function of what it gets: it is called again when an answer
+    has arrived.
+"""
 
 # ruff: noqa: PLC0415 - few exercises ask for findings: the rules are imported by those
 
@@ -103,7 +109,9 @@ Runner = Callable[[Sequence[Request]], Sequence[Observation]]
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One thing that a solution must do: the ``sentence`` says it, ``check`` decides it."""
+    """One thing that a solution must do: ``sentence`` says it; ``check`` is called with an :class:`Attempt` and returns
+    True, False, or the reason why it does not hold.
+    """
 
     sentence: T
     check: Check
@@ -111,7 +119,13 @@ class Property:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exercise:
-    """An exercise: see the module's text."""
+    """An exercise; how to write one is in the module's text.
+
+    ``key`` is ``"chapter.number"``, ``kind`` what is to be done, ``task`` what the learner reads, ``given`` the cell as
+    it is handed out. ``properties`` decide whether an answer is right, in their order; ``hints`` are given one after
+    the other. ``right`` and ``wrong`` are answers (cells) that must pass and must fail. ``setup`` is run before the
+    cell, ``inputs`` and then ``drive`` after it (empty: nothing).
+    """
 
     key: str
     kind: Kind
@@ -173,10 +187,10 @@ class _Wishes:
 
 
 class Attempt:
-    """A learner's cell as the checks of an exercise see it.
+    """A learner's cell ``source`` as the checks of an exercise see it: its methods run it and return what was observed.
 
-    Its ``inputs`` and ``drive`` are the exercise's unless a check gives others. ``draw`` is added to every seed: other
-    random numbers, which an answer that knows those of the notebook by heart does not know.
+    ``inputs`` and ``drive`` of a run are the exercise's unless a check gives others. ``draw`` is added to every seed:
+    other random numbers, which an answer that knows those of the notebook by heart does not know.
     """
 
     def __init__(
@@ -212,8 +226,8 @@ class Attempt:
         return seen if _is_the_same(seen, alone, names) else _OTHERWISE
 
     def foresee(self, seeds: Iterable[int], *expressions: str, **run: Any) -> None:
-        """Request, for all seeds at once, what :meth:`look` will return: requests made together
-        are answered by one process.
+        """Note that :meth:`look` will be called with these expressions for each of ``seeds``: runs that are noted
+        together are made in one process.
         """
         for seed in seeds:
             with contextlib.suppress(_Missing):
@@ -226,8 +240,8 @@ class Attempt:
         return self.look(expression, **run).values[expression]
 
     def call(self, name: str, *arguments: str, seed: int = 0) -> Any:
-        """Return what the cell's function ``name`` returns for ``arguments`` (expressions, as texts); a
-        :class:`Problem` when it raises.
+        """Return what the cell's function ``name`` returns for ``arguments`` (expressions, as texts) after a run of the
+        cell alone; a :class:`Problem` when it raises.
         """
         return self.value(f"{name}({', '.join(arguments)})", inputs="", drive="", seed=seed)
 
@@ -274,7 +288,10 @@ def _has_same_numbers(a: Any, b: Any) -> bool:
 
 
 def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True, **run: Any) -> Check:
-    """Check that expressions are, for each seed, what they are with the first right solution in the learner's place."""
+    """Check that expressions are, for each of ``seeds``, what they are with the first right solution in the learner's
+    place. The reason shows the right value unless ``tell`` is False. ``run`` are fields of a run, as in
+    :meth:`Attempt.look`.
+    """
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:
@@ -300,10 +317,10 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
 
 
 def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: bool = True, **run: Any) -> Check:
-    """Check that two expressions are alike, for each seed.
+    """Check that ``expression`` and ``meant`` are alike, for each seed.
 
-    If the reason must not show the answer, text is also accepted that denotes it: ``"-20"`` for -20. In a
-    *predict* exercise ``meant`` is evaluated beside the first right solution: nothing that the learner's cell
+    ``tell=False``: the reason does not show the answer, and a text that denotes it is accepted, too: ``"-20"`` for -20.
+    In a *predict* exercise ``meant`` is evaluated beside the first right solution: nothing that the learner's cell
     defines changes what is right.
     """
     seeds = tuple(seeds)
@@ -333,8 +350,8 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
 
 
 def chosen(expression: str, right: str, reason: T) -> Check:
-    """Check that a text is ``right``, one of several that the task names: capitals, space and a full stop do not
-    matter.
+    """Check that the value of ``expression`` is the text ``right``, one of several that the task names: capitals, space
+    and a full stop do not matter. ``reason`` is shown for a wrong one.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -361,7 +378,9 @@ UNANSWERED = T(en="no answer yet", zh="还没有回答")
 
 
 def unanswered(got: Any, exercise: Exercise) -> bool:
-    """Whether a value is what the cell was given with, or what the exercise puts in the place of a missing answer."""
+    """Whether the value ``got`` of an expression is no answer yet: what the given cell has in its place (``"?"``, a
+    blank), or a key that the learner's dictionary lacks.
+    """
     missing = isinstance(got, Problem) and got.type == "KeyError"
     return missing or (isinstance(got, str) and got == "?") or (_blank(got) and _open(exercise.given))
 
@@ -495,11 +514,11 @@ def gradient_as_solved(*leaves: str, **options: Any) -> Check:
 
 
 def fails(kind: str, **run: Any) -> Check:
-    """Check that the run raises: ``kind`` is the kind of failure in the trace, the type of the
-    exception, or torch's function.
+    """Check that the run raises outside of the cell's own lines, and that ``kind`` is the kind of failure
+    (:class:`pitfall_lab.trace.Failure`), the type of the exception, or the name of torch's function that raised it.
 
-    With ``inputs`` or ``drive`` of its own, only the run with these may raise: a cell that raises
-    without them as well is not right.
+    With ``inputs`` or ``drive`` of its own, only the run with these may raise: a cell that raises without them as well
+    is not right.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -519,9 +538,10 @@ def fails(kind: str, **run: Any) -> Check:
 
 
 def surprises(misconception: str, **run: Any) -> Check:
-    """Check that the run raises on torch, and does not in the world of a misconception (its key).
+    """Check that the run raises on torch, and does not where ``misconception`` (its key) is true, on the shadow engine.
 
-    It has to raise on the model of torch, too: a cell that finds out where it runs could do something else there.
+    It has to raise on the engine without that belief, too: a cell that finds out where it runs could do something else
+    there.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -897,8 +917,8 @@ def _updates(trace: Trace) -> dict[str, int]:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same: floating numbers up to rounding, everything else
-    exactly; problems never are.
+    """Whether two plain values (see :class:`Observation`) are the same: floating numbers up to rounding, everything
+    else exactly; a :class:`Problem` or :class:`Opaque` never is.
 
     >>> alike([0.1 + 0.2, "x"], (0.3, "x")), alike(True, 1), alike(np.ones(2), np.ones((2, 1)))
     (True, False, False)
@@ -1041,7 +1061,9 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One property of one attempt: whether it holds and, when not, why."""
+    """One property of one attempt: its ``sentence``, whether it ``holds``, and the ``reason`` why not (None if it
+    holds, or no reason is known).
+    """
 
     sentence: T
     holds: bool
@@ -1050,11 +1072,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of an attempt: its marks, and the hints that the learner gets.
+    """The result of an attempt at an exercise.
 
-    ``had``: which properties the cell as it is given has; ``earned``: the share of the points
-    (:mod:`pitfall_lab.lessons.credit`); ``why_nothing``: why it is 0 though something holds. They are
-    there where a learner reads it.
+    ``marks`` are its properties, each with whether it holds; ``error`` is the exception that ended the cell (None:
+    none), ``printed`` and ``warned`` what it printed and its warnings. ``hints`` is how many hints the learner gets.
+    ``had``: which properties the given cell has; ``earned``: the share of the points from 0 to 1
+    (:mod:`pitfall_lab.lessons.credit`); ``why_nothing``: why it is 0 though something holds. These three are empty or
+    None where :func:`grade` made the result: what shows it to a learner adds them.
     """
 
     exercise: Exercise

@@ -1,4 +1,5 @@
-"""The smallest program on which a misconception and torch part: found by search, not written.
+"""The smallest program on which a misconception and torch part: found by search, not written. ``smallest`` returns
+it as text.
 
 ``python -m pitfall_lab.lessons.generator`` prints one for each misconception. Programs are sequences of short
 statements from :data:`MOVES`, tried in order of their number; a statement is tried only where what it uses exists.
@@ -21,7 +22,9 @@ LONGEST = 4
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A statement: the names that it uses, the name that it makes (``""``: none), and its text."""
+    """A statement of a program: ``uses`` are the names that must exist before it, ``makes`` is the name that it assigns
+    (``""``: none), ``text`` the statement.
+    """
 
     uses: tuple[str, ...]
     makes: str
@@ -58,8 +61,8 @@ MOVES = _moves()
 
 
 def candidates(longest: int = LONGEST) -> Iterator[tuple[Move, ...]]:
-    """Yield sequences of moves, the short ones first; every name is made once, and by
-    what comes before its first use.
+    """Yield sequences of at most ``longest`` moves, the short ones first; every name is made once, before its first
+    use, and all but the last name made are used.
     """
     level: list[tuple[Move, ...]] = [()]
     for _ in range(longest):
@@ -90,8 +93,8 @@ def source(program: tuple[Move, ...]) -> str:
 
 
 def smallest(belief: Misconception, longest: int = LONGEST) -> str | None:
-    """Return the first of the shortest programs whose outcome differs under ``belief`` and on
-    torch; None if none is that short.
+    """Return the text of the first of the shortest programs, of at most ``longest`` statements, whose outcome differs
+    under ``belief`` and on torch; None if none is that short.
 
     The engine must predict what the real torch does: a program on which they differ is skipped.
     """

@@ -16,10 +16,11 @@ from pitfall_lab.trace import T
 
 @dataclass(frozen=True, slots=True)
 class Misconception:
-    """One belief: in the first person, why it is tempting, the fact that breaks it, and a torch
-    program that shows the fact.
+    """One false belief about torch.
 
-    ``check`` is a small program of assertions that hold on torch. Calling the misconception applies it to a policy.
+    ``key`` is its name; ``belief`` says it in the first person, ``tempting`` why it is believed, ``fact`` what is so
+    instead. ``check`` is a small program of assertions that hold on torch. Calling the misconception with a policy
+    returns that policy with the belief's switch on (``change``).
     """
 
     key: str
@@ -38,7 +39,9 @@ MISCONCEPTIONS: dict[str, Misconception] = {}
 
 
 def misconception(belief: T, tempting: T, fact: T, check: str) -> Callable[[Callable[[Policy], Policy]], Misconception]:
-    """Register the decorated ``Policy -> Policy`` function as a misconception under its own name."""
+    """Return a decorator that registers a ``Policy -> Policy`` function as a misconception under its own name; the
+    function becomes a :class:`Misconception`, which has these texts.
+    """
 
     def register(change: Callable[[Policy], Policy]) -> Misconception:
         found = Misconception(change.__name__, belief, tempting, fact, check, change)

@@ -1,8 +1,9 @@
-"""What a learner may have got wrong about a program, as worlds to run it in: beliefs, slips, and one of each together.
+"""What a learner may have got wrong about a program, as programs to run under a policy of the shadow engine: beliefs,
+slips, and two together. The functions yield each as a :class:`Mistake`.
 
-A slip leaves something out of the program: a statement, or a method's call (``x.abs()`` becomes ``x``); or
-a line is taken for another one, which the lesson names. The program keeps its lines: what is said of a line
-can be compared between worlds.
+A slip leaves something out of the program: a statement, or a method's call (``x.abs()`` becomes ``x``); or a line is
+taken for another one, which the lesson names. The program keeps its lines: what is said of a line can be compared
+between these runs.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ Taken = tuple[int, str] | tuple[int, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """What a learner may overlook: the whole statement in ``line``, or only a ``call`` or an operation
-    with a constant (``* 3``) in it.
+    """What a learner may overlook or misread in one line of a program.
 
-    With ``taken_for`` nothing was overlooked: the line was taken for this one. ``said`` is then
-    what the lesson answers to that. With ``said`` alone the line was thought to be refused.
+    ``line`` is its number. ``call`` is the call or the operation with a constant (``* 3``) that is overlooked; empty:
+    the whole statement. With ``taken_for`` nothing was overlooked: the line was taken for this text; ``said`` is then
+    what the lesson answers to that (None: nothing of its own). With ``said`` alone the line was thought to be refused
+    by torch.
     """
 
     line: int
@@ -37,8 +39,8 @@ class Slip:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One way to a wrong answer: misconceptions (``beliefs``) and a ``slip``; ``program`` is the
-    program as the learner then reads it.
+    """One way to a wrong answer: misconceptions (``beliefs``), something overlooked or misread (``slip``; None:
+    nothing), or both. ``program`` is the program as the learner then reads it.
     """
 
     program: str
@@ -60,8 +62,9 @@ def single(program: str, held: list[Misconception]) -> Iterator[Mistake]:
 
 
 def slips(program: str) -> Iterator[Mistake]:
-    """Yield the program with one part left out: an operation with a constant (``* 3``), a method call, then
-    a statement, the last first.
+    """Yield a mistake for each part of the program that may be overlooked, with the program without it: an operation
+    with a constant (``* 3``), then a method call, then a statement, the last first. Yield nothing for a program with a
+    ``while`` loop.
     """
     tree = ast.parse(program)
     if any(isinstance(node, ast.While) for node in ast.walk(tree)):

@@ -1,22 +1,20 @@
-"""Reasons that a lesson offers in its own words: which of them is right is computed, by an expression
-about the program after a line.
+"""Reasons that a lesson offers in its own words: which of them is right is computed, by an expression about the program
+after a line. :func:`stated` returns them as reasons of a question.
 
 Such a reason is ``(line, English, Chinese, expression)``, as ``(5, "relu has saved y, and not h", "……", "savers(y) and
 not savers(h)")``. Two sentences may follow, in English and in Chinese: what is answered to who gives it. An expression
 sees the program's names as they are after the line, and:
 
-==================
-====================================================================================================================
-``shares(a, b)``   whether two tensors share memory
-``savers(t)``      the names of the nodes that have saved a tensor (or one that shares its memory), of all graphs that the program can reach
-``slope(y, x)``    the gradient of ``y.sum()`` at ``x``, as a list; None without a way there, "freed" or "overwritten" where backward would
-                   refuse
-``begun(y, x)``    what a backward from ``y`` itself would bring to ``x``, as a list; "refused" where torch does not start
-``changed("t")``   the lines after which a tensor had other numbers than before
-``raised``         the type of the exception that ends the program in this line, as ``"RuntimeError"``; "" if the line runs
-==================
-====================================================================================================================
-"""  # noqa: E501
+- ``shares(a, b)``: whether two tensors share memory;
+- ``savers(t)``: the names of the nodes that have saved a tensor (or one that shares its memory), of all graphs that the
+  program can reach;
+- ``slope(y, x)``: the gradient of ``y.sum()`` at ``x``, as a list; None without a way there, "freed" or "overwritten"
+  where backward would refuse;
+- ``begun(y, x)``: what a backward from ``y`` itself would bring to ``x``, as a list; "refused" where torch does not
+  start;
+- ``changed("t")``: the lines after which a tensor had other numbers than before;
+- ``raised``: the type of the exception that ends the program in this line, as ``"RuntimeError"``; "" if the line runs.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +35,8 @@ Offered = tuple[int, str, str, str] | tuple[int, str, str, str, str, str]
 
 
 def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
-    """Return the sentences, each with whether it is true of ``program``.
+    """Return the sentences of ``offered`` (as the module's text describes them), each with whether it is true of
+    ``program``.
 
     Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
     """
@@ -58,7 +57,7 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
 
 def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]) -> list[Reason]:
     """Return the sentences as reasons, in their order. A wrong one has what the lesson answers to it; else the belief
-    among the ``mistakes`` in whose world it is true, or what is answered to the only misreading that makes it true.
+    among the ``mistakes`` under which it is true, or what is answered to the only misreading that makes it true.
 
     Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
     """
@@ -97,7 +96,9 @@ def _holds(offered: tuple[Offered, ...], n: int, mistake: Mistake) -> bool:
 
 @lru_cache(maxsize=256)
 def in_world(mistake: Mistake, offered: tuple[Offered, ...]) -> dict[int, bool]:
-    """Which of the sentences are true in the world of a mistake, by their numbers; without those that it cannot say."""
+    """Which of the sentences are true for who makes ``mistake``, by their index; without those whose expression cannot
+    be evaluated there. Empty if the engine has no model of the program.
+    """
     look = Evaluations(offered, tolerant=True)
     ran = worlds.run(mistake.program, mistake.policy, look)
     if ran is None:
@@ -107,8 +108,9 @@ def in_world(mistake: Mistake, offered: tuple[Offered, ...]) -> dict[int, bool]:
 
 
 class Evaluations:
-    """Evaluates the expressions after their lines, while a program runs; ``held`` has the results
-    by the number of the reason. With ``tolerant`` an expression that raises has none.
+    """Evaluates the expressions of ``offered`` after their lines, while a program runs (it is called after each
+    statement); ``held`` has the results by the index of the sentence. With ``tolerant`` an expression that raises has
+    none; else its exception is raised.
     """
 
     def __init__(self, offered: Sequence[Offered], *, tolerant: bool = False) -> None:
@@ -119,8 +121,8 @@ class Evaluations:
         self._changed: dict[str, list[int]] = {}
 
     def end(self, error: BaseException | None, line: int | None, names: dict[str, Any]) -> None:
-        """Evaluate the expressions about the line in which the program was ended by ``error``, if it was, that speak of
-        ``raised``: the others are about what is so after the line.
+        """Call at the end of the program: if ``error`` ended it in ``line``, evaluate those expressions about that line
+        which use ``raised``; the others are about what is so after a line that has run.
         """
         if error is not None and line is not None:
             self(line, names, "", type(error).__name__)

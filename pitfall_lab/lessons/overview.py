@@ -1,4 +1,6 @@
-"""What has been answered and solved so far, as one picture: ``pitfall_lab.progress()``."""
+"""What has been answered and solved so far, as one picture: ``pitfall_lab.progress()``. The function returns an
+:class:`Overview`, which a notebook draws.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,8 @@ _KEPT = T(
 
 @dataclass(frozen=True, slots=True)
 class ChapterRow:
-    """One chapter: its title, how many of its exercises are solved, how many questions were
-    answered right, and the totals.
-
-    Of questions only those are counted that were answered.
+    """One chapter: ``number`` (two digits; empty for what belongs to no chapter) and title, ``solved`` of its
+    ``exercises`` (numbers of them), and ``right`` of the questions that were ``answered``.
     """
 
     number: str
@@ -50,7 +50,12 @@ class ChapterRow:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The progress, chapter by chapter; shows itself in a notebook. ``problem`` is said where it could not be read."""
+    """The progress, one of ``rows`` for each chapter; shows itself in a notebook.
+
+    ``beliefs`` are misconceptions (keys) with how many answers fitted each, most frequent first; ``torn`` is the number
+    of lines in the progress file that could not be read; ``problem`` is why the file could not be read at all (empty:
+    it could).
+    """
 
     rows: tuple[ChapterRow, ...]
     beliefs: tuple[tuple[str, int], ...] = ()
@@ -113,8 +118,9 @@ def _row(row: ChapterRow, language: Language) -> str:
 
 
 def progress(folder: str | os.PathLike[str] = ".", language: Language = "en") -> Overview:
-    """Show what has been answered and solved, as kept in ``folder`` (that of the notebooks), for the
-    chapters that have exercises.
+    """Return an overview of what has been answered and solved, as kept in ``folder`` (that of the notebooks), for the
+    chapters that have exercises or answered questions. It raises nothing for a file that cannot be read: the overview
+    says so.
     """
     try:
         kept = load(folder)

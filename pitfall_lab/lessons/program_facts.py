@@ -1,5 +1,5 @@
-"""Facts about a program's tensors after each statement, in any world: shared memory, the paths of
-gradients, what backward needs.
+"""Facts about a program's tensors after each statement, in any world: shared memory, the paths of gradients, what
+backward needs. :func:`facts` returns them for the engine, :func:`real_facts` for torch.
 
 The same questions are put to the real torch and to the engine under a belief: the reasons of a question are
 the answers. A fact is a sentence about this very program (``after line 4, best and w share memory``); in
@@ -78,8 +78,8 @@ KINDS = tuple(_SAID)
 
 @dataclass(frozen=True, slots=True)
 class ProgramFact:
-    """What is true after ``line`` has run: ``about`` is a kind of fact and the names it is
-    about, ``value`` what was found.
+    """What is true after the line number ``line`` has run: ``about`` is a kind of fact (``"memory"``, ``"version"``)
+    and the names that it is about, ``value`` what was found (``"separate"``, ``"2"``).
     """
 
     line: int
@@ -115,9 +115,9 @@ def after(line: int, loops: dict[int, int], en: str, zh: str) -> T:
 class Watched:
     """What was found on the real torch.
 
-    ``states`` has what holds after each statement, with the statement's last line. ``passes`` has by line how many
-    backward passes have reached a named leaf so far. ``also`` has what holds beside the one value in the state: a
-    gradient of zeros is that of a pass as well if this pass brought zeros.
+    ``states`` has, for each statement, its last line and what holds after it. ``passes`` has, by line, how many
+    backward passes have reached a named leaf so far. ``also`` has what holds beside the one value in the state, as
+    (line, kind and names, value): a gradient of zeros is that of a pass as well if this pass brought zeros.
     """
 
     states: list[tuple[int, State]]
@@ -305,9 +305,7 @@ def real_facts(program: str) -> list[tuple[int, State]]:
 
 
 def loops(program: str) -> dict[int, int]:
-    """Return the first line of each loop on the program's outermost level, by its last: facts
-    are read after the whole loop.
-    """
+    """Return, by the last line of each loop on the program's outermost level, its first line."""
     return {
         node.end_lineno or node.lineno: node.lineno
         for node in ast.parse(program).body

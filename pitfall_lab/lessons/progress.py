@@ -1,4 +1,5 @@
 """What a learner has answered and solved, in a plain file beside the notebooks. Nothing leaves the machine.
+:func:`keep` adds an answer to the file, :func:`load` reads it.
 
 JSON lines: the first line names the format and its version, every other line is one :class:`Entry`. Entries are only
 ever appended, whole, under a lock and flushed to the disk: two notebooks may write at once, and a crash in the middle
@@ -42,12 +43,13 @@ class ProgressError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One answer: ``item`` (``"12.3"``) of ``chapter`` (``"12"``), how many of its
-    properties ``held`` out of ``total``.
+    """One answer of a learner, or a decision about a claim.
 
-    ``beliefs`` are the keys of the misconceptions that a wrong answer fits; ``at`` is the time in UTC, ISO
-    8601. ``note`` is ``"skipped"``, or the words of a wrong answer that fits no misconception: it is kept
-    for the author of the question.
+    ``item`` (``"12.3"``, ``"q-"`` and a question's key, a claim's id) of ``chapter`` (``"12"``) earned ``held`` of
+    ``total``: properties of an exercise; of a question one for the answer and one for the reason, if it asks for one; 1
+    of 1 for a right decision. ``beliefs`` are the keys of the misconceptions that a wrong answer fits; ``at`` is the
+    time in UTC, ISO 8601 (empty: not set yet). ``note`` is ``"skipped"``, the words of a wrong answer that fits no
+    misconception, or a wrong decision; else empty.
     """
 
     chapter: str
@@ -67,13 +69,17 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything in one progress file, oldest first; ``torn`` lines were not readable and are left where they are."""
+    """Everything in one progress file: its ``entries``, oldest first, and how many lines were ``torn``: these were not
+    readable and are left where they are.
+    """
 
     entries: tuple[Entry, ...] = ()
     torn: int = 0
 
     def best(self) -> dict[tuple[str, str], Entry]:
-        """The best answer to each item, by chapter and item; of equal ones the first."""
+        """The best answer to each item, by (chapter, item): the one with the largest share of its total; of equal ones
+        the first.
+        """
         found: dict[tuple[str, str], Entry] = {}
         for entry in self.entries:
             known = found.get((entry.chapter, entry.item))
@@ -82,7 +88,7 @@ class Progress:
         return found
 
     def beliefs(self) -> dict[str, int]:
-        """How many answers fitted each misconception, most frequent first."""
+        """How many answers fitted each misconception, by its key, most frequent first."""
         counts: dict[str, int] = {}
         for key in itertools.chain.from_iterable(entry.beliefs for entry in self.entries):
             counts[key] = counts.get(key, 0) + 1

@@ -1,4 +1,5 @@
 """A question about a program: what happens, and because of which fact. Every answer is computed, none is keyed by hand.
+:func:`pose` returns the :class:`Question`.
 
 The right answer is what the real torch does. The wrong ones are the results of a mistake about this very program
 (:mod:`~pitfall_lab.lessons.mistakes`): a belief, something overlooked, both. A reason is a fact about this program
@@ -118,8 +119,8 @@ _LABELS: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How a program ends: ``value`` is the value in question, as text; or ``error`` the type of the
-    exception that ended it at ``line``.
+    """How a program ends: ``value`` is the value in question, as text; or ``error`` is the type of the exception that
+    ended it at ``line`` (empty and None: none did).
     """
 
     value: str = ""
@@ -139,11 +140,12 @@ class ProgramEnd:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer to choose: its text, whether torch agrees, and the misconceptions that predict it;
-    ``line`` if it is a line of code.
+    """One answer to choose.
 
-    ``without``: what has to be left out of the program to give this answer, or why torch does not refuse the line.
-    ``both``: only all of these mistakes together give it. ``way`` is the mistake of both or of leaving something out.
+    ``right``: torch agrees with it. ``beliefs`` are the misconceptions that predict it. ``line`` is the line of code
+    that it is (None: it is none). ``without``: what has to be left out of the program to give this answer, or why torch
+    does not refuse the line (None: nothing). ``both``: only all of these mistakes together give it. ``way`` is that
+    mistake, of both or of leaving something out (None: only beliefs give the answer).
     """
 
     text: T
@@ -157,13 +159,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A wrong answer (the indices of its choices), with the misconceptions that predict it or what was overlooked.
+    """A wrong answer, with what a learner who gives it believes or has overlooked.
 
-    ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that distinguishes
-    several. ``against``: the right reason denies the mistake, so who gives that reason has not made it, or does not see
-    what follows from it. ``places`` says which places were taken for those of the tensor in question. Up to line
-    ``until`` torch does what was predicted; that line is the first that does something else (``None``: only the end
-    shows it).
+    ``marks`` are the indices of its choices, ``beliefs`` the misconceptions that predict it, ``without`` what was
+    overlooked or misread (None: nothing); ``both`` and ``way`` are as in :class:`Choice`. ``parting`` is the first
+    difference between torch and the only belief; ``separating`` a program that distinguishes several beliefs (None:
+    none is known). Up to line ``until`` torch does what was predicted; that line is the first that does something else
+    (None: only the end shows it). ``against``: the right reason denies the mistake, so who gives that reason has not
+    made it, or does not see what follows from it. ``places`` says which places were taken for those of the tensor in
+    question (None: that is not the mistake).
     """
 
     marks: frozenset[int]
@@ -180,7 +184,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class StatementEffects:
-    """What the statement that ends in ``line`` changed on real torch: new values, in sentences."""
+    """What the statement that ends in ``line`` changed on real torch: ``came`` has a sentence for each new value."""
 
     line: int
     came: tuple[T, ...]
@@ -188,10 +192,12 @@ class StatementEffects:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A program, the question about it, the answers in a fixed order, the reasons likewise, and torch's own message.
+    """A question about a program.
 
-    ``columns`` is the width of the grid when the choices are a tensor's cells, else 0. ``story`` is
-    what is revealed afterwards.
+    ``ask`` is the expression in question and ``kind`` what is asked about it. ``choices`` are the answers in a fixed
+    order, ``reasons`` likewise (empty: none are asked for); ``message`` is torch's error message (empty: none).
+    ``predictions`` are the wrong answers with what leads to them. ``columns`` is the width of the grid when the choices
+    are a tensor's cells, else 0. ``story`` is what each statement changes, which is shown after the answer.
     """
 
     program: str
@@ -216,7 +222,9 @@ class Question:
 
 
 def key_of(kind: str, program: str, ask: str) -> str:
-    """Return the key of the question of this kind about this program and expression."""
+    """Return the key of the question of this kind about this program and expression (``ask``): eight hexadecimal
+    digits.
+    """
     program = program.strip("\n")
     return hashlib.sha256(f"{kind}\0{program}\0{ask}".encode()).hexdigest()[:8]
 

@@ -1,5 +1,5 @@
-"""The reasons of a question: facts about its program, of which one is true and decides the
-ending, and the others are false.
+"""The reasons of a question: facts about its program, of which one is true and decides the ending, and the others are
+false. :func:`reasons` returns them; none where nothing is known to decide.
 
 A fact decides if the program ends in another way in a world where it does not hold. The false ones are what such worlds
 hold instead, and what else could be thought about the same names behind the same lines.
@@ -71,11 +71,12 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One fact to pick: right when it holds and the program would end differently without it.
+    """One sentence to choose as the reason for an outcome; ``right`` if it holds and the program would end differently
+    without it.
 
-    A wrong one does not hold: ``instead`` is what holds in its place, and ``beliefs`` has the belief (at most one) in
-    whose world it would hold. ``said`` is what the lesson answers to who reads the program so that it holds; ``own``
-    that it answers this very reason.
+    A wrong one does not hold: ``instead`` is what holds in its place (None for the right one), and ``beliefs`` has the
+    misconception (at most one) under which it would hold. ``said`` is what the lesson answers to who reads the program
+    so that it holds (None: nothing); ``own`` that it answers this very reason.
     """
 
     text: T
@@ -97,11 +98,11 @@ def reasons(
     message: str,
     lots: balance.Lots,
 ) -> tuple[Reason, ...]:
-    """Return one fact that decides how ``program`` ends and three that do not hold; none where
-    nothing is known to decide it.
+    """Return one fact that decides how ``program`` ends and three that do not hold, in an order drawn by ``lots``; an
+    empty tuple where nothing is known to decide it.
 
-    ``mistakes`` end it differently, each group in a way of its own that is offered as an answer; ``others`` in ways
-    that are not. ``message`` is torch's, when it raises.
+    ``ask`` is the expression in question. ``mistakes`` end the program differently, each group in a way of its own that
+    is offered as an answer; ``others`` in ways that are not. ``message`` is torch's, when it raises.
     """
     real = watched(program)
     true = _agreed(program, real)

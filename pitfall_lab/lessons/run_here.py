@@ -1,4 +1,5 @@
-"""Run a small program here and now, on the real torch, and say what came of it.
+"""Run a small program here and now, on the real torch, and say what came of it. :func:`execute` returns what the
+program did.
 
 The program is trusted (it is part of the lesson) and runs inside this process, so it sees the torch that the
 learner uses. It gets a fresh ``__main__``-like namespace, and torch's random stream and modes are put back
@@ -24,7 +25,9 @@ from pitfall_lab.shadow.facade.running import After, step
 
 @dataclass(frozen=True, slots=True)
 class ProgramRan:
-    """What a program did: its names, its printed text, and the exception that ended it (``None`` when it finished)."""
+    """What a program did: ``namespace`` has its names, ``printed`` is its printed text, and ``error`` the exception
+    that ended it; ``error`` and ``line`` are None when it finished.
+    """
 
     namespace: dict[str, Any] = field(repr=False)
     printed: str
@@ -111,8 +114,8 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
 
 @contextlib.contextmanager
 def undisturbed(source: str) -> Iterator[None]:
-    """Run a lesson as in a process of its own, whatever the learner has set, and put the
-    learner's settings back afterwards.
+    """A context manager that runs a lesson as in a process of its own, whatever the learner has set in torch, and puts
+    the learner's settings back afterwards. ``source`` is the program: only one that mentions torch has torch imported.
 
     torch is looked up, not imported: this layer does not depend on it, only the programs it runs do. When a program is
     the first to import it, its import is done before, so that there is a state to note.

@@ -1,5 +1,5 @@
-"""Which program exposes which misconception, which two it distinguishes, and the smallest quiz
-that distinguishes them all.
+"""Which program exposes which misconception, which two it distinguishes, and the smallest quiz that distinguishes them
+all. ``matrix`` returns how each program ends under each belief, ``smallest_quiz`` the programs of the quiz.
 
 ``python -m pitfall_lab.lessons.separation`` prints the matrix. Every cell is computed: the program is run
 in the world of each belief.
@@ -105,8 +105,10 @@ def programs() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """How each program ends in torch's world (``torch``) and in the world of each belief
-    (``endings[program][belief]``).
+    """How each program ends on torch and under each belief.
+
+    ``beliefs`` are the keys of the misconceptions; ``torch`` has the ending by program, ``endings[program][belief]``
+    that under a belief. An ending is None where the engine has no model of the program.
     """
 
     beliefs: tuple[str, ...]
@@ -118,7 +120,9 @@ class Matrix:
         return tuple(b for b in self.beliefs if self.endings[program][b] not in (None, self.torch[program]))
 
     def separates(self, program: str) -> frozenset[tuple[str, str]]:
-        """Return the pairs that a program distinguishes; ``("", belief)`` is torch and the belief."""
+        """Return the pairs of beliefs that end a program differently; in the pair ``("", belief)`` the empty key is
+        torch. Endings that are not known count for no pair.
+        """
         row = {"": self.torch[program], **self.endings[program]}
         known = [key for key in ("", *self.beliefs) if row[key] is not None]
         return frozenset(pair for pair in itertools.combinations(known, 2) if row[pair[0]] != row[pair[1]])
@@ -142,8 +146,8 @@ def matrix(sources: Mapping[str, str] | None = None, beliefs: Iterable[str] = MI
 
 
 def smallest_quiz(table: Matrix) -> tuple[str, ...]:
-    """Return the fewest programs that expose every belief and distinguish every two (an
-    exact search, not a greedy one).
+    """Return the names of the fewest programs in ``table`` that expose every belief and distinguish every two (an exact
+    search, not a greedy one).
 
     Raises ``ValueError`` when all programs together do not.
     """
@@ -192,8 +196,8 @@ def _search(
 
 
 def page(table: Matrix) -> str:
-    """Return the matrix as text: a row for each program, a column for each belief; a letter for
-    each ending other than torch's.
+    """Return the matrix ``table`` as text: a row for each program, a column for each belief; a letter for each ending
+    other than torch's, "?" where it is not known. The smallest quiz follows.
     """
     width = max(map(len, table.endings))
     lines = [

@@ -72,16 +72,16 @@ def _emphasised(text: str) -> str:
 
 
 def split(source: str) -> tuple[str, str]:
-    """The text of a notebook's cell above an exercise's task, and the exercise's key; the whole
-    text and "" if there is no task.
+    """The text of a notebook's cell (``source``) above an exercise's task, and the exercise's key; the whole text and
+    "" if there is no task.
     """
     begin = _BEGIN.search(source)
     return (source[: begin.start()], begin[1]) if begin else (source, "")
 
 
 def written(source: str) -> str:
-    """The text of a notebook's cell with its exercise's title and task as they are here; a cell
-    without an exercise stays as it is.
+    """The text of a notebook's cell (``source``) in which the title and task of its exercise are as they are here; a
+    cell without an exercise stays as it is.
     """
     text, key = split(source)
     exercise = exercises().get(key)
@@ -89,7 +89,9 @@ def written(source: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Write the tasks into the notebooks of a folder, and print which of them changed."""
+    """Write the tasks into the notebooks of a folder (the first of ``words``, or ``notebooks``), print which of them
+    changed, and return 0.
+    """
     for path in sorted(Path(words[0] if words else "notebooks").glob("*.ipynb")):
         text = path.read_text("utf-8")
         book = json.loads(text)

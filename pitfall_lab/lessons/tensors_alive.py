@@ -1,4 +1,5 @@
-"""The tensors that a function has made and that are alive, for exercises that ask what it keeps.
+"""The tensors that a function has made and that are alive, for exercises that ask what it keeps. :class:`TensorsAlive`
+lists them.
 
 A cell that is graded may not have all objects listed, and neither may the program that uses it, which is compiled in
 the cell's own process. This class is there before the cell, and hands out tensors alone.
@@ -12,7 +13,8 @@ from typing import Any, Self
 
 
 class TensorsAlive:
-    """Lists tensors that were made inside of a ``with`` block and that the collector knows.
+    """A context manager; :meth:`now` lists the tensors that were made inside of the block and that the garbage
+    collector knows.
 
     What was there before is frozen for as long, so that the collector does not list it: a notebook has a million
     objects, and what other code keeps alive is not the function's.
@@ -27,10 +29,10 @@ class TensorsAlive:
         gc.unfreeze()
 
     def now(self) -> list[Any]:
-        """Return them: not parameters, and none of any other class derived from Tensor.
+        """Return the tensors that are alive now: not parameters, and none of any other class derived from Tensor.
 
         Raises:
-            RuntimeError: Something was frozen since the last time, so that tensors may be hidden.
+            RuntimeError: objects were frozen since the last call, so that tensors may be hidden.
         """
         kind, objects = sys.modules["torch"].Tensor, gc.get_objects()
         if not any(each is self._probe for each in objects):

@@ -1,4 +1,5 @@
 """How often lines of a learner's cell are run: more of them for more elements is a loop, however it is written.
+:class:`Turns` counts them.
 
 A loop may be a recursion, a function that sorting calls for each element, or an object that is read one element
 at a time. None of these makes a call of torch, and none has to have a word of Python's for loops in it. So the

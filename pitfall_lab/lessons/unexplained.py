@@ -1,5 +1,5 @@
 """Wrong answers to questions that no known misconception predicts, for the author of the questions: the next
-misconceptions are among them.
+misconceptions are among them. ``unexplained`` counts them.
 
 ``python -m pitfall_lab.lessons.unexplained FOLDER...`` reads the progress files of these folders (learners', or a
 class's submissions) and prints such answers, the most frequent first, each with its program.
@@ -19,8 +19,8 @@ from pitfall_lab.lessons.question import key_of
 
 
 def unexplained(folders: Iterable[Path]) -> Counter[tuple[str, str, str]]:
-    """Count the answers by (chapter, item, what was answered) in all progress files in and below some
-    folders but for damaged ones.
+    """Count wrong answers that fit no misconception, by (chapter, item, what was answered), in all progress files in
+    and below some folders. Files that cannot be read are left out.
     """
     found: Counter[tuple[str, str, str]] = Counter()
     for folder in folders:
@@ -36,8 +36,9 @@ def unexplained(folders: Iterable[Path]) -> Counter[tuple[str, str, str]]:
 
 
 def programs(notebooks: Path) -> dict[str, str]:
-    """Return the programs of the questions in a folder of notebooks, by item; a call that is
-    not written out is left out.
+    """Return the programs of the questions in a folder of notebooks, by the item of their question (``"q-"`` and its
+    key), each followed by a comment line with what is asked. Calls whose arguments are not written out in the cell are
+    left out.
     """
     found = {}
     for path in sorted(notebooks.glob("*.ipynb")):

@@ -1,4 +1,5 @@
-"""Programs in two worlds: torch's, and the one that a misconception assumes.
+"""Programs in two worlds: torch's, and the one in which a misconception is true. :func:`ending` returns how a program
+ends on the engine, :func:`real` how it ends on torch.
 
 Both are the shadow engine's; its predictions for torch's world are compared with the real torch by the tests.
 """
@@ -26,9 +27,8 @@ TORCH = shadow.TORCH
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a program ends: what it printed, and the type and line of the exception that ended it.
-
-    ``None`` of both: no model.
+    """How a program ends: what it ``printed``, and the type (``error``) and ``line`` of the exception that ended it;
+    empty and None if none did.
     """
 
     printed: str = ""
@@ -57,7 +57,9 @@ def run(
     program: str, policy: shadow.Policy, after: After | None = None
 ) -> tuple[dict[str, Any], BaseException | None, str] | None:
     """Run ``program`` on the engine under ``policy``, and return its names, the error that ended it (or None) and what
-    it printed; ``None`` when the engine has no model of something in it, or it is no Python.
+    it printed; None when the engine has no model of something in it, or it is no Python.
+
+    ``after`` is called after each top-level statement with its last line, the names, and the text printed so far.
     """
     try:
         compile(program, NAME, "exec", dont_inherit=True)
@@ -95,8 +97,8 @@ def real(program: str) -> Ending:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The first line after which two worlds differ; ``rows`` are the differences, as (what, in the
-    belief's world, in torch's).
+    """The first ``line`` after which the world of a belief differs from torch's; ``rows`` are the differences, as
+    (what, its value in the belief's world, its value in torch's), all texts.
     """
 
     line: int
@@ -106,8 +108,8 @@ class Parting:
 def parting(
     program: str, belief: Misconception | Callable[[shadow.Policy], shadow.Policy], *, values: bool = False
 ) -> Parting | None:
-    r"""Return the first line after which the world of ``belief`` differs from torch's; None
-    if no line shows a difference.
+    r"""Return the first line after which the world of ``belief`` differs from torch's; None if no line shows a
+    difference, or the engine has no model of something in the program.
 
     With ``values``, a line after which only version counters differ is passed over where a later one differs in a
     value: of a counter, who predicts values has thought nothing.

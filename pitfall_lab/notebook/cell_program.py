@@ -1,4 +1,5 @@
-"""A cell with the earlier cells' definitions that it uses, as one program: so it is looked at, repaired and run again.
+"""A cell with the earlier cells' definitions that it uses, as one program, so that it is looked at, repaired and run
+again: :func:`program` joins them.
 
 A class in one cell and the loop in another are two texts to Python and one program to its author. Joined, they are to
 the rules what they would be in one file; each place still names its cell and its line there.
@@ -25,8 +26,8 @@ MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A function or class of an earlier cell: the file that Python calls the cell by, and
-    the lines of the definition.
+    """Where a function or class of an earlier cell is defined: ``filename`` is the file that Python calls the cell by,
+    ``first`` and ``last`` are its first and last line there, counted from 1.
     """
 
     filename: str
@@ -56,8 +57,10 @@ class CellProgram:
 
 @dataclass(frozen=True, slots=True)
 class EarlierCells:
-    """Earlier cells that are run again in front of a cell: their ``lines``, each cell under a line that
-    names it, and in ``parts`` which of these lines begins which cell.
+    """Earlier cells that are run again in front of a cell.
+
+    ``lines`` are their lines of text, each cell below a comment line that names it; ``parts`` say at which of these
+    lines which cell begins. Both are empty if there are none.
     """
 
     lines: tuple[str, ...] = ()
@@ -65,7 +68,7 @@ class EarlierCells:
 
 
 def again(cells: Iterable[tuple[str, str, str]]) -> EarlierCells:
-    """Cells to be run again, each with its name, its text and the notebook's id for it."""
+    """Earlier cells as they are run again in front of another; ``cells`` are (name, text, the notebook's id for it)."""
     lines: list[str] = []
     parts: list[Part] = []
     for name, text, cell_id in cells:
@@ -84,10 +87,9 @@ def program(
 ) -> CellProgram:
     """Join ``cell`` with the definitions that it uses of earlier cells.
 
-    ``name_of`` says which cell a file of Python's is, ``None`` for others.
-
-    ``before`` are earlier cells that ``cell`` begins with. Names that begin with ``_`` are not taken along; definitions
-    that these use are searched ``MOST_ROUNDS`` times.
+    ``namespace`` are the notebook's variables. ``name_of`` says which cell a file of Python's is, None for others.
+    ``cell_id`` is the notebook's id for the cell; ``before`` are earlier cells that ``cell`` begins with. Names that
+    begin with ``_`` are not taken along; definitions that these use are searched ``MOST_ROUNDS`` times.
     """
     from pitfall_lab.check import prelude
     from pitfall_lab.observe.carry import Carried, pack
@@ -115,8 +117,8 @@ def taken_by(imports: str) -> set[str]:
 
 
 def definition(value: Any, name_of: Callable[[str], Part | None]) -> Definition | None:
-    """Where a function or class of an earlier cell is defined, at the cell's top level under its own name;
-    ``None`` for everything else.
+    """Where ``value`` is defined, if it is a function or class defined under its own name at the top level of an
+    earlier cell; None for everything else.
     """
     if not isinstance(value, (type, types.FunctionType)) or getattr(value, "__module__", None) != "__main__":
         return None

@@ -1,5 +1,5 @@
-"""What the live panel knows of a cell that is explained: why it had failed before, and what is
-wrong in live objects around it.
+"""What the live panel knows of a cell that is explained: why it had failed before, and what is wrong in live objects
+around it. :func:`completed` adds it to the findings of the recording.
 
 A recording shows one run of a cell. What an earlier run, or another cell, has done is not in it, and a failed run may
 have changed what the cell starts from: then the recorded run fails in another way, or not at all.
@@ -26,11 +26,11 @@ _LEVELS: dict[str, Severity] = {"error": "error", "silent": "warning", "note": "
 def completed(
     found: Sequence[Finding], cause: Cause | None, before: Failed | None, warned: Sequence[Mapping[str, Any]]
 ) -> list[Finding]:
-    """The findings of a recorded cell, with what the panel knows.
+    """The findings of a recorded cell, with what the panel knows. ``found`` are those of the recording.
 
-    ``cause`` is why the recorded run failed, ``before`` the failure of the run before it, if that was another one.
-    ``warned`` are the panel's warnings about the cell; they are added where the recording shows no mistake, so that
-    the cell is not reported as correct.
+    ``cause`` is why the recorded run failed (None: it did not, or that is not known), ``before`` the failure of the run
+    before it, if that was another one. ``warned`` are the panel's warnings about the cell, as plain data; they are
+    added where the recording shows no mistake, so that the cell is not reported as correct.
     """
     if before is not None and before.cause is not None:
         return [_of_before(before, before.cause), *found]

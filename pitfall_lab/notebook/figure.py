@@ -1,5 +1,5 @@
-"""A matplotlib figure together with its words: JupyterLab draws images without an alternative text, so a
-screen reader finds nothing.
+"""A matplotlib figure together with its words: JupyterLab draws images without an alternative text, so a screen reader
+finds nothing. :func:`show_figure` returns both as one object that a notebook displays.
 
 ``play`` puts sliders above such a figure; a page without a kernel shows the figure as it was drawn first.
 """
@@ -39,7 +39,11 @@ STYLE = """<style>
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A drawing and its description; displayed as an image with an alternative text, printed as the text."""
+    """A drawing with its description, displayed in a notebook as an image with an alternative text, printed as the
+    text.
+
+    ``svg`` is the drawing, ``alt`` the description. ``as_drawn``: it keeps its own colours in a dark theme.
+    """
 
     svg: bytes = field(repr=False)
     alt: str
@@ -55,12 +59,13 @@ class Shown:
 
 
 def show_figure(figure: Figure, alt: str, *, as_drawn: bool = False) -> Shown:
-    """Show a matplotlib figure once, with ``alt`` as the text for readers who do not see it.
+    """Make a matplotlib figure an image that the notebook shows, with ``alt`` as the text for readers who do not see
+    it; the figure is closed in pyplot.
 
     With ``as_drawn`` it keeps its colours in a dark theme too, on its white paper: for colours that a text names, and
     for areas of colour, whose light and dark mean something.
 
-    Raises ValueError without such a text.
+    Raises ValueError if ``alt`` is blank.
     """
     if not alt.strip():
         raise ValueError("Say in a sentence what the figure shows: screen readers read it aloud.")
@@ -72,8 +77,8 @@ def show_figure(figure: Figure, alt: str, *, as_drawn: bool = False) -> Shown:
 
 
 class Still:
-    """A picture shown without widgets: otherwise each position of a slider would leave a widget
-    behind in the page and the kernel.
+    """A :class:`~pitfall_lab.views.picture.Picture` shown without widgets: otherwise each position of a slider would
+    leave a widget behind in the page and the kernel.
     """
 
     def __init__(self, picture: Picture) -> None:
@@ -87,8 +92,8 @@ class Still:
 
 
 class Play:
-    """A figure that is drawn again whenever a control is moved; figures that a drawing that
-    raised left open are closed.
+    """A figure that is drawn again whenever a control is moved (see :func:`play`). Figures of pyplot that a drawing
+    left open when it raised are closed.
     """
 
     def __init__(self, draw: Callable[..., Shown | Picture | None], controls: dict[str, Any]) -> None:

@@ -44,8 +44,10 @@ class Stopped(Exception):
 
 
 class Bench:
-    """The process in which changed programs run, and the files with the values that these
-    programs take from earlier cells.
+    """The process in which changed programs run, and the files with the values that these programs take from earlier
+    cells.
+
+    ``lock`` is held while that process is used; ``running`` is the request whose run is in progress (None: none is).
     """
 
     def __init__(self) -> None:
@@ -113,7 +115,7 @@ class Bench:
             self._changed.notify_all()
 
     def wait(self, turn: Turn) -> None:
-        """Return when no newer request is in progress, or when this one was stopped or has ended."""
+        """Return when no newer request than ``turn`` is in progress, or when this one was stopped or has ended."""
         with self._changed:
             self._changed.wait_for(lambda: turn.is_over or turn not in self._turns or turn is self._turns[-1])
 
@@ -178,7 +180,11 @@ def bench() -> Bench:
 
 
 class Lab:
-    """What one Explorer can try: the fixes of its findings, and other texts of its program."""
+    """What one Explorer can try: the fixes of its findings, and other texts of its program.
+
+    ``subject`` is the program and ``trace`` its recorded run, with the findings ``found``. ``left`` are names that
+    could not be taken along from earlier cells: if there are any, nothing can be tried.
+    """
 
     def __init__(
         self, bench: Bench, subject: Subject, trace: Trace, found: Sequence[Finding], left: tuple[str, ...] = ()
@@ -191,7 +197,8 @@ class Lab:
         self.stopped = False
 
     def trials(self) -> Iterator[SearchProgress]:
-        """Try the fixes and yield the progress after each.
+        """Try the fixes of the findings one by one, and yield the progress after each, with the findings and the fixes
+        that work so far.
 
         Raises :class:`Stopped` if the runs were stopped, and :class:`~pitfall_lab.check.workshop.Unchecked` if the run
         did not end by itself, or could not be observed.
@@ -256,7 +263,8 @@ class Turn:
         return self._over.is_set()
 
     def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
-        """Run ``subject`` on both engines and return the trace.
+        """Run ``subject`` on both engines and return the trace. Unless ``whole``, a trace in which no rule finds
+        anything has no events.
 
         Raises :class:`Stopped` if the runs were stopped, and :class:`~pitfall_lab.check.workshop.Unchecked` if the run
         did not end by itself, or could not be observed.
@@ -272,7 +280,8 @@ class Turn:
         return self._run(lambda shop: shop.facts(subject))
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
-        """Run ``subject`` on torch alone and return what it computed.
+        """Run ``subject`` on torch alone and return what it computed. With ``meant``, saved tensors are cloned, so that
+        later writes do not change them.
 
         Raises :class:`Stopped` if the runs were stopped, and :class:`~pitfall_lab.check.workshop.Unchecked` if the run
         did not end by itself, or could not be observed.

@@ -1,5 +1,5 @@
-"""A line or two under the traceback of a cell that torch refused: what this class of error means, and
-how to see where it came from.
+"""A line or two under the traceback of a cell that torch refused: what this class of error means, and how to see where
+it came from. :func:`hint` returns it; None where there is nothing to say.
 
 A name that no cell has made yet gets its line as well: after a restart of the kernel that is the most usual error.
 
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A class of errors: the words that torch always uses, what they mean, and the rule or the
-    family of errors that says more.
+    """A class of torch's errors.
+
+    ``words`` is the part of the message that torch always uses, ``type`` the name of the exception's class, ``means``
+    what such an error means. ``rule`` is the code of the rule, or of the family of errors, whose page says more (empty:
+    none).
     """
 
     words: str
@@ -202,7 +205,9 @@ _AFTER = T(
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The text below a traceback, and the rule or family with the explanation, if there is one."""
+    """What is said below the traceback of a failed cell: ``text``, and in ``rule`` the code of the rule, or of the
+    family of errors, whose page explains it (empty: none).
+    """
 
     text: T
     rule: str = ""
@@ -237,8 +242,8 @@ def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | 
 
 
 def not_as_before(before: Failed, cell: str, *, failed: bool) -> Hint:
-    """What is said below a recorded cell that no longer fails, or fails in another way (``failed``),
-    because the run before changed it.
+    """What is said below a recorded cell that the run ``before`` has changed: that run failed, and now the cell no
+    longer fails, or fails in another way (``failed``). ``cell`` is its text.
     """
     said = before.message.splitlines()[0][:100] if before.message else "?"
     how = T("fails with another error", "以另一个错误失败") if failed else T("does not fail any more", "不再失败")

@@ -69,11 +69,11 @@ def _bench_widget(bench: EditedTensors, language: Language) -> Look:
 
 
 def show_graph(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
-    """The autograd graph behind a loss: torch's nodes, what each saved at which version, and
-    whether torch would still take it.
+    """The autograd graph behind a loss (or several tensors): torch's nodes, what each saved at which version, and
+    whether its version has changed since, so that torch would refuse it.
 
-    The picture can be saved as ``.svg``, ``.html``, ``.dot``, and, where graphviz's program ``dot`` is
-    installed, ``.pdf`` and ``.png``.
+    The picture can be saved as ``.svg``, ``.html``, ``.dot``, and, where graphviz's program ``dot`` is installed,
+    ``.pdf`` and ``.png``.
     """
     from pitfall_lab.observe.snapshot import graph
     from pitfall_lab.views import moment
@@ -122,8 +122,8 @@ def _shapes_widget(trace: Trace, names: list[str], language: Language) -> Look:
 
 
 def show_versions(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
-    """The version counters of tensors, which tensors share one, and which write to the same
-    memory under another counter.
+    """The version counters of tensors: which tensors share one, and which write to the same memory under another
+    counter.
     """
     from pitfall_lab.observe.snapshot import snapshot
     from pitfall_lab.views import moment
@@ -139,9 +139,8 @@ def show_memory(
 ) -> Picture:
     """The live bytes of a program over its steps, by storage, with the peak and what kept it alive.
 
-    A program is run; a trace is not.
-
-    ``show_memory(before=old, after=new)`` draws several programs below one another, on one scale.
+    A program (``source``: its text, or a function without arguments) is run; a trace is not. ``show_memory(before=old,
+    after=new)`` draws several programs below one another, on one scale.
 
     Raises:
         TypeError: a program is neither a trace nor text nor a function, or none is given.

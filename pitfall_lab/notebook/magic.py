@@ -110,7 +110,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%pitfall``; raises :class:`_Usage` if it is not understood.
+    """Parse the rest of the line after ``%%pitfall``: ``language``, and ``earlier``, the numbers of the earlier cells
+    to run first (``--with 2,3``; empty: none). Raises :class:`_Usage` if the line is not understood.
 
     >>> options("--language zh").language
     'zh'
@@ -134,8 +135,9 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def switched(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and off; raises
-    :class:`_Usage` for other words than ``on``, ``off`` and ``--language``.
+    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and off: ``state``
+    (``"on"`` or ``"off"``) and ``language``. Raises :class:`_Usage` for other words than ``on``, ``off`` and
+    ``--language``.
 
     >>> switched("on").state
     'on'
@@ -150,8 +152,8 @@ def switched(line: str) -> argparse.Namespace:
 
 
 def explain(line: str) -> None:
-    """``%pitfall explain PL101``: print the page of a rule, or why there is none; raises
-    :class:`_Usage` if ``line`` is not understood.
+    """What ``%pitfall explain PL101`` does: print the page of the rule that ``line`` names, or why there is none;
+    raises :class:`_Usage` if ``line`` is not understood.
     """
     from pitfall_lab.check import explain as command
     from pitfall_lab.cli import Refusal
@@ -291,7 +293,10 @@ class Watcher:
         )
 
     def before(self, info: Any) -> None:
-        """Switch the recording on if the cell begins with ``%%pitfall`` or every cell is recorded."""
+        """Called before a cell runs (``info`` is IPython's, with its text and id): switch the recording on if the cell
+        begins with ``%%pitfall`` or every cell is recorded. A line that is not understood is answered with a printed
+        sentence.
+        """
         raw = info.raw_cell or ""
         manager = self._shell.extension_manager
         if (
@@ -374,7 +379,9 @@ class Watcher:
         shell.showtraceback((kind, error, cleaned), tb_offset=tb_offset)
 
     def after(self, result: Any) -> None:
-        """Called after a cell has run: stop recording and show what was recorded."""
+        """Called after a cell has run (``result`` is IPython's): stop recording and show what was recorded; of a cell
+        that was not recorded and failed, a hint.
+        """
         session, self._session = self._session, None
         self._warm()
         if result.execution_count and (cell := getattr(result.info, "cell_id", None)):

@@ -47,7 +47,8 @@ class _ExerciseParser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%exercise``; raises :class:`Unreadable` if it is not understood.
+    """Parse the rest of the line after ``%%exercise``: ``key`` (not checked), ``hint`` (True: a hint is wanted) and
+    ``language``. Raises :class:`Unreadable` if the line is not understood.
 
     >>> options("12.3 --hint").key
     '12.3'
@@ -63,7 +64,9 @@ def options(line: str) -> argparse.Namespace:
 
 
 class Practice:
-    """The exercises that are tried in one kernel: each failed try, and each request, earns a hint."""
+    """The exercises that are tried in one kernel: how many hints each has earned by failed tries and requests, and
+    which names their cells defined.
+    """
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -92,17 +95,19 @@ class Practice:
         return result
 
     def elsewhere(self, error: BaseException) -> T | None:
-        """Return a note if the error is about a name that only an exercise's cell defines; None for other errors."""
+        """Return a note if ``error`` is a NameError about a name that only an exercise's cell defines; None for other
+        errors.
+        """
         name = error.name if isinstance(error, NameError) else None
         if name not in self._defined:
             return None
         return T(*(_ELSEWHERE.say(language).format(name=name, key=self._defined[name]) for language in LANGUAGES))
 
     def grade(self, exercise: Exercise, source: str, language: Language = "en", *, hint_wanted: bool = False) -> Result:
-        """Grade one try, and say what it earns beside the cell as it is given; the unchanged cell does not
-        count as a try, and is not kept.
+        """Grade one try (``source``) and return the result, with the share of the points that it earns beyond the given
+        cell. The unchanged cell does not count as a try, and is not kept in the learner's progress.
 
-        A try that solves nothing, and ``hint_wanted``, earn one hint more.
+        A try that does not solve the exercise, and ``hint_wanted``, earn one hint more.
         """
         from pitfall_lab.lessons.credit import earned as earned_by
         from pitfall_lab.lessons.credit import had_beside, why_nothing
@@ -127,7 +132,7 @@ class Practice:
 
 
 def defined(source: str) -> set[str]:
-    r"""Return the names that a cell binds at its top level; none for a text that Python cannot compile.
+    r"""Return the names that a cell binds at its top level; the empty set for a text that Python cannot compile.
 
     >>> sorted(defined("def f(a):\n    b = a\n    return b\nc, d = 1, 2"))
     ['c', 'd', 'f']
@@ -140,8 +145,8 @@ def defined(source: str) -> set[str]:
 
 
 def known(key: str, language: Language = "en") -> Exercise:
-    """Return the exercise of a key; raises :class:`Unreadable` when there is none, with the key that was
-    meant, or those of the chapter.
+    """Return the exercise with this key; raises :class:`Unreadable` when there is none, with the key that was meant, or
+    those of the chapter.
     """
     from pitfall_lab.lessons.exercises import exercises
 
@@ -156,7 +161,7 @@ def known(key: str, language: Language = "en") -> Exercise:
 
 
 def keep(result: Result) -> None:
-    """Write a result into the progress beside the notebook; when that is not possible, say so."""
+    """Write a result into the learner's progress beside the notebook; when that is not possible, print why."""
     from pitfall_lab.lessons import progress
 
     entry = progress.Entry(result.exercise.chapter, result.exercise.key, "exercise", result.held, len(result.marks))

@@ -41,7 +41,8 @@ class _CheckParser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%check``; raises :class:`_CheckUsage` if it is not understood.
+    """Parse the rest of the line after ``%%check``: ``name``, what the program is called, and ``language``. Raises
+    :class:`_CheckUsage` if the line is not understood.
 
     >>> options("prices.py").name
     'prices.py'
@@ -62,8 +63,10 @@ class Programs:
         self._shell = shell
 
     def magic(self, line: str, cell: str) -> None:
-        """Check this cell as a program of its own, and print what was found; line numbers count
-        from the line below the magic.
+        """Check this cell as a program of its own, and print what was found; line numbers count from the line below the
+        magic. Its text and the findings become the notebook's ``program`` and ``findings``.
+
+        A line that is not understood, and a program that cannot be checked, are answered with a printed sentence only.
         """
         from pitfall_lab.check import Unchecked, judged
 

@@ -1,5 +1,5 @@
-"""Which names a text takes from what ran before it: read before it binds them, at its top level or in
-the functions that it defines.
+"""Which names a text takes from what ran before it: read before it binds them, at its top level or in the functions
+that it defines. :func:`taken` returns them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def taken(text: str) -> set[str]:
-    r"""Return the names, builtins among them; none for a text that Python cannot parse.
+    r"""Return the names that a text reads before it binds them, builtins among them; the empty set for a text that
+    Python cannot parse.
 
     A name that only one branch binds counts as bound.
 

@@ -1,5 +1,5 @@
-"""What if …: change a program, run it again on both engines, and see both runs side by side
-from their first difference.
+"""What if …: change a program, run it again on both engines, and see both runs side by side from their first
+difference. :func:`what_if` returns the two runs.
 """
 
 # ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
@@ -26,7 +26,11 @@ STYLE = (
 
 @dataclass(frozen=True, repr=False)
 class TwoRuns:
-    """Two runs: of a program and of the changed one. Drawn in a notebook, in words when printed."""
+    """Two runs, of a program and of the changed one: drawn in a notebook, in words when printed.
+
+    ``change`` is what was changed, ``before`` and ``after`` are the traces of the two runs, ``language`` that of the
+    texts.
+    """
 
     change: Change
     before: Trace
@@ -56,9 +60,9 @@ def what_if(source: str | Trace, change: str | Change, *, language: Language = .
 def what_if(
     source: str | Trace, change: str | Change | None = None, *, language: Language = "en"
 ) -> tuple[Change, ...] | TwoRuns:
-    """Change a program and compare the runs; without a ``change``, say which changes there are.
+    """Change a program and compare the two runs; without a ``change``, return the changes that are offered.
 
-    ``source`` is a program's text or a trace of one; ``change`` one of the returned changes, its ``id``, or the text of
+    ``source`` is a program's text or a trace of one; ``change`` one of the offered changes, its ``id``, or the text of
     another program, of at least two lines. The programs run in a process of their own; a trace is not run again.
 
     Raises:

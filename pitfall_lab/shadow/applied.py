@@ -1,4 +1,6 @@
-"""The record that the engine returns for a call: nodes created, storages written, saved tensors made stale."""
+"""The record that the engine returns for a call: nodes created, storages written, saved tensors made stale.
+:class:`Applied` is that record.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,12 @@ Record = tuple[
 
 
 class NodeRun(NamedTuple):
-    """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape.
+    """A node that ran in backward.
 
-    ``parts``: where several gradients were added up to it, and all are known and have at most ``CELL_LIMIT`` elements,
-    each with the node it came from.
+    ``node`` is the graph node; ``gradient`` the values of the gradient of its first output that it received, after
+    hooks (None where no gradient arrived, or its values are unknown); ``shape`` the shape of that gradient. ``parts``:
+    where several gradients were added up to it, and all are known and have at most ``CELL_LIMIT`` elements, each with
+    the node that sent it; otherwise ``()``.
     """
 
     node: Node
@@ -47,8 +51,12 @@ class NodeRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WrongGradient:
-    """A silently wrong gradient of ``leaf``: the one torch computes, the one without the overwrites, and
-    the saved tensors overwritten.
+    """A gradient that backward computed wrongly without an error, because values that nodes had saved were overwritten.
+
+    ``leaf`` is the tensor with the gradient (a leaf, a result with ``retain_grad``, or an input of ``autograd.grad``);
+    ``torch`` the gradient that torch computes and ``meant`` the one with the values as they were when saved, both
+    including what ``.grad`` held before; each None where it is unknown. ``causes`` are the overwritten saved tensors,
+    each as a pair with the node that saved it.
     """
 
     leaf: ShadowTensor
@@ -64,11 +72,14 @@ then, and the one that was meant.
 
 
 class Applied(NamedTuple):
-    """What one call did.
+    """What one call did: the record that :meth:`Engine.call` returns.
 
-    ``result`` has the structure of torch's. ``nodes`` were created, in this order. ``writes`` are the storages written.
-    ``stale`` are the saved tensors that this call made invalid: backward will raise. ``ran`` and ``harms`` are of a
-    backward, as are the ``passed`` nodes: those that ran in a backward without values.
+    ``result`` has the structure of torch's result, with shadow tensors in place of tensors. ``nodes`` are the nodes
+    that the call created, in this order; ``writes`` the storages it wrote; ``stale`` pairs of a node and a tensor saved
+    by it whose version no longer fits because of this call, so that a backward through the node will raise. The other
+    fields are filled by a backward only: ``ran`` are the nodes that ran, in this order; ``passed`` the same for a
+    backward that computes no values (then ``ran`` is empty); ``harms`` the gradients that are silently wrong;
+    ``arrived`` pairs of the new ``.grad`` (or result) and the gradient that it was made of.
     """
 
     result: Any = None

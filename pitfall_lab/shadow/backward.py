@@ -1,4 +1,5 @@
 """The backward pass: newest node first, gradients summed where paths meet, leaves filled as soon as they are ready.
+:class:`Pass` is one.
 
 Source in torch: ``torch/csrc/autograd/engine.cpp`` (``compute_dependencies``, ``evaluate_function``). It is iterative,
 as torch's is: a chain of 100,000 operations needs no deep stack.
@@ -64,6 +65,13 @@ MANY = 2
 class Pass:
     """One backward pass: how many gradients each node still waits for, and the gradients that have arrived.
 
+    ``roots`` are the edges at which the pass starts, each with its first gradient. ``captures`` maps (``id`` of a node,
+    index of its output) to the places in the result of ``autograd.grad`` that get the gradient arriving there; it is
+    empty for ``backward()``. ``captured`` maps such a place to its gradient. ``keep_graph``: the saved tensors are not
+    freed (``retain_graph``). By the ``id`` of a node: ``nodes`` are those that can be reached, ``waiting`` is how many
+    gradients each has still to receive, and ``arrived`` has those received so far, one sum per output of the node
+    (None: none yet).
+
     In torch: ``GraphTask`` in ``torch/csrc/autograd/graph_task.h``; torch has one thread and one queue for each device.
     """
 
@@ -94,9 +102,10 @@ class Pass:
     """By node, the gradients that are added up to its first one, with the nodes that they come from."""
 
     def plan(self) -> None:
-        """Count, for every reachable node, the edges that lead to it.
+        """Find every node that can be reached from the roots (``nodes``), and count the edges that lead to it
+        (``waiting``).
 
-        Raises Unmodelled if one has a derivative that is not modelled.
+        Raises Unmodelled if a node has a derivative that is not modelled.
         """
         stack = [node for (node, _), _ in self.roots if node is not None]
         for node in stack:
@@ -114,7 +123,9 @@ class Pass:
                     stack.append(child)
 
     def restrict(self, wanted: Iterable[int]) -> None:
-        """Only nodes from which a wanted node can be reached will run (in torch: ``GraphTask::init_to_execute``)."""
+        """Set ``targets``, the nodes that run, to those in ``wanted`` (``id`` of nodes) and those from which one of
+        these can be reached (in torch: ``GraphTask::init_to_execute``).
+        """
         needed = set(wanted)
         done: set[int] = set()
         for start in list(self.nodes.values()):
@@ -131,13 +142,15 @@ class Pass:
         self.targets = needed
 
     def run(self) -> None:
-        """Run the pass; raises ShadowError where torch raises, with everything before that already done."""
+        """Run the pass to its end, without user code; raises ShadowError where torch raises, with everything before
+        that already done.
+        """
         for stop in self.steps():
             raise AssertionError(f"the gradients that user code returned at {stop.node} are not known")
 
     def steps(self) -> Generator[Stop, Answer, None]:
-        """Run the pass; with ``engine.pauses_for_user_code``, yield a Stop at hooks and custom nodes and
-        use the gradients sent back.
+        """Run the pass. With ``engine.pauses_for_user_code``, yield a Stop at every node with hooks or with a backward
+        of its own, and go on with the gradients that are sent back for it. Raises ShadowError where torch raises.
         """
         pauses_for_user_code = self.engine.pauses_for_user_code and not self.as_meant
         queue = ReadyQueue()
@@ -163,7 +176,9 @@ class Pass:
             self.hand_on(queue, node, outgoing)
 
     def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
-        """Add the outgoing gradients of a node to the inputs of the nodes at its edges."""
+        """Add the outgoing gradients of a node to what the nodes at its edges have received, and put those that have
+        all of theirs into ``queue``.
+        """
         for child, gradient in zip(node.children, outgoing, strict=False):
             if gradient is not None and (
                 self.targets is None or id(child) in self.targets
@@ -174,8 +189,9 @@ class Pass:
             self.deliver(queue, child, index, gradient)
 
     def note(self, sender: Node, node: Node | None, index: int, gradient: Gradient | None) -> None:
-        """Remember a gradient that ``sender`` sends to ``node``, if several are added up there; its
-        values too if known and short.
+        """Remember in ``parts`` the gradient that ``sender`` sends to output ``index`` of ``node``; only where that is
+        its first output and ``node`` receives several gradients. Its values are copied if they are known and at most
+        ``CELL_LIMIT``; else None is noted.
         """
         if (
             node is None
@@ -198,8 +214,9 @@ class Pass:
         return known if MANY <= len(parts) == len(known) else ()
 
     def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:
-        """Keep the incoming gradient of ``node`` for the result of ``autograd.grad``: as it is after the tensor's
-        hooks, or before them if the node also runs.
+        """Keep the gradients in ``incoming`` that ``autograd.grad`` has to return (``captures``): after the tensor's
+        hooks if the node does not run (``runs`` is False), else before them. A node that does not run has its hooks run
+        here.
         """
         wanted = [
             (index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())
@@ -220,8 +237,8 @@ class Pass:
         return any(self.has_hooks(node) or self.is_foreign(node) for node in self.nodes.values())
 
     def has_hooks(self, node: Node) -> bool:
-        """Whether user hooks may see and replace the gradients that the node receives; True at every
-        node of a suspicious engine.
+        """Whether user hooks may see and replace the gradients that the node receives. True at every node where
+        ``engine.suspicious`` says that there may be node hooks, which cannot be observed.
 
         Post-accumulate-grad hooks count too, except those of a leaf that is a root.
         """
@@ -344,9 +361,11 @@ class Pass:
     def deliver(
         self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
     ) -> None:
-        """Add a gradient to those that a node has received; queue the node once all have arrived.
+        """Add a gradient (None: there is none) to those that output ``index`` of ``node`` has received; put the node
+        into ``queue`` once all have arrived. Nothing happens for no node.
 
-        A node that is not needed for the ``inputs`` of the backward is queued only if it is a root, for its hooks.
+        A node that is not needed for the ``inputs`` of the backward is queued only if it is a root (``is_root``), for
+        its hooks.
         """
         if node is None:
             return
@@ -406,7 +425,9 @@ class Pass:
         return outgoing
 
     def check_nan(self, node: Node, outgoing: list[Gradient | None]) -> None:
-        """Raise ``ShadowError`` in anomaly mode if a node returned NaN (``engine.checks_nan``); not in ``as_meant``."""
+        """Raise ``ShadowError`` if an outgoing gradient of ``node`` has NaN, in anomaly mode (``engine.checks_nan``)
+        and not in the run ``as_meant``.
+        """
         if self.as_meant or not self.engine.checks_nan:
             return
         for index, gradient in enumerate(outgoing):
@@ -508,8 +529,8 @@ class Pass:
         return made
 
     def hooks(self, node: Node, incoming: list[Gradient | None]) -> None:
-        """Run the tensor hooks of a node in order of registration, then fill the ``.grad`` of
-        tensors with ``retain_grad``.
+        """Run the tensor hooks of a node in order of registration: what they return replaces the gradient in
+        ``incoming``. Then fill the ``.grad`` of the node's outputs with ``retain_grad``.
         """
         registered = node.hooks if node.leaf is None else node.leaf.hooks or ()
         for index, hook in registered:
@@ -525,8 +546,8 @@ class Pass:
                     self.retain(tensor, gradient, node.outputs[index][1] if index < len(node.outputs) else tensor.dtype)
 
     def retain(self, tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> None:
-        """Fill the ``.grad`` of a tensor with ``retain_grad``: a copy of the gradient, or a
-        new sum with the old ``.grad``.
+        """Set the ``.grad`` of a tensor with ``retain_grad``: a copy of the gradient, or, where it has a ``.grad``, a
+        new tensor with the sum of both. ``dtype`` is the tensor's when the graph was made.
         """
         tensor.gradient = retained(tensor, gradient, dtype)
         self.engine.arrived.append((tensor.gradient, gradient))
@@ -534,11 +555,12 @@ class Pass:
     # -- leaves
 
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
-        """The first gradient becomes ``.grad``; later ones are added to it in place.
+        """Add a gradient to the ``.grad`` of ``leaf``: the first becomes ``.grad``, later ones are added to it in
+        place.
 
         A leaf that no longer requires a gradient gets none. In the run ``as_meant`` the gradient is only noted in
         ``filled``. Raises ``ShadowError`` where torch does: for a tensor that is no leaf any more, an expanded
-        ``.grad``, or one of inference mode. Raises ``Unmodelled`` for a ``.grad`` of another shape than the leaf's.
+        ``.grad``, or one of inference mode. Raises ``Unmodelled`` for a ``.grad`` of another shape than the gradient's.
         """
         if not self.as_meant and self.engine.graph.grad_fn(leaf) is not None:
             raise runtime(errors.NO_LEAF, "other", tensor=leaf)
@@ -584,9 +606,8 @@ class Pass:
 
 
 def made_by(step: Step, outgoing: list[Gradient | None]) -> None:
-    """Record in each outgoing gradient which formula computed it.
-
-    One that was passed through unchanged keeps its own record.
+    """Set ``origin`` of each outgoing gradient of a node to the formula that computed it (``step``) and its index. A
+    gradient that has an origin already, or is one of the incoming gradients unchanged, keeps its own.
     """
     for index, gradient in enumerate(outgoing):
         if gradient is not None and gradient.origin is None and all(gradient is not given for given in step.given):
@@ -594,8 +615,8 @@ def made_by(step: Step, outgoing: list[Gradient | None]) -> None:
 
 
 def check_saved(node: Node, graph: Graph) -> None:
-    """Raise ``ShadowError`` where torch raises when a node unpacks its saved tensors: for freed, detached and modified
-    ones.
+    """Raise ``ShadowError`` where torch raises when ``node`` unpacks its saved tensors: for freed, detached and
+    modified ones.
     """
     if node.name == "CopySlices" and node.freed:
         raise runtime(errors.TWICE, "backward-twice", node=node)
@@ -604,8 +625,11 @@ def check_saved(node: Node, graph: Graph) -> None:
 
 
 def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]) -> None:
-    """Raise ``ShadowError`` for a gradient whose shape is not its tensor's, which is possible only after ``h.data =
-    …``.
+    """Raise ``ShadowError`` for a gradient that cannot be summed down to the shape of its tensor, which is possible
+    only after ``h.data = …``.
+
+    ``results`` are the arrays that the formula of ``node`` returned, ``metas`` the shape and dtype that each must have
+    (None: not needed, not checked).
     """
     for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
         shape = np.shape(result.array if isinstance(result, Written) else result)
@@ -618,10 +642,10 @@ def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]
 
 
 def is_still(gradient: Gradient, seen: Seen | None) -> bool:
-    """Whether the gradient that user code returned (``seen``) is ``gradient`` unchanged: the
-    same object, with close values.
+    """Whether the gradient that user code returned (``seen``; None: no gradient) is ``gradient`` unchanged: not another
+    tensor that is known, with the same shape and close values.
 
-    If so, torch's values are copied into ``gradient``.
+    If so, torch's values are copied into ``gradient``. False if the values of one are unknown.
     """
     if seen is None or gradient.array is None or seen.array is None or gradient.array.shape != seen.array.shape:
         return False
@@ -635,10 +659,8 @@ def is_still(gradient: Gradient, seen: Seen | None) -> bool:
 
 
 def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient | None:
-    """The Gradient for one that user code returned (``seen``): the incoming gradient if that is
-    what it returned, else a new one.
-
-    None if it returned None.
+    """The Gradient for one that user code returned (``seen``): the incoming gradient if it returned that, unchanged,
+    else a new one; None if it returned None.
     """
     if seen is None:
         return None
@@ -689,8 +711,8 @@ def meta_of(edge: Edge) -> Meta | None:
 
 
 def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
-    """The saved tensors whose values have changed although their version has not, or is not checked, each
-    after the node that saved it.
+    """The saved tensors whose values have changed without an error in backward: their version has not changed, or is
+    not checked. Each as a pair with the node that saved it.
     """
     found = []
     for node in nodes:
@@ -705,10 +727,12 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
 def compare(
     before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
 ) -> list[WrongGradient]:
-    """A Harm for each filled tensor whose gradient differs by more than rounding from that of ``rehearsal``.
+    """The wrong gradients: a ``WrongGradient`` for each tensor filled in ``real`` whose gradient differs by more than
+    rounding from that in ``rehearsal``, the pass with the values as they were when saved. Empty if all agree.
 
-    Both include the gradient from ``before``, by the tensor's id: what ``.grad`` was before this
-    backward. ``harmed`` is updated.
+    Both gradients include what ``.grad`` was before this backward (``before``, by the tensor's ``id``). ``causes`` are
+    the overwritten saved tensors, copied into each. ``harmed`` maps each tensor with a wrong gradient to its present
+    ``.grad`` and the one that was meant; it is updated.
     """
     harms = []
     for key, (leaf, gradient) in real.filled.items():

@@ -22,8 +22,10 @@ TRY = "try:\n    {}\n    print('done')\nexcept RuntimeError:\n    print('refused
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """A false belief about torch in the first person, and a program for which it predicts
-    another output than torch's.
+    """A false belief about torch, and a program for which it predicts another output than torch's.
+
+    ``says`` is the belief as a sentence in the first person, in both languages; ``program`` is Python source without
+    its imports of torch and NumPy (``source`` has them).
     """
 
     says: T
@@ -36,7 +38,7 @@ class Belief:
 
 
 def outcome(belief: Belief, policy: Policy) -> str:
-    """The text that the program prints under ``policy``; an error that it raises propagates."""
+    """The text that the program of ``belief`` prints under ``policy``; an error that it raises is raised here."""
     _, error, printed = run(belief.source, policy)
     if error is not None:
         raise error

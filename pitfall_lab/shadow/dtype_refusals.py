@@ -96,9 +96,10 @@ COMPLEX_DECLINED = """
 
 
 def check_operands(e: Engine, entry: Op, args: Sequence[Any]) -> None:
-    """Raise ``ShadowError`` for what torch refuses before an operation checks its arguments.
+    """Raise ``ShadowError`` for what torch refuses before the operation ``entry`` checks its arguments ``args``: an
+    in-place write that autograd forbids, and operands of a dtype that its kernel lacks (:func:`check_types`).
 
-    Raises ``Unmodelled`` for an argument that torch would refuse, too, and perhaps first.
+    Raises ``Unmodelled`` for an argument of a Python type that torch would refuse, too, and perhaps first.
     """
     if entry.kind == "inplace" and args and "unchecked" not in entry.traits:
         target = args[0]
@@ -134,7 +135,9 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
 
 
 def apply() -> None:
-    """Copy the tables into the entries; called after all operations are registered."""
+    """Put the tables of this module into ``Op.refuses`` of the entries; to be called once, after all operations are
+    registered.
+    """
     none: dict[str, str] = {}
     for category, kernels, declined in (
         (1, WHOLE, WHOLE_DECLINED),

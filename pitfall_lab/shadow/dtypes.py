@@ -136,8 +136,8 @@ def set_default_float(dtype: DType) -> None:
 
 
 def type_name(dtype: DType) -> str:
-    """The class name that error messages print: ``torch.FloatTensor`` for the old types,
-    ``CPUBoolType`` for the rest.
+    """The class name of tensors of a dtype in error messages: ``torch.FloatTensor`` for the dtypes that have such a
+    class, ``CPUBoolType`` and the like for the others.
     """
     scalar = dtype.scalar_name
     return f"torch.{scalar}Tensor" if scalar in _TYPED else f"CPU{scalar}Type"
@@ -151,7 +151,9 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def of_number(value: complex) -> DType:
-    """The dtype of a Python number: bool, int64, the default float dtype, or the complex dtype of its precision."""
+    """The dtype that torch gives a Python number: bool, int64, the default float dtype, or the complex dtype of its
+    precision.
+    """
     if isinstance(value, bool | np.bool_):
         return BOOL
     if isinstance(value, int | np.integer):
@@ -218,8 +220,8 @@ def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
 
 
 def can_cast(source: DType, target: DType) -> bool:
-    """Whether an in-place operation may store a ``source`` result in a ``target`` tensor
-    (``torch.can_cast``): not in a lower category.
+    """Whether an in-place operation may store a result of dtype ``source`` in a tensor of dtype ``target``
+    (``torch.can_cast``): unless that is of a lower category.
     """
     return source.category <= target.category and not (target.category == 0 and source.category != 0)
 

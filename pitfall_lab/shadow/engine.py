@@ -37,7 +37,10 @@ FORBIDDEN = frozenset({"no-grad-view-modified", "multi-output-view-modified", "i
 
 
 def is_forbidden(tensor: ShadowTensor) -> bool:
-    """Whether torch may refuse to regenerate the grad_fn of this view, whose base was written since."""
+    """Whether torch may refuse to regenerate the grad_fn of this tensor: it is a view made under ``no_grad``, in
+    inference mode, by an operation with several outputs or by a custom Function, and its memory was written in place
+    since. False for a tensor that is no view, and where no grad_fn is needed.
+    """
     view = tensor.view
     if view is None or view.creation == "default" or view.version == tensor.version:
         return False
@@ -52,12 +55,13 @@ FACTORS = frozenset({"alpha", "beta"})
 
 
 class Engine:
-    """Carries out torch calls on shadow tensors under one :class:`Policy`, and holds the
-    modes and the graph they share.
+    """Carries out torch calls on shadow tensors under one :class:`Policy`, and holds the modes and the graph they
+    share.
 
-    Tensors with more than ``value_limit`` elements are modelled without values (below zero: all). ``standalone``
-    engines own their NumPy arrays and random numbers; an engine in lockstep with torch leaves both to torch (``random``
-    is None). It models torch's ``release``.
+    Tensors with more than ``value_limit`` elements are modelled without values (below zero: all). ``standalone``: the
+    engine computes random numbers and shares memory with NumPy arrays itself; an engine in lockstep with torch leaves
+    both to torch (``random`` is None). ``release`` is the release of torch that it models. ``strict``: a fault in an
+    entry is raised as it is, not as ``Unmodelled``.
     """
 
     def __init__(
@@ -126,10 +130,11 @@ class Engine:
         self.graph.has_guests |= value
 
     def call(self, name: str, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Applied:
-        """Do what the torch function ``name`` does.
+        """Do what the torch function ``name`` (in full: ``torch.Tensor.mul_``) does with shadow tensors in ``args`` and
+        ``kwargs``, and return what it did.
 
-        Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed,
-        where the call is not modelled.
+        Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed, where the call is
+        not modelled.
 
         In torch: the dispatcher calls one layer after another, of which ``VariableType`` (graph, saved tensors) and
         ``ADInplaceOrView`` (versions, views) are generated; here an entry does all of it.
@@ -215,14 +220,18 @@ class Engine:
             raise Unmodelled("the version of a result computed from inference tensors only, outside inference_mode")
 
     def begin(self) -> None:
-        """Start a new record of nodes, writes and warnings, for one call."""
+        """Start a new record of nodes, writes and warnings, for one call: the lists of the last call are replaced by
+        empty ones.
+        """
         set_default_float(self.default_float)
         self.graph.created = []
         self.graph.stale = []
         self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived = [], [], [], [], [], []
 
     def record(self, record: Record | None = None) -> Record:
-        """Return the present record; with ``record``, make that one the present record."""
+        """Return the lists in which nodes, writes, warnings and the like of the present call are collected; with
+        ``record``, collect in these lists from now on.
+        """
         graph = self.graph
         now = graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived
         if record is not None:
@@ -232,7 +241,7 @@ class Engine:
         return now
 
     def applied(self, result: Any = None) -> Applied:
-        """The record of everything since :meth:`begin`.
+        """The record of everything since :meth:`begin`, with ``result`` as the call's result.
 
         In lockstep, writes to storages that the call itself made are left out.
         """
@@ -250,7 +259,9 @@ class Engine:
     # -- making and changing memory
 
     def storage(self, size: int, dtype: str, device: str = "cpu", data: np.ndarray | None = None) -> Storage:
-        """A new storage; ``data`` is a flat array that the engine may keep, or None when the values are unknown."""
+        """A new storage of ``size`` elements; ``data`` is a flat array that the engine may keep, or None when the
+        values are unknown.
+        """
         return Storage(size, DType(dtype), Device(device), data)
 
     def numpy_storage(self, memory: np.ndarray, dtype: DType) -> Storage:
@@ -304,10 +315,10 @@ class Engine:
         self.writes.append(storage)
 
     def write_at(self, tensor: ShadowTensor, places: Any, values: Any) -> None:
-        """Write ``values`` to the elements at ``places`` (a NumPy index) only, for tensors in which
+        """Write ``values`` to the elements of ``tensor`` at ``places`` (a NumPy index) only: for tensors in which
         several elements share an address.
 
-        Does not increase the version. Unknown values stay unknown.
+        Does not increase the version. If the tensor's values are unknown, they stay unknown.
         """
         tensor.storage.about_to_change()
         target = tensor.window()
@@ -317,13 +328,17 @@ class Engine:
         self.writes.append(tensor.storage)
 
     def bump(self, counter: Counter, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
-        """Increase the version counter and return the saved tensors that this invalidates."""
+        """Increase the version counter by ``by``; return the saved tensors that this makes invalid, as pairs of the
+        node that saved it and the saved tensor. Empty if there are none.
+        """
         return self.graph.bump(counter, by)
 
     def overwrite(self, storage: Storage, values: np.ndarray | None) -> tuple[tuple[Node, Saved], ...]:
-        """Record a write that no version counter noticed (by NumPy, or a fused optimizer).
+        """Record that a storage now has ``values`` (None: unknown), written without any version counter having noticed:
+        by NumPy, or a fused optimizer.
 
-        Returns the saved tensors whose changed values backward will now read without an error.
+        Returns the saved tensors whose changed values backward will now read without an error, as pairs of the node
+        that saved it and the saved tensor, by age of the nodes.
         """
         storage.about_to_change()
         storage.data = None if values is None else np.array(values).reshape(-1)
@@ -334,7 +349,8 @@ class Engine:
         return tuple(sorted(((n, s) for n, s in live if n is not None), key=lambda pair: pair[0].sequence))
 
     def fill(self, storage: Storage, values: np.ndarray) -> None:
-        """Set all values of a storage, which the engine could not compute.
+        """Set all values of a storage to ``values``, which were read from torch, since the engine could not compute
+        them.
 
         This is no write: no version increases, and no saved values are copied before.
         """
@@ -361,8 +377,10 @@ class Engine:
     ) -> ShadowTensor:
         """A shadow tensor for one that the engine did not see being made. ``stride`` and ``offset`` are in elements.
 
-        It counts with ``counter``, else with that of ``base``, else with a new one at ``version``. ``requires_grad``
-        matters only for a leaf that is no view; ``creation`` says how a view of ``base`` was made (:class:`ViewOf`).
+        Its version counter is ``counter``, else that of ``base``, else a new one at ``version``. ``requires_grad``
+        matters only for a leaf that is no view; ``grad_fn`` and ``output_nr`` are the node that made it and the index
+        of it among the node's outputs. ``base`` is the tensor that it is a view of (None: no view), and ``creation``
+        says how the view was made (:class:`ViewOf`). ``kind`` is ``"tensor"`` or ``"parameter"``.
         """
         if counter is None:
             counter = base.counter if base is not None else Counter(version)
@@ -380,11 +398,11 @@ class Engine:
         return tensor
 
     def node(self, name: str, next: Sequence[Edge] = (), saved: Sequence[Saved] = (), *, lazy: bool = False) -> Node:
-        """A node for one that torch made: backward reaches it and checks versions, but its
+        """A node for one that torch made and that has no model here: backward reaches it and checks versions, but its
         outgoing gradients are unknown.
 
-        ``lazy``: its backward is user code, and its saved tensors are checked only when that
-        code reads ``saved_tensors``.
+        ``name`` is torch's (``MulBackward0``), ``next`` its edges, ``saved`` its saved tensors. ``lazy``: its backward
+        is user code, and its saved tensors are checked only when that code reads ``saved_tensors``.
         """
         node = self.graph.new_node(name, tuple(next))
         node.mirrored, node.lazy = True, lazy
@@ -393,8 +411,9 @@ class Engine:
         return node
 
     def saved(self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False) -> Saved:
-        """A saved tensor for :meth:`node`, at its present version; ``is_output``: ``tensor`` is
-        an output of the node itself.
+        """A saved tensor for :meth:`node`, at its present version. ``name`` is the node's attribute for it (``self``,
+        ``result``); ``is_output``: ``tensor`` is an output of the node itself; ``own``: a copy that only the node has,
+        which no write makes invalid.
         """
         saved = Saved(name, tensor, own=own)
         if is_output:

@@ -17,9 +17,11 @@ OF_TENSORS = ("torch", "torch.Tensor", "torch.nn.functional")
 
 
 def facts() -> OperationFacts:
-    """The names of each operation that has several, and the short names of the operations with each trait.
+    """What the table of :mod:`pitfall_lab.trace.operation_facts` holds: under ``spelled``, for each operation that has
+    several short names, those by how they compute it (``same``, ``in_place``, or ``exchanged``: with operands
+    exchanged); under ``traits``, the short names of the operations with each trait (:class:`Op`).
 
-    Both are sorted, so that the table changes only where an entry does.
+    All are sorted, so that the table changes only where an entry does.
     """
     entries = list({id(entry): entry for entry in ENTRIES.values()}.values())
     groups: dict[str, dict[str, set[str]]] = {}

@@ -27,9 +27,12 @@ class Absent(AttributeError):
 
 
 class ShadowError(Exception):
-    """The error torch will raise: its type, its message, and the facts behind it.
+    """The error that torch will raise: its type, its message, and the facts behind it.
 
-    ``kind`` is one of the kinds of :class:`pitfall_lab.trace.Failure`.
+    ``type_name`` is the class (``RuntimeError``), ``message`` torch's text, ``kind`` one of the kinds of
+    :class:`pitfall_lab.trace.Failure`. Each is None where the error is not about such a thing: ``node`` is the node of
+    the graph at which it is raised, ``saved`` the saved tensor that is freed or modified, ``tensor`` the tensor that is
+    refused, ``expected`` and ``found`` the version that was saved and the present one.
     """
 
     def __init__(

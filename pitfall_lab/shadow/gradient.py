@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """The memory of a gradient: its number of holders, and the counter and storage that it has
-    when it becomes a ``.grad``.
+    """The memory of a gradient, which its views share.
 
-    In torch: the reference count of the gradient's own tensor (``input_buffer.cpp``, ``functions/accumulate_grad.h``).
+    ``holders`` is how many references hold it; ``counter`` and ``storage`` are those that it has when it becomes a
+    ``.grad`` (``storage`` is None until one is needed). In torch: the reference count of the gradient's own tensor
+    (``input_buffer.cpp``, ``functions/accumulate_grad.h``).
     """
 
     __slots__ = ("counter", "holders", "storage")
@@ -54,8 +55,10 @@ class Held:
 class Gradient:
     """A gradient passed between nodes. ``array`` is None when its values are unknown.
 
-    torch adds in place into a gradient with no other holder, which is visible in ``.grad._version``; so the
-    holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
+    torch adds in place into a gradient with no other holder, which is visible in ``.grad._version``. So ``holders``
+    counts the references to this gradient, and ``held.holders`` those to its memory, by views of it too (the gradient
+    of a transpose, of a sum). ``origin`` is the formula that computed it, or the two gradients that were added (None:
+    unknown).
     """
 
     __slots__ = ("array", "held", "holders", "loose", "origin", "outline", "shape", "tensor")
@@ -124,7 +127,8 @@ def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
 def handed_through(
     node: Node, incoming: Sequence[Gradient | None], metas: Sequence[Meta | None]
 ) -> list[Gradient | None]:
-    """The outgoing gradients (None: no gradient) of a node whose values are unknown.
+    """The outgoing gradients of ``node`` where values are unknown: a Gradient without values for each of ``metas``,
+    None where that is None.
 
     One that is the incoming gradient, or a view of it, shares its memory.
     """
@@ -191,10 +195,11 @@ def plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
 
 
 def sum_to(g: Any, shape: Shape) -> Any:
-    """Undo broadcasting: sum over the dimensions that were added or stretched (``aten/src/ATen/ExpandUtils.h``).
+    """Undo broadcasting: sum the gradient ``g`` over the dimensions that were added or stretched, to ``shape``
+    (``aten/src/ATen/ExpandUtils.h``).
 
-    A gradient with fewer dimensions than ``shape`` is broadcast to it instead; one that has
-    the shape is returned itself.
+    A gradient with fewer dimensions than ``shape`` is broadcast to it instead; one that has the shape is returned
+    itself.
     """
     if g.shape == shape:
         return g
@@ -279,7 +284,9 @@ def retained(tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTe
 
 
 def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
-    """The gradient as a tensor, on the memory that itself becomes ``.grad`` if nothing else holds it."""
+    """The gradient as a tensor of ``dtype``, on the memory that itself becomes ``.grad`` if nothing else holds it. It
+    needs values, or an ``outline``.
+    """
     storage, offset = stolen(gradient, dtype)
     lying = gradient.outline if gradient.array is None else gradient.array
     assert lying is not None
@@ -289,11 +296,10 @@ def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
 
 
 def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
-    """The storage on which a gradient is, and its offset there.
+    """The storage on which a gradient's memory is, and the offset of the gradient in it, in elements.
 
-    Gradients that are parts of one array (``cat``) share the storage.
-
-    A gradient without a storage gets one from its array, or a new one without values.
+    Gradients that are parts of one array (``cat``) share the storage. A gradient without a storage gets one from its
+    array, with ``dtype``, or a new one without values.
     """
     held, array = gradient.held, gradient.array
     if array is None and gradient.outline is not None and held.storage is not None:
@@ -360,7 +366,8 @@ def without_imaginary(array: Any, dtype: Any) -> Any:
 
 
 def average(array: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """NumPy's mean; NaN without numbers, of which NumPy warns, and that warning would reach the learner's program.
+    """The mean of ``array`` along ``axis`` (None: of all elements), as NumPy's; NaN where there are no elements, of
+    which NumPy would warn in the learner's program.
 
     >>> float(average(np.ones((0, 2))))
     nan
@@ -383,8 +390,8 @@ def reshaped(array: Any, shape: Shape) -> Any:
 
 
 def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """The array with dimensions of size 1 inserted, with the strides of torch's
-    ``unsqueeze``: 0 before an expanded one.
+    """The array ``g`` with dimensions of size 1 inserted at ``dims``, with the strides of torch's ``unsqueeze``: 0
+    before an expanded one.
 
     An array that is not dense gets NumPy's strides.
     """
@@ -426,12 +433,14 @@ def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
 def rounded_once(
     vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]
 ) -> list[Any]:
-    """Compute ``vjp`` as torch does in half precision: in float32, rounding only the results.
+    """``results`` of the formula ``vjp`` as torch computes them in half precision: in float32, with only the results
+    rounded.
 
-    Arrays passed through stay unchanged.
+    ``given`` and ``saved`` are what the formula was called with. Results on the memory of one of ``arrays`` (incoming
+    gradients that were passed through), and those only converted, stay unchanged.
 
-    Raises Unmodelled where ``results``, rounded after every step, differ so much that intermediate values must
-    have overflowed or underflowed.
+    Raises Unmodelled where ``results``, rounded after every step, differ so much that intermediate values must have
+    overflowed or underflowed.
     """
 
     def wide(x: Any) -> Any:
@@ -484,10 +493,11 @@ def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
 
 
 def is_rounding(found: np.ndarray, meant: np.ndarray) -> bool:
-    """Whether two gradients differ by rounding at most; integers, and arrays of different shapes, must be equal.
+    """Whether the gradients ``found`` and ``meant`` differ by rounding at most; integers, and arrays of different
+    shapes, must be equal.
 
-    They may differ, although nothing is wrong: gradients that passed through hooks have torch's values,
-    the others the engine's own.
+    They may differ, although nothing is wrong: gradients that passed through hooks have torch's values, the others the
+    engine's own.
     """
     if found.shape != meant.shape or found.dtype.kind not in "fc":
         return bool(np.array_equal(found, meant, equal_nan=found.dtype.kind in "fc"))

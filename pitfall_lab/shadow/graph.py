@@ -34,14 +34,17 @@ FIRST = 2**63
 
 
 class Node:
-    """A node of the graph: in backward it receives the gradients of its outputs and passes those of
-    its inputs to its ``children``.
+    """A node of the graph: in backward it receives the gradients of its outputs and passes those of its inputs to its
+    ``children``.
 
-    ``vjp(g, s)`` computes them: ``g`` is the incoming gradient (a list when the node has several outputs), ``s`` holds
-    the saved arrays by name, and one array or None per edge comes back. ``outputs`` are the shapes and types of what
-    the forward made; a gradient is summed and cast to them. ``indices`` are torch's ``input_nr``: which of each child's
-    outputs it is of (``next`` is both together). ``mirrored`` nodes represent torch nodes without a model here:
-    gradients through them are unknown.
+    ``vjp(g, s)`` computes them: ``g`` is the incoming gradient (a list if ``multiple``: the node has several outputs),
+    ``s`` holds the saved arrays by name, and one array or None per edge comes back. ``outputs`` are the shapes and
+    dtypes of what the forward made; a gradient is summed and cast to them. ``indices`` are torch's ``input_nr``: which
+    of each child's outputs it is of (``next`` is both together). ``leaf`` is the tensor whose ``.grad`` an
+    AccumulateGrad fills (None for other nodes), ``inner`` the node inside a CopySlices, ``sequence`` the number that
+    orders backward (newest first), ``freed`` True after a backward without ``retain_graph``. ``mirrored`` nodes
+    represent torch nodes without a model here: gradients through them are unknown; for ``lazy`` ones, user code
+    computes them.
 
     In torch: ``torch/csrc/autograd/function.h``, with one class for each derivative, generated from
     ``tools/autograd/derivatives.yaml``; sequence numbers are counted per thread.
@@ -114,14 +117,16 @@ def full_name(name: str) -> str:
 class Saved:
     """A tensor that a node keeps for backward, with the version it had.
 
+    ``name`` is the node's attribute for it (``self``, ``result``). ``is_output``: it is a result of the node itself.
     ``own``: a copy that only the node has, which no write can invalidate (``drawn``: of random numbers, in lockstep
-    torch's). An input is kept as the tensor object (so ``p.data = t`` changes what backward reads); an output as
-    storage and strides, so that node and output do not keep each other alive. ``packed``: hooks of the program
+    torch's). An input is kept as the tensor object, in ``tensor`` (so ``p.data = t`` changes what backward reads); an
+    output as storage and strides, with ``tensor`` None, so that node and output do not keep each other alive.
+    ``freed``: backward has dropped it. ``stale``: a write has made its version wrong. ``packed``: hooks of the program
     (``saved_tensors_hooks``) keep it; what they return in backward is unknown, and no version is checked. ``original``:
-    a copy of the saved values, made before the memory was first written.
+    a copy of the saved values, made before the memory was first written (None until then).
 
-    In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no copy, and
-    which its counter does not know.
+    In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no copy, and which its
+    counter does not know.
     """
 
     __slots__ = (
@@ -207,10 +212,11 @@ class Saved:
         )
 
     def check(self, owner: Node, graph: Graph, *, dry_run: bool = False) -> None:
-        """Raise ``ShadowError`` (torch's error) for a freed, detached or modified saved tensor; ``dry_run``: only
-        check, without changing any state.
+        """Raise ``ShadowError`` (torch's error) if the saved tensor of the node ``owner`` is freed, detached from its
+        graph, or modified in place since.
 
-        A copy that only the node has, and one that hooks keep, is checked for being freed only.
+        ``dry_run``: no grad_fn is regenerated for the check, so no state changes. A copy that only the node has, and
+        one that hooks keep, is checked for being freed only.
         """
         if owner.freed:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
@@ -254,7 +260,9 @@ class Saved:
 
 
 def unpack(node: Node, *, as_meant: bool) -> Arrays | None:
-    """The saved arrays of ``node`` by name; None when one of them is not modelled."""
+    """The saved arrays of ``node`` by name, as they are now or, with ``as_meant``, as they were when saved; None when
+    the values of one are unknown.
+    """
     arrays: dict[str, np.ndarray | None] = {}
     known = True
     for s in node.saved:
@@ -279,8 +287,12 @@ class Arrays(SimpleNamespace):
 
 
 class Graph:
-    """The state that all tensors of one engine share: grad mode and inference mode, sequence
-    numbers, the nodes just made.
+    """The state that all tensors of one engine share: grad mode, inference mode, and the number that the next node gets
+    (``sequence``).
+
+    ``created`` and ``stale`` are the nodes made and the saved tensors made invalid by the present call.
+    ``follows_values`` is False for an engine without values; ``has_packed`` True once ``saved_tensors_hooks`` kept a
+    saved tensor; ``gradients`` are the tensors known as a ``.grad``.
     """
 
     def __init__(self, policy: Policy = TORCH, release: Release = NEWEST) -> None:
@@ -449,11 +461,11 @@ class Graph:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
 
     def bump(self, counter: Counter | None, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
-        """Increase the version; returns the saved tensors that this made invalid, ordered by
-        the creation of their nodes.
+        """Increase the version by ``by``; returns the saved tensors that this made invalid, as pairs of the node that
+        saved it and the saved tensor, ordered by the creation of the nodes.
 
-        Nothing happens without a counter. A negative ``by`` sets the version back, which can
-        make saved tensors valid again.
+        Nothing happens without a counter: ``()``. A negative ``by`` sets the version back, which can make saved tensors
+        valid again.
         """
         if counter is None or (self.policy.no_grad_hides_versions and not self.grad_enabled):
             return ()
@@ -487,12 +499,12 @@ class Graph:
             saved.stale &= saved.version != counter.version
 
     def rebase(self, tensor: ShadowTensor, node: Node) -> Node:
-        """Make the node of an in-place operation the grad_fn of ``tensor``; returns the node
-        that holds the saved tensors.
+        """Make ``node``, of an in-place operation, the grad_fn of ``tensor``; returns the node that holds the saved
+        tensors: ``node`` itself, or the CopySlices around it.
 
-        For a write through a view, the *base* gets a CopySlices node around the operation's node, and the
-        view an AsStridedBackward0 on top of that. Raises Unmodelled for a view that no longer has the
-        storage or dtype of its base.
+        For a write through a view, the *base* gets a CopySlices node around the operation's node, and the view an
+        AsStridedBackward0 on top of that. Raises Unmodelled for a view that no longer has the storage or dtype of its
+        base.
 
         In torch: ``rebase_history`` in ``torch/csrc/autograd/variable.cpp``.
         """
@@ -527,10 +539,11 @@ class Graph:
 
     @staticmethod
     def move_retained(tensor: ShadowTensor, node: Node, index: int = 0) -> None:
-        """After an in-place operation: move a ``retain_grad`` hook to the new grad_fn; other hooks stay at the old one.
+        """After an in-place operation on ``tensor``: move its ``retain_grad`` hook to the new grad_fn ``node``, whose
+        output ``index`` it is now. Its tensor hooks stay at the old grad_fn.
 
-        Raises Unmodelled where torch has lost the hook. In torch:
-        ``update_tensor_hooks_on_new_gradfn`` in ``variable.cpp``.
+        Raises Unmodelled where torch has lost the hook. In torch: ``update_tensor_hooks_on_new_gradfn`` in
+        ``variable.cpp``.
         """
         tensor.hooked = None
         tensor.hooks = tuple(hook for hook in tensor.hooks or () if hook[0] < 0)  # post-accumulate-grad hooks stay

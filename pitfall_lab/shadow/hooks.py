@@ -34,10 +34,12 @@ AFTER = -1
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A point at which a backward pass waits for user code. ``given`` are the gradients that the node received.
+    """A point at which a backward pass waits for user code.
 
-    ``after``: the node's own backward runs, and its outgoing gradients are needed; else its hooks run. ``refusal`` is
-    the error that reading its saved tensors would raise.
+    ``node`` is the node that is to run, ``given`` the gradients that it received (None: none for that output).
+    ``after`` is True where the node's own backward is user code, and its outgoing gradients are needed; False where its
+    hooks run. ``refusal`` is the error that reading its saved tensors in its backward would raise; None if there is
+    none.
     """
 
     node: Node
@@ -48,9 +50,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A gradient that user code returned; ``array`` is None when its values are unknown.
+    """A gradient that user code returned.
 
-    ``given``: the index of the incoming gradient that it is, if it is the same object; else None.
+    ``shape`` and ``array`` are its shape and values (``array`` is None where those are unknown). ``given``: the index
+    of the incoming gradient that it is, if it is the same object; else None.
     """
 
     shape: Shape
@@ -67,7 +70,7 @@ Answer = Sequence[Seen | None] | None
 class Suspended:
     """A call (a backward) that waits for user code.
 
-    ``stop`` is the point at which it waits, None when the call has ended.
+    ``stop`` is the point at which it waits; None before :meth:`resume` is called first, and when the call has ended.
     """
 
     def __init__(
@@ -83,7 +86,9 @@ class Suspended:
         self._result: Any = None
 
     def resume(self, answer: Answer = None) -> None:
-        """Run to the next stop, or to the end; raises ShadowError where torch will raise."""
+        """Run to the next stop, or to the end of the call; ``answer`` are the gradients that user code returned at the
+        present stop (None: it is not known what). Raises ShadowError where torch will raise.
+        """
         others = self._engine.record(self._record)
         mode = self._engine.grad_enabled
         try:
@@ -104,17 +109,18 @@ class Suspended:
             self._record = self._engine.record(others)
 
     def stops_at(self, node: Node) -> tuple[bool, bool]:
-        """A pair: whether the pass waits for hooks before ``node`` runs, and whether it waits for the
-        gradients that the node returns.
+        """Two bools: whether the pass waits for user hooks before ``node`` runs, and whether it waits for the gradients
+        that user code in the node's own backward returns.
         """
         return self._pass.has_hooks(node), self._pass.is_foreign(node)
 
     def recognise(self, array: np.ndarray, dtype: DType, *, on_known_memory: bool) -> ShadowTensor | None:
-        """Return the shadow tensor of a gradient that user code (a hook, a custom backward) received, matched
-        by shape, strides and values.
+        """Return the shadow tensor of a gradient that user code (a hook, a custom backward) received, whose values are
+        ``array``: that of the gradient in ``stop.given`` with the same shape, strides and close values. None if there
+        is none.
 
-        None if none in ``stop.given`` matches. ``on_known_memory``: the storage is tracked; skip gradients that are
-        ``loose``.
+        ``on_known_memory``: the gradient's storage is tracked already, so gradients that are ``loose`` are not
+        considered.
         """
         for gradient in self.stop.given if self.stop is not None else ():
             if (
@@ -145,7 +151,11 @@ class Suspended:
 
 
 class Handle:
-    """A registered hook, on a leaf, a node or both (a result may become a leaf); returned by ``register_hook``."""
+    """A registered hook; ``register_hook`` returns it.
+
+    ``entry`` is the pair of the index of the output that the hook is for (-1 for a post-accumulate-grad hook) and the
+    hook; ``owners`` are what it is registered on: a leaf, a node, or both (a result may become a leaf).
+    """
 
     def __init__(self, entry: tuple[int, Hook], *owners: Node | ShadowTensor) -> None:
         self._owners, self._entry = owners, entry

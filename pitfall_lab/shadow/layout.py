@@ -18,8 +18,8 @@ OVERLAP_LIMIT = 4096
 
 
 class Strided(NamedTuple):
-    """A shape and strides (in elements) without an array: what is needed of an operand to
-    find the strides of a result.
+    """A shape and strides (``stride``, in elements) without an array: what is needed of an operand to find the strides
+    of a result.
     """
 
     shape: Shape
@@ -34,10 +34,11 @@ class Strided(NamedTuple):
 def layout(
     shape: Shape, operands: Sequence[ShadowTensor | Strided], *, alone: bool = True, cast: DType | None = None
 ) -> Shape:
-    """The strides TensorIterator gives a new result: the order of dimensions follows the operands' strides.
+    """The strides (in elements) that TensorIterator gives a new result of ``shape``: the order of dimensions follows
+    the operands' strides.
 
-    A Python number among the operands (not ``alone``) counts as an operand of another shape; operands of another dtype
-    than the one all are ``cast`` to have the strides of their converted copies.
+    ``alone`` is False where a Python number is among the operands of the call: it counts as an operand of another
+    shape. Operands of another dtype than ``cast`` (if given) count with the strides of their converted copies.
 
     Source: ``aten/src/ATen/TensorIterator.cpp``, ``compute_types``, ``reorder_dimensions`` and
     ``compute_fast_setup_type``.

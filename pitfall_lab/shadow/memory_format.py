@@ -45,7 +45,8 @@ def channels_last_strides(shape: Shape) -> Shape:
 
 
 def follows(shape: Shape, stride: Shape, memory_format: Any) -> bool:
-    """Whether the strides are those of that memory format; strides of dimensions of size 1 are ignored.
+    """Whether the strides ``stride`` of a tensor with this shape are those of ``memory_format``; strides of dimensions
+    of size 1 are ignored.
 
     Without elements, any strides are contiguous_format.
     """
@@ -61,9 +62,8 @@ def is_channels_last(tensor: ShadowTensor) -> bool:
 
 
 def lies_channels_last(shape: Shape, stride: Shape) -> bool:
-    """Like :func:`is_channels_last`, for a shape and strides (``is_channels_last_strides_2d``).
-
-    False without elements.
+    """Whether a shape with four or five dimensions and strides in elements counts as channels_last for torch
+    (``is_channels_last_strides_2d``): strides grow in the order C, W, H, N. False without elements.
     """
     if 0 in shape or stride[1] == 0:
         return False
@@ -91,7 +91,9 @@ def any_channels_last(*tensors: Any) -> bool:
 
 
 def suggested(shape: Shape, *tensors: Any) -> Shape:
-    """The strides of a result that takes channels_last from any of ``tensors``; contiguous ones if none of them is."""
+    """The contiguous strides of a result with ``shape``: those of channels_last if one of ``tensors`` is channels_last,
+    else row-major.
+    """
     return channels_last_strides(shape) if any_channels_last(*tensors) else contiguous_strides(shape)
 
 

@@ -1,4 +1,5 @@
-"""Where a gradient came from: the formula that computed it, or the two gradients whose sum it is.
+"""Where a gradient came from: the formula that computed it, or the two gradients whose sum it is. It is in
+``Gradient.origin``.
 
 Used by :mod:`pitfall_lab.shadow.rounding`.
 """
@@ -29,8 +30,11 @@ no values of torch's to be compared with.
 
 
 class Step:
-    """A formula that ran, with its incoming gradients and saved values; ``own`` names the
-    saved values private to the node, ``cancelled`` those that are differences of large numbers.
+    """A formula that ran in backward.
+
+    ``vjp`` is the formula (None: none is known), ``given`` its incoming gradients (None: none for that output),
+    ``saved`` the values that its node saved, by name. ``own`` are the names of the saved values that only the node has,
+    ``cancelled`` the names of those that are differences of large numbers.
     """
 
     __slots__ = ("cancelled", "given", "own", "saved", "vjp", "width")
@@ -58,22 +62,26 @@ class Step:
 
 
 class FormulaPart(NamedTuple):
-    """Origin of a gradient: the result of a step's formula for one of its inputs."""
+    """Origin of a gradient that a formula computed: ``step`` is the run of the formula, ``place`` the index of the
+    gradient among what it returned.
+    """
 
     step: Step
     place: int
 
 
 class Sum(NamedTuple):
-    """Origin of a gradient that is the sum of two gradients."""
+    """Origin of a gradient that is the sum of the gradients ``one`` and ``other``."""
 
     one: Gradient
     other: Gradient
 
 
 def hooked(before: Gradient, after: Gradient) -> Gradient:
-    """Return the gradient ``after``, which a hook made of ``before``, with its origin: earlier rounding errors are
-    scaled like the gradient. Its origin stays as it is where values are unknown, or shape or dtype differ.
+    """Return the gradient ``after``, which a hook made of ``before``, with ``origin`` set to a formula that scales
+    ``before`` by the ratio of their largest values: so its earlier rounding errors are scaled like the gradient.
+
+    Nothing is changed where values are unknown, for other types than floats, or where shape or dtype differ.
     """
     was, now = before.array, after.array
     if (

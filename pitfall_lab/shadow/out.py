@@ -1,4 +1,5 @@
-"""``out=``: compute as usual, then write the result into memory that the program already has.
+"""``out=``: compute as usual, then write the result into memory that the program already has. :func:`run_into` returns
+that memory's tensors.
 
 Source in torch: ``tools/autograd/gen_variable_type.py`` (the refusal),
 ``aten/src/ATen/native/Resize.cpp`` (``resize_output``).
@@ -26,8 +27,8 @@ REFUSED_AS = {
 
 
 def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each result), counting one
-    change each.
+    """Run the operation ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each result);
+    return those. The version of each is increased once.
 
     With ``out=None`` it runs as usual. Raises ``ShadowError`` (torch's error) if an argument or ``out`` requires grad,
     and ``Unmodelled`` for ``out`` of another dtype or shape, one that overlaps an operand or itself, and functions

@@ -1,8 +1,8 @@
-"""Switches that replace a rule of torch by a learner's false belief about it.
+"""Switches that replace a rule of torch by a learner's false belief about it: the fields of :class:`Policy`.
 
-Every switch is False for torch; :mod:`pitfall_lab.shadow.beliefs` has, for each, a program whose outcome it changes.
-A misconception is a function ``Policy -> Policy`` that turns some on; running a program
-under it gives the answer that a person with that belief would predict.
+Every switch is False for torch; :mod:`pitfall_lab.shadow.beliefs` has, for each, a program whose outcome it changes. A
+misconception is a function ``Policy -> Policy`` that turns some on; running a program under it gives the answer that a
+person with that belief would predict.
 """
 
 from __future__ import annotations

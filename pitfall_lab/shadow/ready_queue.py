@@ -1,4 +1,4 @@
-"""Which node of a backward pass runs next.
+"""Which node of a backward pass runs next. :class:`ReadyQueue` decides it.
 
 Source in torch: ``ReadyQueue`` in ``torch/csrc/autograd/engine.h``.
 """
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class ReadyQueue:
-    """The nodes that have received all their gradients; the one created last is taken first.
+    """The nodes that have received all their gradients; ``pop`` takes the one with the highest sequence number, which
+    was created last.
 
     All AccumulateGrad nodes have the same sequence number, and their order decides which of two leaves gets a copy of a
     gradient: so this is the same heap as in libstdc++, which torch uses (``std::push_heap``, ``std::pop_heap``).

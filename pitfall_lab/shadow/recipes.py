@@ -1,5 +1,5 @@
-"""Recipes: repeat what an operation did, for operands of the same shape, dtype and autograd
-state, without running its entry.
+"""Recipes: repeat what an operation did, for operands of the same shape, dtype and autograd state, without running its
+entry. :class:`Recipe` is one.
 
 A recipe is derived from what the engine did for one call: which nodes it made, what they saved, which storages the
 results are on. Following it makes the same objects for other operands of the same :class:`Form`. Only calls that return
@@ -27,10 +27,11 @@ from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, Vi
 
 
 class Form:
-    """Everything about an operand that an operation may depend on, except its values, its
-    grad_fn and its storage offset.
+    """Everything about an operand that an operation may depend on, except its values, its grad_fn and its storage
+    offset: shape, strides, dtype and the like.
 
-    Equal forms are the same object.
+    Equal forms are the same object. ``requires_grad`` is the operand's; ``is_flagged`` is True where it is set on the
+    tensor itself, not only on its grad_fn or base.
     """
 
     __slots__ = ("is_flagged", "requires_grad")
@@ -50,9 +51,9 @@ class Forms:
         return len(self._known)
 
     def of(self, x: ShadowTensor) -> Form | None:
-        """The form of ``x``; None where an operation may depend on more than that.
+        """The form of ``x``; None where an operation may depend on more than a form holds.
 
-        These are inference tensors, memory that NumPy shares, and views whose grad_fn must be regenerated.
+        None for inference tensors, memory that NumPy shares, and views whose grad_fn must be regenerated.
         """
         storage, view = x.storage, x.view
         if x.inference or x.counter is None or storage.shared:
@@ -93,12 +94,15 @@ PLAIN = frozenset({bool, int, float, complex})
 
 
 class Underivable(Exception):
-    """The call did something that a recipe cannot express."""
+    """Raised where a call did something that a recipe cannot express."""
 
 
 class Way(NamedTuple):
-    """An edge in a recipe: to its ``own`` node of this index, to the grad_fn of the operand of this
-    index, or to no node (None).
+    """An edge from a node that a recipe makes.
+
+    With ``own``, it leads to the node with the index ``place`` among those that the recipe makes; else to the grad_fn,
+    or with ``is_leaf`` the AccumulateGrad, of the operand with that index. ``place`` None: it leads to no node.
+    ``output_nr``: which output of the node at its end the gradient is of.
     """
 
     own: bool
@@ -110,8 +114,11 @@ class Way(NamedTuple):
 class Made:
     """A node that the recipe makes.
 
-    ``saved`` holds private saved tensors (no write can invalidate them, so all calls share one) and ``(slot, name
-    of the tensor, is_output)``.
+    ``edges`` are its :class:`Way` to other nodes; ``saved`` holds, for each saved tensor, the private ``Saved`` itself
+    (no write can invalidate it, so all calls share one), or ``(name in the node, name of the tensor in the recipe's
+    code, is_output)``. The other fields are those of :class:`Node`.
+
+    Raises :class:`Underivable` for a mirrored node, a CopySlices, and one with hooks.
     """
 
     __slots__ = ("edges", "multiple", "name", "outputs", "saved", "vjp")
@@ -129,7 +136,11 @@ class Made:
 class Window:
     """A tensor that the recipe makes.
 
-    ``on`` is the operand whose storage it uses, ``counts_with`` the one whose counter; None: new ones.
+    ``on`` is the index of the operand whose storage it uses, ``counts_with`` of the one whose version counter; None: it
+    gets a new one, with the number ``storage`` or ``counter`` (else -1). ``node`` is the index of its grad_fn among the
+    nodes of the recipe (None: none), ``base`` the code for the tensor that it is a view of (None: no view),
+    ``creation`` how that view was made. ``size`` is that of its storage; ``offset`` is relative to that of the operand
+    ``on``.
     """
 
     __slots__ = (
@@ -182,8 +193,8 @@ class Window:
     def written(self, name: str, constants: dict[str, Any], known: set[str]) -> Iterator[str]:
         """The lines of code that make the tensor and assign it to ``name``. Everything but the operands is a constant.
 
-        New constants are added to ``constants``; a storage or counter that is not in ``known`` is
-        made first, and added there.
+        The constants that the lines use are added to ``constants``. A new storage or counter whose name is not in
+        ``known`` is made first, and added there.
         """
         constants |= {f"{name}_{what}": getattr(self, what) for what in ("shape", "stride", "dtype", "device")}
         storage, counter = f"m{self.storage}", f"c{self.counter}"
@@ -224,8 +235,11 @@ def _new(called: str, like: Node | Storage | Counter | ShadowTensor, /, **given:
 
 
 class Parts:
-    """The operands of a call and what the call made: nodes, tensors (bases before their
-    views), storages and counters.
+    """The operands of a call, and what the call made.
+
+    ``operands`` are shadow tensors and ``nodes`` the new nodes. ``tensors`` lists the new tensors (bases before their
+    views) as (name in the recipe's code, tensor, how to make it); ``storages`` and ``counters`` are the new ones that
+    these need.
     """
 
     def __init__(self, operands: Sequence[ShadowTensor], nodes: Sequence[Node]) -> None:
@@ -295,14 +309,16 @@ def _place(things: Sequence[Any], wanted: object) -> int:
 
 
 class Recipe:
-    """How to repeat a call. ``results`` are windows, or the index of an operand that the call returned.
+    """How to repeat a call that was made once.
 
-    ``follow(graph, operands)`` repeats it and returns the results, the nodes (without AccumulateGrad nodes), and the
-    tensors that only the graph holds; ``insides`` are those of the first call. It is None for an engine with values.
-    ``steps`` are its code, to be included in a larger function. ``writes``: the call writes its first operand and
-    returns it. ``uncounted`` are the operands written without a change of version (running statistics of batch norm):
-    without values nothing is to be done for these. ``is_plain``: the call returns no tensor. ``is_timeless``: it refers
-    to no object of the engine that it was derived from, so that other engines can use it.
+    ``results`` are how to make each result (:class:`Window`), or the index of an operand that the call returned;
+    ``nodes`` the nodes to make. ``follow(graph, operands)`` repeats the call and returns the results, the nodes
+    (without AccumulateGrad nodes), and the tensors that only the graph holds; ``insides`` are those of the first call.
+    ``follow`` is None for an engine with values. ``steps`` are its code, to be included in a larger function (None:
+    there is none). ``writes``: the call writes its first operand and returns it. ``uncounted`` are the indices of the
+    operands written without a change of version (running statistics of batch norm): without values nothing is to be
+    done for these. ``is_plain``: the call returns a number or a bool. ``is_timeless``: it refers to no object of the
+    engine that it was derived from, so that other engines can use it.
     """
 
     __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "steps", "uncounted", "writes")
@@ -310,10 +326,10 @@ class Recipe:
     def __init__(self, applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> None:
         """Derive the recipe of a call from its record ``applied``; the results must not have a ``mark`` yet.
 
-        ``versions`` are those that the operands had before.
+        ``operands`` are the tensors that the call was given, ``versions`` the versions that these had before.
 
         Raises:
-            Underivable: there is none.
+            Underivable: the call did something that a recipe cannot express.
         """
         if applied.stale or applied.ran or applied.harms:
             raise Underivable
@@ -401,7 +417,8 @@ class Recipe:
 
 
 class Steps(NamedTuple):
-    """The code of a recipe: lines that make nodes and tensors and save tensors, and the constants that these lines use.
+    """The code of a recipe: lines of Python that make nodes (``nodes``), make tensors (``tensors``) and save tensors in
+    the nodes (``keeps``), and the objects by name that these lines use (``constants``).
 
     Names in the code: operands o0, o1, …; their grad_fns p0, …; results x0, …; new nodes n0, ….
     """
@@ -412,12 +429,14 @@ class Steps(NamedTuple):
     constants: dict[str, Any]
 
     def name(self, thing: str, *, but_for_tensors: bool = False) -> bool:
-        """Whether the code contains the name; ``but_for_tensors``: apart from the lines that make tensors."""
+        """Whether the code contains the name ``thing``; ``but_for_tensors``: apart from the lines that make tensors."""
         lines = self.nodes + self.keeps + ([] if but_for_tensors else self.tensors)
         return any(re.search(rf"\b{thing}\b", line) for line in lines)
 
     def function(self, given: str, lines: Sequence[str], **constants: Any) -> Callable[..., Any]:
-        """Compile the lines into a function with the parameters ``given``."""
+        """Compile ``lines`` into a function whose parameters are ``given``, as source text (``"graph, o"``).
+        ``constants`` are added to those of the code.
+        """
         named = self.constants | constants
         text = "".join(f"    {line}\n" for line in lines)
         exec(f"def follow({given}):\n{text}", named)  # noqa: S102 - our own text

@@ -67,9 +67,12 @@ ENTRIES: dict[str, Op] = {}
 class Op:
     """One operation.
 
-    ``run(engine, *args, **kwargs)`` takes torch's arguments, checks them, computes, and records history. ``saves`` says
-    what backward needs, as in torch's ``derivatives.yaml``. ``samples`` are expressions over the operands of
-    :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on the shadow, and must agree in everything.
+    ``names`` are all of torch's full names for it. ``run(engine, *args, **kwargs)`` takes torch's arguments, checks
+    them, computes, and records history. ``kind`` is what it does to its operands (``"pure"``: makes new tensors;
+    ``"view"``, ``"inplace"``, or ``"other"``). ``saves`` says what backward needs, as in torch's ``derivatives.yaml``.
+    ``samples`` are expressions over the operands of :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on
+    the shadow, and must agree in everything. ``source`` is where torch implements it, as text; ``traits`` are what else
+    holds for it (:data:`Trait`). Each text is empty where there is nothing to say.
     """
 
     names: tuple[str, ...]
@@ -103,8 +106,8 @@ def add(
     traits: tuple[Trait, ...] = (),
     computes: str = "",
 ) -> Op:
-    """Register the operation that ``run`` computes under all its ``names``, and return its entry; raises ValueError if
-    one of the names is taken.
+    """Register the operation that ``run`` computes under all its ``names``, and return its entry, which has the other
+    arguments as its fields; raises ValueError if one of the names is taken.
 
     A short name means the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only
     the method, ``F.relu`` is ``torch.nn.functional.relu``.
@@ -119,7 +122,9 @@ def add(
 
 
 def also(known: str, *names: str) -> None:
-    """Give a registered operation, named in full, more full names; raises ValueError if one of them is taken."""
+    """Give the registered operation with the full name ``known`` more full names; raises ValueError if one of them is
+    taken.
+    """
     entry = replace(ENTRIES[known], names=(*ENTRIES[known].names, *names))
     for full in names:
         if full in ENTRIES:
@@ -129,7 +134,9 @@ def also(known: str, *names: str) -> None:
 
 
 def do(e: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Run another operation, a part of a composite: ``do(e, "cat", parts)`` is ``torch.cat``."""
+    """Run another operation, a part of a composite, in the engine ``e``, and return its result: ``do(e, "cat", parts)``
+    is ``torch.cat``.
+    """
     return ENTRIES[f"torch.{name}"].run(e, *args, **kwargs)
 
 

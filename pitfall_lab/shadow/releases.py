@@ -17,7 +17,11 @@ NEWEST: Release = (2, 15)
 
 
 class Difference(NamedTuple):
-    """A behaviour that torch has since a release, and had not before; ``sample`` is a program that shows it."""
+    """A behaviour that torch has since a release, and had not before.
+
+    ``since`` is the first release with it, as (major, minor); ``what`` the behaviour as a sentence; ``sample`` an
+    expression that shows it, over the operands of :mod:`pitfall_lab.shadow.ops.operands`.
+    """
 
     since: Release
     what: str

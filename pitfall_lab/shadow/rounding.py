@@ -1,4 +1,5 @@
 """An upper bound on the rounding error of a gradient, found by repeating its computation with disturbed values.
+:class:`Rounding` returns it for each element.
 
 Two engines add in different orders, and where large numbers cancel, mostly rounding error remains. Its size depends on
 the formulas that computed the gradient. So each gradient refers to the formula that computed it, or to the two that it
@@ -37,7 +38,11 @@ HALF = 1 / 16
 
 
 class Rounding:
-    """The possible rounding errors of the gradients of one backward; ``made`` are the tensors that received them."""
+    """The possible rounding errors of the gradients of one backward.
+
+    ``made`` are pairs of a tensor that the backward filled (a ``.grad``, a result) and the gradient that it was made
+    of.
+    """
 
     def __init__(self, made: Iterable[tuple[ShadowTensor, Gradient]] = ()) -> None:
         self._made = list(made)
@@ -87,8 +92,8 @@ class Rounding:
         )
 
     def bound(self, gradient: Gradient) -> np.ndarray:
-        """For each element of a gradient that one node passes to another, the difference that rounding
-        between two engines can cause.
+        """For each element of a gradient that one node passes to another, the difference that rounding between two
+        engines can cause. The gradient's values must be known.
         """
         array = gradient.array
         assert array is not None
@@ -170,10 +175,10 @@ def _fitted(made: Any, array: np.ndarray) -> np.ndarray:
 
 
 def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
-    """The values, each changed up or down by a half to one unit in the last place of ``dtype``;
-    unchanged if that is no float dtype.
+    """The values, each moved up or down by a half to one unit in the last place of ``dtype``; unchanged if that is no
+    float dtype. Zeros and infinities stay.
 
-    ``salt`` chooses the changes.
+    ``salt`` chooses the directions and sizes, the same for each call.
     """
     numbers = np.asarray(numbers)
     if dtype.kind != "f":

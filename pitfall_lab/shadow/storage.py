@@ -33,7 +33,10 @@ FORGET = 64
 
 
 class Counter:
-    """A version counter; ``saved`` are the saved tensors whose version backward will compare with it.
+    """A version counter (``_version``).
+
+    ``version`` is its present number; ``saved`` are the saved tensors whose version backward will compare with it, as
+    weak references (None: none so far).
 
     In torch: ``VariableVersion`` in ``c10/core/TensorImpl.h``, a shared number only. That a write has made a saved
     tensor invalid is found only in backward; the list ``saved`` lets the engine find it at the write.
@@ -63,6 +66,8 @@ class Storage:
 
     ``data`` is a one-dimensional array, or None when the values are not modelled. ``shared`` is True once NumPy code
     outside the engine can write to it: such a write cannot be noticed, so saved values are copied when they are saved.
+    ``saved`` are the saved tensors on it (None: none so far). ``links`` are other storages that follow its changes,
+    each with the indices there and here (only under a false belief).
 
     In torch: ``c10/core/StorageImpl.h``, bytes without a dtype. Torch never keeps old values.
     """
@@ -134,7 +139,9 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 
 def is_contiguous(shape: Shape, stride: Shape) -> bool:
-    """Whether the elements lie in row-major order without gaps; strides of dimensions of size 1 do not count."""
+    """Whether the elements of a tensor with this shape and these strides lie in row-major order without gaps; strides
+    of dimensions of size 1 do not count. True without elements.
+    """
     if 0 in shape:
         return True
     step = 1
@@ -147,7 +154,9 @@ def is_contiguous(shape: Shape, stride: Shape) -> bool:
 
 
 def is_dense(shape: Shape, stride: Shape) -> bool:
-    """Whether the elements fill a block of memory without gaps, each at its own address, in any order."""
+    """Whether the elements of a tensor with this shape and these strides fill a block of memory without gaps, each at
+    its own address, in any order. True for fewer than two elements.
+    """
     if math.prod(shape) < 2:
         return True
     step = 1
@@ -161,7 +170,10 @@ def is_dense(shape: Shape, stride: Shape) -> bool:
 class ShadowTensor:
     """A tensor: a strided view of a storage, with its place in the autograd graph.
 
-    ``requires_grad`` and ``grad_fn`` of a view depend on its base and are computed when they are read, as in torch
+    ``stride`` and ``offset`` are in elements. ``counter`` is its version counter (None: an inference tensor). ``flag``
+    is the ``requires_grad`` that was set on it as a leaf; ``node`` its grad_fn as it was last made, ``output_nr`` its
+    index among the node's outputs; ``gradient`` its ``.grad``; ``view`` its base (None: no view). ``requires_grad`` and
+    ``grad_fn`` of a view depend on its base and are computed when they are read, as in torch
     (``torch/csrc/autograd/variable.cpp``).
 
     In torch: ``c10/core/TensorImpl.h`` (storage, shape, strides) and ``AutogradMeta`` in
@@ -241,8 +253,8 @@ class ShadowTensor:
 
     @property
     def is_leaf(self) -> bool:
-        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too); a stale
-        one is not regenerated here.
+        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too). A grad_fn that is
+        still to be made for a view whose base was written is not made here.
         """
         return self.node is None
 
@@ -303,8 +315,8 @@ class ShadowTensor:
             setattr(self, name, getattr(other, name))
 
     def lay_out(self, stride: Shape, offset: int, size: int) -> None:
-        """Change strides, offset and storage size to those observed in torch, moving the elements in
-        the storage's data accordingly.
+        """Change strides, offset and storage size (all in elements) to those observed in torch, moving the elements in
+        the storage's data so that the tensor keeps its values.
         """
         storage = self.storage
         if storage.laid is None and (self.stride, self.offset, storage.size) == (tuple(stride), offset, size):
@@ -329,7 +341,11 @@ class ShadowTensor:
 
 
 class ViewOf:
-    """The view part of a tensor: its base, how the view was made, and the version for which its grad_fn was made.
+    """The view part of a tensor.
+
+    ``base`` is the tensor that owns the view's history; ``version`` the version for which the view's grad_fn was made.
+    ``creation`` is how the view was made: ``"default"``, under ``"no_grad"``, in ``"inference"`` mode, by an operation
+    with several outputs (``"multi"``) or by a ``"custom"`` Function.
 
     In torch: ``DifferentiableViewMeta`` in ``torch/csrc/autograd/variable.h``. It can also hold a function that
     recreates the view, for layouts without strides; here strides are enough.

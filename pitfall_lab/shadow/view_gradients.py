@@ -1,5 +1,5 @@
-"""Backward of as_strided and CopySlices: gradients through strided views of memory; and how
-a formula marks its results.
+"""Backward of as_strided and CopySlices: gradients through strided views of memory; and how a formula marks its
+results. The functions return the backward formula (vjp) of a node.
 
 Source in torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``, ``CopySlices``
 in ``functions/tensor.cpp``.
@@ -24,7 +24,7 @@ Vjp = Callable[[Any, Any], Sequence[Any]]
 
 
 class Written(NamedTuple):
-    """A gradient that its formula wrote into new memory ``times`` times: ``.grad._version`` will show it.
+    """A gradient (``array``) that its formula wrote into new memory ``times`` times: ``.grad._version`` will show it.
 
     ``seen_through``: the formula returns a view of that memory, so torch does not add in place into it.
     """
@@ -35,7 +35,9 @@ class Written(NamedTuple):
 
 
 class RaisingVjp:
-    """The vjp of a node that raises as soon as a gradient arrives, whatever its values."""
+    """The formula of a node that raises ``ShadowError`` with this message and kind as soon as a gradient arrives,
+    whatever its values.
+    """
 
     __slots__ = ("kind", "message")
 
@@ -52,10 +54,11 @@ Window = tuple[int, Shape, Shape]
 
 
 def as_strided_vjp(given: Window, made: Window) -> Vjp:
-    """The vjp of as_strided: add the gradient of the result ``made`` into zeros over the storage, and
-    return the part at ``given``.
+    """The backward formula of as_strided: it adds the gradient of the result into zeros over the storage, and returns
+    the part at the input.
 
-    In torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
+    ``given`` and ``made`` are the places of input and result: (offset, shape, strides), in elements. In torch:
+    ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
     """
     shape, stride = given[1:]
 
@@ -78,8 +81,8 @@ def as_strided_vjp(given: Window, made: Window) -> Vjp:
 
 
 def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
-    """The vjp of CopySlices: the written part of the gradient goes through the operation's own
-    vjp; the rest passes unchanged.
+    """The backward formula of CopySlices, for a write through ``view`` into ``base``: the part of the gradient at the
+    view goes through the formula of the operation's own node ``inner``; the rest passes unchanged.
 
     A :class:`RaisingVjp` if the view is expanded and the base requires a gradient. In torch: ``CopySlices::apply`` in
     ``torch/csrc/autograd/functions/tensor.cpp``.

@@ -160,7 +160,8 @@ def rest(facts: Facts) -> dict[str, Any]:
 
 
 def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The stories ``before`` with the findings' new explanations and fixes, once the fixes have been tried.
+    """The stories ``before`` (as :func:`scene` has them) with the explanations and fixes of ``findings``: the same
+    findings, once their fixes have been tried.
 
     If the findings are not of the same rules in the same order as before, all stories are made again.
     """
@@ -176,7 +177,8 @@ def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, 
 def page(
     trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "", facts: Facts | None = None
 ) -> str:
-    """A complete HTML document: code with marks, storyboard, pictures, explanation, a stepper without scripts.
+    """A complete HTML document on a trace and its findings: code with marks, storyboard, pictures, explanation, a
+    stepper without scripts.
 
     ``key`` sets the prefix of the ids in it (random when empty), so that several pages can be in one notebook.
     """
@@ -186,8 +188,8 @@ def page(
 
 
 def fragment(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "") -> str:
-    """The page's content as one ``<div>`` with its own stylesheet, for inclusion in
-    another page (a notebook's output).
+    """The content of :func:`page` as one ``<div>`` with its own stylesheet, for inclusion in another page (a notebook's
+    output). ``key`` is the prefix of the ids in it (random when empty).
     """
     from pitfall_lab.views.document import fragment as render
 

@@ -1,4 +1,6 @@
-"""The calls through which a later step gets what an earlier one used or made: what happened between two cards."""
+"""The calls through which a later step of a trace gets what an earlier one used or made: :func:`calls_between` gives
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,12 @@ MOST = 20_000
 
 
 def calls_between(facts: Facts, first: int, last: int) -> tuple[Event, ...] | None:
-    """The calls that lead from the tensors of step ``first`` to those that step ``last`` is given, oldest first.
+    """The calls that lead from the tensors of step ``first`` (its operands, results, and the storages it wrote) to what
+    step ``last`` is given, oldest first, without the two steps themselves.
 
-    Of several ways, the one with the fewest calls: none if ``last`` is given such a tensor itself. None if it is
-    given nothing that comes from one.
+    Of several ways, the one with the fewest calls: ``()`` if ``last`` is given such a tensor, or one on memory that
+    ``first`` wrote. None if it is given nothing that comes from one, if there are more than ``MOST`` steps between the
+    two, and unless ``first`` is before ``last`` and both are steps of the trace.
     """
     events = facts.trace.events
     if not 0 <= first < last < len(events) or last - first > MOST:

@@ -1,4 +1,6 @@
-"""Two traces side by side, from the first step in which they differ."""
+"""Two traces side by side, from the first step in which they differ: :func:`compare` gives the comparison as plain
+data, :func:`text` and :func:`html` show it.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,8 @@ _NUMBERS = frozenset({"cells", "gradient", "name", "names"})
 
 
 def first_difference(before: Trace, after: Trace) -> int | None:
-    """The first step at which the two traces differ (the length of the shorter one, if it is the other's beginning).
-
-    ``None`` without a difference.
+    """The first step at which the two traces differ: the number of steps of the shorter one, if the other goes on after
+    it. None without a difference.
 
     Values, names and places in the source are not compared: two runs may draw other random numbers and still be equal.
     """
@@ -76,8 +77,9 @@ class ComparedRuns(TypedDict):
 
 
 def compare(before: Trace, after: Trace) -> ComparedRuns:
-    """Both traces as plain data: ``STEPS`` steps in words from their first difference on, endings, last
-    gradients, and peaks of memory.
+    """Both traces as plain data: for each, up to ``STEPS`` steps in words from their first difference on, the error
+    that ended it, and its peak of memory; and the last gradients of the first named tensors. Without a difference there
+    are no steps.
     """
     first = first_difference(before, after)
     facts = gather(before), gather(after)

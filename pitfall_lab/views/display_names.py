@@ -1,5 +1,5 @@
-"""One display name for each tensor, storage, counter and node, taken from the program, so that
-no labels (t3, S2) are shown.
+"""One display name for each tensor, storage, counter and node, taken from the program, so that no labels (t3, S2) are
+shown. :func:`names` returns them by label.
 
 A tensor has the program's own name for it, such as ``w``. Others are named by origin: ``w.grad`` by its leaf,
 ``momentum of w`` by the optimizer's state, a result among several by the name that it is used under, and everything
@@ -164,15 +164,17 @@ def _made_by(facts: Facts, label: str, step: int) -> str:
 
 
 def shortened(name: str) -> str:
-    """The beginning of a long name, and the index at its end: it tells results of one call apart."""
+    """A name cut to ``LONGEST`` letters, with "…" where something is missing. Indices at its end (``[0]``), which tell
+    the results of one call apart, are kept.
+    """
     place = re.search(r"(\[\d+\])+$", name)
     last = place[0] if place else ""
     return cut(name.removesuffix(last), LONGEST - len(last)) + last
 
 
 def calls_another(text: str, operation: str) -> bool:
-    """Whether the text is a call of a function with another name than ``operation``, inside
-    which torch ran the operation.
+    """Whether ``text`` is a call expression of a function or method with another name than ``operation``: torch ran the
+    operation inside that. Underscores at the ends and case do not count. False for what is no call, or no Python.
     """
     try:
         node = ast.parse(text, mode="eval").body

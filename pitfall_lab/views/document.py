@@ -1,4 +1,5 @@
-"""The static page: self-contained HTML that needs no script, no kernel and no network.
+"""The static page: self-contained HTML that needs no script, no kernel and no network. :func:`render` returns it as
+text.
 
 Pictures are ``<img>`` with data URIs, because an untrusted notebook strips inline SVG and keeps these with their
 alternative text. The stepper is radio buttons and one stylesheet rule per step; without the stylesheet it is a list.
@@ -79,7 +80,9 @@ def render(
 def fragment(
     trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None
 ) -> str:
-    """The page's content as one ``<div>`` with its stylesheet, to be put inside another document."""
+    """The page's content as one ``<div>`` with its stylesheet, to be put inside another document. ``key`` is the prefix
+    of the ids in it (random when empty).
+    """
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
     facts = replace(facts or gather(trace), labelled=False)
     described = [in_two_languages(finding) for finding in findings]
@@ -169,8 +172,9 @@ def _line_name(line: object, say: _Say) -> str:
 
 
 def retold(page: str, trace: Trace, before: list[Any], after: list[Any], language: Language = "en") -> str:
-    """A page that was made of the findings ``before``, with those ``after`` in their place: the same ones, once their
-    fixes were tried. Nothing else is made again.
+    """The HTML ``page``, which was made of the findings ``before``, with the list of findings made again from
+    ``after``: the same findings, once their fixes were tried. Nothing else in the page changes; it is returned as it is
+    where there were no findings.
     """
     say = _Say(language)
     old, new = (_findings(trace, [in_two_languages(each) for each in found], say) for found in (before, after))

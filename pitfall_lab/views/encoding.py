@@ -43,12 +43,14 @@ STYLE = f"svg{{{LIGHT}}}@media (prefers-color-scheme:dark){{svg{{{DARK}}}}}{RULE
 
 
 def ink_on(colour: str) -> str:
-    """The text colour that can be read on a hue: at least 4.5 to 1 on each."""
+    """The colour (``#fff`` or ``#000``) of text that can be read on a storage's ``colour``: with a contrast of at least
+    4.5 to 1.
+    """
     return "#fff" if colour == "#0072B2" else "#000"
 
 
 def letter(storage: str | None) -> str:
-    """A for S1 … Z for S26, then AA: storages in order of birth.
+    """The letter of a storage, from the number in its label: A for S1 … Z for S26, then AA; "?" for None.
 
     >>> letter("S1"), letter("S27"), letter(None)
     ('A', 'AA', '?')
@@ -62,7 +64,9 @@ def letter(storage: str | None) -> str:
 
 
 def hue(storage: str | None, palette: Sequence[str]) -> str:
-    """The storage's colour, by its place in ``palette``; grey if it is not one of the first six there, or None."""
+    """The storage's colour as a CSS hex colour: its place in ``palette`` (labels of storages) chooses one of the six in
+    ``HUES``. The grey ``GREY`` if it is None or not among the first six there.
+    """
     return HUES[list(palette).index(storage)] if storage is not None and storage in palette[: len(HUES)] else GREY
 
 
@@ -91,7 +95,9 @@ def cut(text: str, limit: int) -> str:
 
 
 class Canvas:
-    """SVG elements in drawing order; every text passes through :func:`clean`."""
+    """An SVG drawing that is put together element by element; ``parts`` are the elements as text, in drawing order.
+    Every text passes through :func:`clean`; coordinates are in px.
+    """
 
     def __init__(self) -> None:
         tip = '<path class="head" d="M0 0L8 4L0 8z"/>'
@@ -102,7 +108,9 @@ class Canvas:
         self.parts: list[str] = [f"<defs>{marker}</defs>"]
 
     def text(self, x: float, y: float, text: object, kind: str = "t", anchor: str = "start") -> None:
-        """One line of text with its baseline at ``y``; ``kind`` is a list of classes of :data:`STYLE`."""
+        """One line of text at ``x`` with its baseline at ``y``; ``kind`` is a list of classes of :data:`STYLE`.
+        ``anchor`` says which part of the text is at ``x``: ``"start"``, ``"middle"`` or ``"end"``.
+        """
         self.parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{clean(text)}</text>')
 
     def rect(
@@ -117,7 +125,10 @@ class Canvas:
         stroke: str = "",
         rx: float = 0,
     ) -> None:
-        """A box; ``fill`` and ``stroke`` are for a storage's hue, everything else comes from ``kind``."""
+        """A box with its top left corner at ``x``, ``y``; ``rx`` is the radius of its corners. ``kind`` is a class of
+        :data:`STYLE`; ``fill`` and ``stroke`` are colours that replace those of the class, for a storage's hue (empty:
+        none).
+        """
         style = (f"fill:{fill};" if fill else "") + (f"stroke:{stroke};" if stroke else "")
         self.parts.append(
             f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{rx}"'
@@ -135,7 +146,7 @@ class Canvas:
         self.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{letter(storage)}</text>')
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, style: str = "") -> None:
-        """A straight line; ``style`` is CSS of our own making, never data."""
+        """A straight line; ``kind`` is a class of :data:`STYLE`, ``style`` is CSS of our own making, never data."""
         self.parts.append(
             f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
             + (f' style="{style}"' if style else "")

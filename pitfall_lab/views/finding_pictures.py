@@ -1,5 +1,5 @@
-"""The picture of a finding: the tensors involved at the moments that matter, as plain data,
-small enough for one screen.
+"""The picture of a finding: the tensors involved at the moments that matter, as plain data, small enough for one
+screen. :func:`picture` returns it.
 
 ``kind`` says how it is drawn:
 
@@ -54,7 +54,12 @@ BeatRole = Literal["saved", "changed", "raised", "wrong", "other"]
 
 
 class BeatText(TypedDict):
-    """One place in a story: what happened there, and the step and line to look at."""
+    """One place in the story of a finding: a line of the program, and what happened there.
+
+    ``role`` says what (such as ``"saved"``, ``"changed"``, ``"raised"``) and ``title`` says it in words. ``step`` is
+    the event and ``line`` the line in the program's source number ``source``; each None if it is not known. ``place``
+    names the line for people, ``code`` is its text, and ``text`` what the finding says about it (empty if nothing).
+    """
 
     role: BeatRole
     title: Text
@@ -327,10 +332,11 @@ FindingPicture = (
 
 
 def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat]) -> FindingPicture:
-    """The picture that fits a finding: a table, a path, a sum, axes, a curve, looks or pairs if one can
-    be made, else moments in time.
+    """The picture that fits a finding: a table, a path, a sum, axes, a curve, looks or pairs if one can be made, else
+    moments in time.
 
-    The finding is given as plain data (:func:`pitfall_lab.views.two_languages.in_two_languages`), with its beats.
+    The finding is given as plain data (:func:`pitfall_lab.views.two_languages.in_two_languages`), with its beats;
+    ``names`` has the display name of each label.
     """
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)

@@ -1,4 +1,6 @@
-"""Finds loops in the event log: repeated sequences of the same operations from the same places in the source."""
+"""Finds loops in the event log: repeated sequences of the same operations from the same places in the source.
+:func:`folds` returns each as its first step, the length of a turn and the number of turns.
+"""
 
 from __future__ import annotations
 

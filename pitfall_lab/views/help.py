@@ -1,4 +1,4 @@
-"""The texts of the Explorer's help: every key and every sign.
+"""The texts of the Explorer's help: every key and every sign. :func:`texts` returns them.
 
 They are data of the picture, as the script comes with each widget.
 """

@@ -1,4 +1,5 @@
 """The values of each label (tensor, storage, node) over the steps of a trace, gathered in one pass for all views.
+:func:`gather` returns them as :class:`Facts`.
 
 A projection reads :class:`Facts` and returns plain data. It never folds the trace by itself, so a trace of 5,000
 events is replayed once for all views.
@@ -25,7 +26,14 @@ History = list[tuple[int, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A finished trace, indexed by label."""
+    """A finished trace, indexed by label (``t2`` for a tensor, ``S1`` for a storage, ``C1`` for a counter, ``n3`` for a
+    node).
+
+    ``tensors``, ``storages``, ``counters`` and ``nodes`` have, for each label, the values that its record in the
+    trace's state had, each with the step that wrote it; ``final`` is the state after the last step. ``on_counter`` has,
+    for each counter, the tensors that had it at any time, in order of creation. ``palette`` are the storages that get a
+    colour, at most six, in order of creation.
+    """
 
     trace: Trace
     tensors: dict[str, History]
@@ -57,8 +65,8 @@ class Facts:
     """The sentences of the events, computed when first needed."""
 
     def projected(self, view: ModuleType, *, first: bool = False) -> Any:
-        """Return what the module ``view`` projects from these facts, computed once; with
-        ``first`` its outline, if it has one.
+        """Return what ``project`` of the view's module ``view`` makes of these facts, computed once; with ``first`` the
+        result of its ``outline``, if it has one and that is not None.
         """
         name = view.__name__
         if name not in self.drawn:
@@ -75,7 +83,9 @@ class Facts:
         return self.said
 
     def tensor(self, label: str | None, step: int | None = None) -> dict[str, Any]:
-        """The tensor's record as it was after ``step`` (its last one when ``None``); empty when there is none."""
+        """The tensor's record in the trace's state (shape, storage, name and the like) as it was after ``step`` (the
+        last one for None); an empty dictionary when there is none.
+        """
         return at(self.tensors.get(label or "", []), step) or {}
 
     def name(self, label: str | None) -> str:
@@ -147,8 +157,8 @@ class Facts:
         return span.line if span else None
 
     def code(self, step: int | None) -> str:
-        """The piece of source that a step ran, on one line; torch's name of the call if that is
-        unknown, empty without a step.
+        """The piece of source that a step ran, on one line; torch's name of the call if that is unknown. Empty for None
+        and for a number that is no step.
         """
         if step is None or not 0 <= step < len(self.trace.events):
             return ""
@@ -156,7 +166,9 @@ class Facts:
 
 
 def at(history: History, step: int | None = None) -> Any:
-    """Return the value after ``step`` (the last one for None); None before the first."""
+    """Return the value in ``history`` after ``step`` (the last one for None); None before the first, and for an empty
+    history.
+    """
     if not history:
         return None
     if step is None:

@@ -1,4 +1,6 @@
-"""The lines that make the values of a finding, which the code always shows."""
+"""The lines that make the values of a finding, which the code always shows. :func:`makers` returns the source and line
+of each.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,13 @@ _LINE = re.compile(r"\b(?:(In \[\d+\]), )?line (\d+)\b(?! of )", re.IGNORECASE)
 def makers(
     facts: Facts, finding: dict[str, Any], picture: FindingPicture | None, beats: list[Beat]
 ) -> list[tuple[int, int]]:
-    """The places, each a source and a line, at which the values were made that the finding is about; at most ``MOST``.
+    """The places, each a pair of a source number and a line, at which the values were made that the finding is about;
+    at most ``MOST``, each once.
 
-    First the finding's own line and those that its sentence names, and calls that lead to a line of the story. Then the
-    lines that made what the failing backward began at, the tensors of the finding's facts, and what the picture shows;
-    before them, those that gave the tensors of the facts the names that the finding's line uses. The parameters of a
-    module have no such line: a library made them.
+    First the finding's own line, the lines that its sentence names, and calls that lead to a line of the story. Then
+    the lines that gave the tensors of the finding's facts the names that its line uses, and those that made what the
+    failing backward began at, the tensors of its facts, and what the ``picture`` shows. The parameters of a module have
+    no such line: a library made them.
     """
     own = [(finding.get("source") or 0, finding["line"])] if isinstance(finding.get("line"), int) else []
     calls = [(beat["source"], beat["line"]) for beat in beats if beat["was"] == "forward" and beat["line"] is not None]

@@ -1,5 +1,6 @@
-"""Static pictures of live tensors (``show_storage``, ``show_graph``, ...), drawn from a one-event
-trace, each with a text version.
+"""Static pictures of live tensors (``show_storage``, ``show_graph``, ...), drawn from a one-event trace. Most functions
+return a :class:`~pitfall_lab.views.picture.Picture`, with a text version; :func:`scene` and :func:`broadcast_scene`
+return the data of one.
 """
 
 # ruff: noqa: PLC0415 - few pictures are exported to a file
@@ -285,8 +286,8 @@ def _meeting(met: BroadcastCase, *, zh: bool) -> str:
 
 
 def versions(trace: Trace, language: Language = "en") -> Picture:
-    """The picture of version counters: the tensors of each, its version, and tensors that
-    share memory but not the counter.
+    """The picture of version counters: for each, its version, its tensors, and the tensors that share their memory but
+    not the counter.
     """
     facts, zh = _moment(trace), language == "zh"
     rows = versions_now.rows(facts)
@@ -377,8 +378,8 @@ def _memory(trace: Trace, language: Language) -> tuple[Facts, MemoryScene, str]:
 
 
 def allocator(found: list[allocator_view.Run], label: str, language: Language = "en") -> Picture:
-    """The caching allocator's allocated and reserved bytes over the recorded points; ``label``
-    names the source of the data.
+    """The picture of the caching allocator's allocated and reserved bytes over the recorded points of the runs
+    ``found``, without a drawing if there are none; ``label`` names the source of the data.
     """
     said = Note("limit", label, label)
     title = "缓存分配器" if language == "zh" else "The caching allocator"

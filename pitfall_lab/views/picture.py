@@ -1,5 +1,5 @@
-"""A picture shown below a notebook cell: SVG in the page's light or dark colours, a text version,
-and files for slides and print.
+"""A picture shown below a notebook cell: SVG in the page's light or dark colours, a text version, and files for slides
+and print. :class:`Picture` is one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ Writer = Callable[[Path], None]
 
 
 class Picture:
-    """A finished picture. In a notebook it is drawn; printed, it is its text; :meth:`save` writes it to a file."""
+    """A finished picture. In a notebook it is drawn; printed, it is its text; :meth:`save` writes it to a file.
+
+    ``notes`` are sentences that are shown with it, ``text`` is the picture in words with these notes, ``title`` names
+    it for screen readers.
+    """
 
     def __init__(
         self,
@@ -72,8 +76,8 @@ class Picture:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture to a file; its name's ending says how: ``.svg``, ``.html``, ``.txt``, and
-        what else this picture knows.
+        """Write the picture to a file and return its path; its name's ending says how: ``.svg``, ``.html``, ``.txt``,
+        and what else this picture knows.
 
         Raises:
             ValueError: the ending is none of these, or ``.svg`` where the picture has no drawing.

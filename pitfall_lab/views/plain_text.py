@@ -1,4 +1,4 @@
-"""A trace as plain text, for a terminal, a log or a screen reader."""
+"""A trace as plain text, for a terminal, a log or a screen reader: :func:`render`."""
 
 from __future__ import annotations
 

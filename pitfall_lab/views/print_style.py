@@ -60,7 +60,9 @@ def write(axes: Axes, x: float, y: float, text: object, *, size: float = SMALL, 
 
 
 def looks(storage: str | None, palette: Sequence[str]) -> dict[str, Any]:
-    """Fill colour and hatching of a storage, as arguments of a matplotlib patch."""
+    """Fill colour, hatching and edge of a storage's boxes, as keyword arguments of a matplotlib patch. ``palette`` are
+    the storages that have a hue; all others, and None, are light grey without a hatching.
+    """
     colour = hue(storage, palette)
     hatch = HATCHES[list(palette).index(storage)] if colour != GREY and storage else ""
     return {"facecolor": "#E4E4E4" if colour == GREY else colour, "hatch": hatch, "edgecolor": INK, "linewidth": 0.6}
@@ -106,7 +108,9 @@ def cell(
 
 
 def pill(axes: Axes, place: tuple[float, float], size: tuple[float, float], text: object = "", **how: Any) -> None:
-    """A rounded box with text in it, such as the label of a version counter."""
+    """A box with round ends from the corner ``place`` on, of ``size`` (cm), with text in its middle, such as the label
+    of a version counter. ``how`` are arguments of matplotlib's ``FancyBboxPatch``.
+    """
     x, y, (wide, tall) = *place, size
     style = f"round,pad=0,rounding_size={tall / 2.5}"
     axes.add_patch(

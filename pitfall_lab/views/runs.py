@@ -1,4 +1,5 @@
-"""How often lines run: which lines are one round of a loop each time, and which run parts of themselves several times.
+"""How often lines run: :func:`runs` finds the lines that are one round of a loop each time, and those that run parts of
+themselves several times.
 
 The browser counts how often the call of a step was seen; this says what the count is one of.
 """

@@ -1,4 +1,6 @@
-"""The part of a trace that a finding is about: the storages, counters, nodes and steps that a panel shows first."""
+"""The part of a trace that a finding is about: :func:`around` gives the storages, tensors, counters, nodes and steps
+that a panel shows first.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ class Slice(TypedDict):
 
 
 def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice:
-    """The labels and steps that belong to a finding's picture and its beats; of the steps, the first ``STEPS``."""
+    """The labels and steps that belong to a finding's ``picture`` and its ``beats`` (the lines of its story): the
+    storages that the picture is about, those that the story's calls made, the tensors and counters of the former, and
+    their nodes; of the steps, the first ``STEPS``.
+    """
     storages = list(dict.fromkeys(picture.get("about", ())))
     tensors = [label for storage in storages for label in facts.of_storage(storage)]
     counters = list(dict.fromkeys(c for t in tensors if (c := facts.tensor(t).get("counter"))))

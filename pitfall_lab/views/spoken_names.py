@@ -1,5 +1,5 @@
 """Sentences with the names that the program has for things in place of their labels: ``h`` for ``t2``, "the memory of
-h" for ``storage S2``, "the version of h" for ``counter C2``.
+h" for ``storage S2``, "the version of h" for ``counter C2``. :func:`spoken` returns such a sentence.
 
 The browser does the same with the same phrases (``frontend/src/core/prose.ts``), and a test compares them.
 """
@@ -57,8 +57,8 @@ _PATTERNS = [(re.compile(pattern), instead) for pattern, instead in PHRASES]
 
 
 def spoken(text: str, facts: Facts, step: int | None = None) -> str:
-    """A sentence without labels, with the names of ``step`` if it is about one; what stands between backticks is the
-    program's and stays as it is.
+    """``text`` with the program's names in place of labels: those that things had at ``step``, or at the end for None.
+    What stands between backticks is the program's and stays as it is.
     """
     parts = re.split(r"`([^`\n]+)`", text)
     return "".join(f"`{part}`" if at % 2 else _named(part, facts, step) for at, part in enumerate(parts))

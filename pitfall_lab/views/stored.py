@@ -1,4 +1,6 @@
-"""The output of a widget: live where a kernel runs, and a static page elsewhere."""
+"""The output of a widget: live where a kernel runs, and a static page elsewhere. :func:`with_page` returns both as one
+MIME bundle.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ place of the missing widget.
 
 
 def with_page(live: Any, page: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The MIME bundle of a widget with its static page, and the metadata; without a page the mark is left out."""
+    """The MIME bundle of a widget (``live``: its data, or a pair of data and metadata) together with that of its static
+    ``page``, and the metadata. The bundle is marked with ``MARK`` where it has both.
+    """
     data, metadata = live if isinstance(live, tuple) else (live or {}, {})
     mark = {MARK: {"version": 1}} if data and "text/html" in page else {}
     return {**mark, **data, **page}, metadata

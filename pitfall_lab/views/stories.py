@@ -1,5 +1,5 @@
-"""The story of each finding: its beats, i.e. steps shown one after the other (saved → changed →
-raised), its picture, and its fixes.
+"""The story of each finding: its beats, i.e. steps shown one after the other (saved → changed → raised), its picture,
+and its fixes. :func:`stories` returns them as plain data.
 """
 
 from __future__ import annotations
@@ -94,9 +94,11 @@ class FixScene(TypedDict):
 
 
 class Drawn(TypedDict):
-    """The beats of a story, its picture, its part of the trace, and its part of the graph with a layout of its own.
+    """What is drawn of a story.
 
-    ``makers``: the lines, each a source and a line, that made the values of the finding.
+    ``beats`` are its steps, shown one after the other; ``picture`` and ``graph`` its picture and its part of the graph
+    with a layout of its own, each None where there is none; ``slice`` the labels and steps of the trace that it is
+    about. ``makers``: the lines, each a source and a line, that made the values of the finding.
     """
 
     beats: list[Beat]
@@ -121,8 +123,8 @@ class StoryScene(Drawn):
 
 
 def stories(facts: Facts, described: list[dict[str, Any]]) -> list[StoryScene]:
-    """One story per finding, as plain data for the browser; without findings, one made of the error that
-    ended the program, if one did.
+    """One story per finding in ``described`` (findings as plain data), for the browser. Without findings, one made of
+    the error that ended the program, if one did; else an empty list.
     """
     facts.called(None)
     names = facts.names

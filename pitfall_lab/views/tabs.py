@@ -1,4 +1,6 @@
-"""Finds the views that are tabs of the Explorer: the folders of this package whose ``__init__.py`` has a ``TAB``."""
+"""Finds the views that are tabs of the Explorer: the folders of this package whose ``__init__.py`` has a ``TAB``.
+:func:`tabs` returns them from left to right.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pitfall_lab.trace import T
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """The tab of a view: its place among the tabs, counted from the left, and its title.
+    """The tab of a view: ``place`` orders the tabs from left to right, ``title`` is written on it.
 
     The rest is found by the view's name. ``frontend/src/views/NAME.ts`` draws it in the browser. The view's ``svg.py``,
     if there is one, has ``draw(scene, facts, language)``, the picture for the page without scripts, and ``has(scene,

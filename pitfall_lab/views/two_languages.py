@@ -6,8 +6,8 @@ from typing import Any
 
 
 def in_two_languages(finding: Any) -> dict[str, Any]:
-    """A finding as plain data: ``to_dict`` in both languages merged, with the steps, explanation and
-    facts, which ``to_dict`` omits.
+    """A finding as plain data: what its ``to_dict`` gives in English and Chinese, where the texts differ as ``{"en":
+    ..., "zh": ...}``, with step, source number, explanation, advice and facts, which ``to_dict`` omits.
 
     A dict is returned as it is.
     """

@@ -1,4 +1,5 @@
 """Names for what a call returned among others: ``pieces[0]`` where the line is ``pieces = batch.chunk(4)``.
+:func:`assigned` and :func:`indexed` return a name for each result.
 
 The line says how a program takes the results apart: ``best, where = scores.max(1)``, ``out, (h, c) = self.lstm(x)``.
 """
@@ -17,8 +18,9 @@ Structure = int | tuple["Structure", ...]
 
 
 def assigned(trace: Trace, event: Event, text: str, *, own: bool) -> list[str]:
-    """A name for each result of a call, in order, from the assignment whose value the call is; empty
-    where there is none that says it.
+    """A name for each result of a call, in order, from the assignment whose value the call is: the variable that takes
+    it, or ``rest[0]``. An empty text for a result that no part of the assignment can be matched with; an empty list
+    where the call is not the whole value of an assignment.
 
     Args:
         trace: The trace that the event is of.
@@ -40,7 +42,9 @@ def assigned(trace: Trace, event: Event, text: str, *, own: bool) -> list[str]:
 
 
 def indexed(event: Event, text: str) -> list[str]:
-    """A name for each result of a call that ``text`` writes, in order: ``x.chunk(2)[0]``."""
+    """A name for each result of ``event``, in order: ``text``, the call as the program writes it, with an index, as
+    ``x.chunk(2)[0]``.
+    """
     named = dict(_indexed(text, _structure(event, text)))
     return [named[at] for at in range(len(event.results))]
 

@@ -1,4 +1,5 @@
 """Facts worth showing in a program in which no rule finds anything, from the trace alone: they are seldom intended.
+:func:`notable` returns at most five of them.
 
 They are not called mistakes: a write in place, also through another name or array on the same memory, a tensor taken
 out of the graph, a result larger than both operands, and the first NaN. Each is one line of the program, with the first
@@ -37,7 +38,9 @@ class Notable(TypedDict):
 
 
 def notable(facts: Facts) -> list[Notable]:
-    """The facts, NaN first and then in the order of the program, one for each line and kind; at most five."""
+    """The facts, NaN first and then in the order of the program; one for each line and kind, of NaN only one; at most
+    five. Empty if there are none.
+    """
     found: dict[tuple[str, int], Notable] = {}
     shared: set[str] = set()
     for event in filter(_is_own, facts.trace.events):

@@ -1,4 +1,5 @@
-"""The ledger: 333 claims from five articles on PyTorch, each with the program that decides it.
+"""The ledger: 333 claims from five articles on PyTorch, each with the program that decides it. :func:`claim` returns
+one as a box for a notebook, :func:`ledger` all of them by id.
 
 A claim is a paraphrased sentence, its place in the source, a verdict, a small program, what that program printed on
 torch 2.13.0 (CPU, Linux), and the corrected statement. The ledger is data beside this file, one JSON file per
@@ -26,7 +27,9 @@ RECORDED_WITH = "torch 2.13.0"
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """How far a claim is true: a stable ``key``, a ``glyph`` (never colour alone) and a ``word`` in both languages."""
+    """A verdict on a claim, such as right or wrong: a stable ``key``, a ``glyph`` (never colour alone) and a ``word``
+    in both languages.
+    """
 
     key: str
     glyph: str
@@ -59,13 +62,14 @@ ARTICLES: tuple[T, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One row of the ledger.
+    """One row of the ledger: a sentence of an article, and the program that decides whether it is true.
 
-    ``article`` counts from 0 (an index into :data:`ARTICLES`), ``lines`` are line numbers of that article,
-    ``observed`` is what ``snippet`` printed on :data:`RECORDED_WITH`, ``truth`` the corrected statement. With
+    ``article`` counts from 0 (an index into :data:`ARTICLES`), ``chapter`` is the section's title and ``lines`` are
+    line numbers of that article. ``claim`` is the sentence, ``verdict`` a key of :data:`VERDICTS`, ``truth`` the
+    corrected statement; ``observed`` is what the program ``snippet`` printed on :data:`RECORDED_WITH`. With
     ``needs_gpu`` a part of the claim concerns CUDA and the snippet is a CPU analogue. Where the article's sentence
-    leaves nothing to decide, ``asked`` is another one on its subject, which the same snippet decides, and which
-    ``holds`` or not, or ``depends``: it holds for some programs only; ``answer`` says why.
+    leaves nothing to decide, ``asked`` is another one on its subject (else empty), which the same snippet decides, and
+    which ``holds`` or not, or ``depends``: it holds for some programs only; ``answer`` says why.
     """
 
     id: str
@@ -95,8 +99,8 @@ class Claim:
 
     @property
     def reason(self) -> str:
-        """Why the sentence that a learner decides about is so, or is not: of the article's
-        own, the corrected statement.
+        """Why the sentence that a learner decides about is true, or is not: ``answer`` where it is ``asked``, else the
+        corrected statement.
         """
         return self.answer if self.asked else self.truth
 
@@ -152,9 +156,11 @@ def _claim(row: dict[str, Any]) -> Claim:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A claim's program, run here: what it ``printed`` beside what was ``recorded``.
+    """A claim's program, run here.
 
-    ``same`` is ``"exactly"``, ``"but for numbers"`` (times, sizes and rounding differ between machines) or ``"no"``.
+    ``printed`` is what it printed and ``error`` the exception that ended it (empty: none), ``recorded`` what it printed
+    when the claim was written, ``torch`` the version of torch here. :attr:`same` is ``"exactly"``, ``"but for
+    numbers"`` (times, sizes and rounding differ between machines) or ``"no"``.
     """
 
     printed: str
@@ -221,7 +227,8 @@ def _torch_version(namespace: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClaimBox:
-    """A claim as a box in a notebook. ``run()`` returns the same box with the program's live output in it.
+    """A claim as a box in a notebook. ``check`` is its program's run here, which is then shown; None: the recorded
+    output is.
 
     The verdict is folded away, so that the reader can decide first.
     """
@@ -255,13 +262,15 @@ class ClaimBox:
 
 
 def output(box: ClaimBox) -> str:
-    """Return the live output when there is one, and otherwise the recorded one."""
+    """Return what the claim's program printed here, and its error, if it was run here, and otherwise the recorded
+    output.
+    """
     return box.check.printed + box.check.error if box.check else box.claim.observed
 
 
 def ran(box: ClaimBox) -> str:
-    """Return how the shown output came about: run here (with what differs), or recorded;
-    and whether a GPU is missing.
+    """Return sentences, a line each, on the output that is shown: whether it is only an analogue on the CPU, whether it
+    was run here or recorded, and the lines in which it differs from the recorded one.
     """
     said = [_WORDS["analogue"].say(box.language)] if box.claim.needs_gpu else []
     said.append(box.check.sentence.say(box.language) if box.check else _WORDS["recorded"].say(box.language))
@@ -332,10 +341,10 @@ def _evidence(box: ClaimBox) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClaimList:
-    """Claims of the articles to look up rather than to decide: a collapsed list, each with its verdict and the program
-    that decides it.
+    """Claims of the articles to look up rather than to decide: as a collapsed list, each with its verdict and the
+    program that decides it. ``boxes`` are the claims.
 
-    What is only misprinted in an article has a list of its own, below.
+    Claims about a misprint in an article have a list of their own, below.
     """
 
     boxes: tuple[ClaimBox, ...]
@@ -393,8 +402,8 @@ def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
 
 
 def deck(shown: Sequence[ClaimBox]) -> str:
-    """Return several claims as HTML without scripts, one at a time: each next claim is in the fold (``<details>``) with
-    the verdict of the one before, after that verdict.
+    """Return several claims (at least one) as HTML without scripts, one at a time: each next claim is in the fold
+    (``<details>``) with the verdict of the one before, after that verdict.
     """
     inside: tuple[str, ...] = ()
     for number, box in reversed(list(enumerate(shown, 1))):

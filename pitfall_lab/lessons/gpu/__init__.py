@@ -1,5 +1,5 @@
-"""Experiments that need a CUDA device: run live where there is one, replayed from a labelled
-recording where there is none.
+"""Experiments that need a CUDA device: run live where there is one, replayed from a labelled recording where there is
+none. :func:`experiment` returns what one gave as a :class:`Recording`.
 
 An experiment is one short program in ``programs/``, complete in itself; it prints what a reader wants to see and leaves
 its numbers in ``result``. ``python -m pitfall_lab.lessons.gpu.record`` runs them all and writes ``recorded.json``:
@@ -67,8 +67,10 @@ class NotRecorded(ExperimentFailed):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one experiment gave: its ``source``, what it ``printed``, its numbers
-    (``result``), and where they come from.
+    """What one experiment gave.
+
+    ``source`` is its program, ``printed`` what that printed, ``result`` the numbers that it left. ``device``, ``torch``
+    (its version) and ``date`` say where and when they were measured; ``live``: now, not from a recording.
     """
 
     name: str
@@ -138,7 +140,11 @@ def experiment(name: str, *, live: bool | None = None, file: Path | str | None =
 
 @dataclass(frozen=True, slots=True)
 class ExperimentsShown:
-    """Some experiments on one page: those that ran or were recorded, and one sentence about all the others."""
+    """Some experiments on one page.
+
+    ``recordings`` are those that ran or were recorded; ``missing`` the names of those that need a CUDA device and have
+    no recording that fits; ``failed`` a sentence for each that failed on the device.
+    """
 
     recordings: tuple[Recording, ...]
     missing: tuple[str, ...]
@@ -147,7 +153,7 @@ class ExperimentsShown:
 
     @property
     def sentence(self) -> T:
-        """A sentence on the experiments that are not shown, and why; empty if all are."""
+        """A sentence that the ``missing`` experiments need a CUDA device; empty if none is missing."""
         return _NEITHER if self.missing else T(en="", zh="")
 
     def __repr__(self) -> str:

@@ -68,7 +68,9 @@ class set_detect_anomaly:  # noqa: N801 - torch's name
 
 
 class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name
-    """Anomaly mode as a context manager: :class:`set_detect_anomaly` with the mode switched on."""
+    """Anomaly mode as a context manager: :class:`set_detect_anomaly` with the mode switched on. With ``check_nan``, a
+    node that returns NaN makes the backward fail.
+    """
 
     def __init__(self, check_nan: bool = True) -> None:
         super().__init__(mode=True, check_nan=check_nan)

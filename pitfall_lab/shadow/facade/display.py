@@ -1,4 +1,4 @@
-"""Printing tensors as torch prints them (four digits, the common cases)."""
+"""Printing tensors as torch prints them (four digits, the common cases). :func:`show` returns the text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 
 def show(tensor: ShadowTensor) -> str:
-    """Return the text that torch's ``repr`` of the tensor is: its values, its dtype if that is unusual,
-    and grad_fn or requires_grad.
+    """Return the text that torch's ``repr`` of the tensor is: its values, its dtype unless it is float32, int64 or
+    bool, and its grad_fn or ``requires_grad=True``.
+
+    Where values are unknown, the text says so with the shape in their place.
     """
     values = tensor.values()
     body = _body(values) if values is not None else f"<{'x'.join(map(str, tensor.shape))} values, not modelled>"

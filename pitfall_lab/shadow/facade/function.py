@@ -25,7 +25,10 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 class FunctionCtx:
-    """The ``ctx`` of a custom Function: it holds what ``forward`` stores for ``backward``."""
+    """The ``ctx`` of a custom Function: it holds what ``forward`` stores for ``backward``.
+
+    ``needs_input_grad`` has a bool for each argument of ``apply``: whether it is a tensor that requires a gradient.
+    """
 
     needs_input_grad: tuple[bool, ...] = ()
 
@@ -80,7 +83,8 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Run ``forward`` under no_grad, and make one node the grad_fn of its outputs.
+        """Run ``forward`` with ``args`` under no_grad, make one node the grad_fn of its outputs, and return what
+        ``forward`` returned.
 
         No node is made with grad mode off, or if no argument requires a gradient.
         """

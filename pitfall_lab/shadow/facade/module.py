@@ -14,7 +14,9 @@ from pitfall_lab.shadow.policy import Policy
 
 
 class Keys(NamedTuple):
-    """The result of :meth:`Module.load_state_dict`: the keys that were missing and those that were not expected."""
+    """The result of :meth:`Module.load_state_dict`: ``missing_keys`` are in the module and were not given,
+    ``unexpected_keys`` were given and are not in the module.
+    """
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -126,7 +128,7 @@ class Module:
             yield module
 
     def own(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        """Yield this module's own parameters (``"parameter"``) or buffers (``"buffer"``), not those of
+        """Yield this module's own parameters (``kind`` ``"parameter"``) or buffers (``"buffer"``), not those of
         submodules, each after its name.
 
         Under the belief ``tensor_attributes_are_parameters``, every tensor that is no buffer counts as a parameter.
@@ -190,11 +192,11 @@ class Module:
         return {key: getattr(owner, name).detach() for key, owner, name in self.places()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> Keys:
-        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them
-        by new Parameters and tensors.
+        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them by new Parameters
+        and tensors.
 
-        Returns the keys without a counterpart on the other side; with ``strict``, such keys raise
-        RuntimeError before anything is copied.
+        Returns the keys that are only in the module (``missing_keys``) and those that are only in ``state_dict``
+        (``unexpected_keys``); with ``strict``, such keys raise RuntimeError before anything is copied.
         """
         places = {key: (owner, name) for key, owner, name in self.places()}
         keys = Keys([k for k in places if k not in state_dict], [k for k in state_dict if k not in places])
@@ -425,7 +427,7 @@ class ModuleDict(Module):
 
 
 class ParameterList(Module):
-    """A list of parameters that are registered under their positions."""
+    """A list of parameters that are registered under their positions; a value that is no parameter becomes one."""
 
     def __init__(self, values: Iterable[Tensor] = ()) -> None:
         super().__init__()

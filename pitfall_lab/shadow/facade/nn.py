@@ -21,7 +21,9 @@ F = functional
 
 
 class Linear(Module):
-    """``x @ weight.t() + bias``; with ``bias=False`` without the second term."""
+    """``x @ weight.t() + bias``, with a weight of shape (``out_features``, ``in_features``); with ``bias=False``
+    without the second term.
+    """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None) -> None:
         super().__init__()
@@ -166,8 +168,8 @@ def _filled(size: Any, value: float) -> Parameter:
 
 
 class LayerNorm(Module):
-    """Normalises over the last dimensions, those of ``normalized_shape``; with ``elementwise_affine``, it then
-    multiplies each element of these by a weight and adds a bias.
+    """Normalises over the last dimensions, those of ``normalized_shape`` (``eps`` is added to the variance); with
+    ``elementwise_affine``, it then multiplies each element of these by a weight and adds a bias.
     """
 
     def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True) -> None:
@@ -188,7 +190,7 @@ class LayerNorm(Module):
 
 
 class Embedding(Module):
-    """Looks up rows of ``weight`` by their numbers.
+    """Looks up rows of ``weight``, of shape (``num_embeddings``, ``embedding_dim``), by their numbers.
 
     The row ``padding_idx`` begins as zeros and gets no gradient. With ``max_norm``, rows with a larger norm are
     rescaled in place when they are looked up.

@@ -26,10 +26,12 @@ Group = dict[str, Any]
 
 
 class Optimizer:
-    """The base class of optimizers: parameter groups, a dictionary of state per parameter, and :meth:`step`.
+    """The base class of optimizers: ``param_groups``, ``state`` (for each parameter a dictionary), and :meth:`step`.
 
-    Subclasses give their ``options`` with torch's defaults, say what ``begin`` puts into a state,
-    and ``update`` one parameter.
+    Subclasses give their ``options`` with torch's defaults, say in ``begin`` what is put into the state of a parameter
+    at its first step, and in ``update`` how one parameter is changed. The constructor raises what torch's does:
+    ``TypeError`` for an unknown option, ``RuntimeError`` for ``fused`` together with ``differentiable`` or ``foreach``,
+    ``ValueError`` without parameters.
     """
 
     options: ClassVar[dict[str, Any]] = {}
@@ -53,11 +55,11 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group of parameters with options of their own; options that it does not give
-        are the optimizer's defaults.
+        """Add a group of parameters: ``param_group`` is a dictionary with ``"params"`` (a tensor or several) and
+        options; options that it does not have are the optimizer's defaults.
 
-        Raises ValueError for a parameter that is no leaf and does not retain its gradient,
-        or that is in a group already.
+        Raises ValueError for a parameter that is no leaf and does not retain its gradient, or that is in a group
+        already.
         """
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
@@ -121,10 +123,10 @@ class Optimizer:
         """
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """Remove the state that torch stores only after a whole step, when a step raised; ``known``: the
-        keys of each state before it.
+        """Called when a step has raised: remove the state that torch stores only after a whole step. ``known`` has, for
+        each parameter that was to be updated, the keys of its state before the step.
 
-        Here there is no such state.
+        In this base class there is no such state.
         """
 
     def _advance(self, p: Tensor, group: Group) -> None:
@@ -152,7 +154,9 @@ class Optimizer:
         return bool(group.get("decoupled_weight_decay"))
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """Fill the empty ``state`` of a parameter that is updated for the first time. Here it stays empty."""
+        """Fill the empty ``state`` of the parameter ``p``, which is updated for the first time. In this base class it
+        stays empty.
+        """
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
         """Update one parameter in place from its gradient; each subclass defines it.
@@ -180,8 +184,8 @@ class Optimizer:
         return {"state": {number[id(p)]: state for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Replace the state and the groups by saved ones, with the very tensors that are saved where
-        their dtype fits the parameter's.
+        """Replace the state and the groups by those in ``state_dict``, with the very tensors that are saved there where
+        their dtype fits the parameter's (else converted copies).
 
         Raises ValueError if the groups do not have the same numbers of parameters.
         """
@@ -241,7 +245,9 @@ class SGD(Optimizer):
             raise TypeError(f"expected Tensor as element {missing.index(True)} in argument 2, but got NoneType")
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """Remove the momentum buffers of a failed step: torch stores them only after all parameters were updated."""
+        """Remove the momentum buffers that the failed step has made (``known``: the keys of each state before it):
+        torch stores them only after all parameters were updated.
+        """
         for p, keys in known.items():
             if "momentum_buffer" not in keys:
                 self.state.get(p, {}).pop("momentum_buffer", None)
@@ -279,7 +285,9 @@ class Adam(Optimizer):
     }  # fmt: skip
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """State of a new parameter: the count of steps, the means of the gradients and of their squares."""
+        """State of a new parameter: the count of steps, the means of the gradients and of their squares, with
+        ``amsgrad`` also the largest of the latter.
+        """
         state.update(step=_step(), exp_avg=_like(p), exp_avg_sq=_like(p))
         if group.get("amsgrad"):
             state["max_exp_avg_sq"] = _like(p)
@@ -406,7 +414,9 @@ class Adagrad(Optimizer):
     }  # fmt: skip
 
     def add_param_group(self, param_group: Group) -> None:
-        """Adagrad makes its state at once, also for parameters that never get a gradient."""
+        """Add a group of parameters as :meth:`Optimizer.add_param_group` does, and make their state at once, also for
+        parameters that never get a gradient.
+        """
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
             start = self.param_groups[-1]["initial_accumulator_value"]

@@ -1,4 +1,6 @@
-"""Run a small program on the shadow alone: ``import torch`` inside it means the facade."""
+"""Run a small program on the shadow alone: ``import torch`` inside it means the facade. :func:`run` returns the
+program's names, its error and what it printed.
+"""
 
 # ruff: noqa: A002 - the signature of __import__
 
@@ -57,8 +59,10 @@ class _ById(ast.NodeTransformer):
 
 
 def step(tree: ast.Module, name: str, names: dict[str, Any], after: Callable[[int], None] | None) -> None:
-    """Execute a program, as a whole or, with ``after``, statement by statement, calling
-    it with the last line of each.
+    """Execute a parsed program in the namespace ``names``; ``name`` is the file name in its tracebacks.
+
+    With ``after``, it is executed statement by statement, and ``after`` is called with the last line number of each
+    top-level one. What the program raises is raised.
     """
     if after is None:
         exec(compile(tree, name, "exec"), names)  # noqa: S102 - running programs is the purpose

@@ -47,10 +47,11 @@ def engine() -> Engine:
 
 
 def reset(policy: Policy = TORCH, value_limit: int = 1 << 20, release: Release = NEWEST) -> Engine:
-    """Start a new engine and return it: no modes, beliefs (``policy``) or random state are carried over.
+    """Start a new engine and return it: no modes, beliefs (``policy``) or random state are carried over. ``release`` is
+    the release of torch that it models.
 
-    Tensors with more than ``value_limit`` elements have no values. Do not combine older tensors with
-    new ones; this is not checked.
+    Tensors with more than ``value_limit`` elements have no values. Do not combine older tensors with new ones; this is
+    not checked.
     """
     global _engine  # noqa: PLW0603 - one engine for the module, as torch has one global state
     _engine = Engine(policy, value_limit, standalone=True, release=release)
@@ -122,8 +123,10 @@ def speaking() -> Iterator[None]:
 
 
 def as_raised(error: ShadowError) -> Exception:
-    """Torch's exception for an error that the engine names; in anomaly mode an error at a node also
-    warns, and has another hint.
+    """The exception of torch's class and message for an error that the engine names (``RuntimeError`` for an unknown
+    class); its attribute ``shadow`` is that error.
+
+    In anomaly mode an error at a node also warns, and has another hint.
     """
     message = error.message
     if _engine.anomaly and error.node is not None:
@@ -183,7 +186,7 @@ def structure(name: str, fields: tuple[str, ...]) -> type[Any]:
 
 
 class GradFn:
-    """A node of the graph, as ``grad_fn`` shows it; its class has the node's name."""
+    """A node of the graph as a program sees it in ``grad_fn``; its class has the node's name."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -257,7 +260,9 @@ def saved_tensor(node: Node, saved: Saved) -> Tensor:
 
 
 class Tensor:
-    """A tensor that looks like torch's and runs on one shadow tensor."""
+    """A tensor as programs see it: its attributes and methods are torch's. ``shadow`` is the shadow tensor that it
+    stands for.
+    """
 
     shadow: ShadowTensor
     stepped = False
@@ -517,8 +522,8 @@ def address(storage: Storage) -> int:
 
 
 def id_of_memory(value: Any) -> int:
-    """Return what ``id()`` gives under the belief that it identifies memory: the
-    address of a tensor's or array's data.
+    """Return what ``id()`` gives under the belief that it identifies memory: the address of the data of a tensor or an
+    array that has any; for everything else the real ``id``.
     """
     place = address(value.shadow.storage) if isinstance(value, Tensor) else 0
     return place or (value.__array_interface__["data"][0] if isinstance(value, np.ndarray) else id(value))
@@ -588,8 +593,8 @@ for _method, _entry, _plain in AUGMENTED:
 
 
 class Namespace(ModuleType):
-    """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``: its attributes are the
-    operations that have an entry.
+    """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``: its attributes are the operations that
+    have an entry under ``prefix``, torch's full name of the module.
     """
 
     def __init__(self, name: str, prefix: str) -> None:

@@ -43,11 +43,13 @@ from pitfall_lab.shadow.storage import ShadowTensor
 def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, attn_mask: Any = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
                                  enable_gqa: bool = False) -> ShadowTensor:  # fmt: skip
-    """``F.scaled_dot_product_attention`` of (..., L, E), (..., S, E) and (..., S, V) to (..., L, V).
+    """``F.scaled_dot_product_attention`` of a ``query`` (..., L, E), ``key`` (..., S, E) and ``value`` (..., S, V):
+    (..., L, V).
 
     A bool ``attn_mask`` is True where attention is allowed, any other is added to the scores; ``scale`` defaults to ``1
-    / sqrt(E)``. Raises ``ShadowError`` (torch's error) for a mask together with ``is_causal``, and ``Unmodelled`` for
-    half precision, several dtypes, empty operands, shapes that do not fit and ``enable_gqa``.
+    / sqrt(E)``; ``dropout_p`` is the probability with which weights are zeroed. Raises ``ShadowError`` (torch's error)
+    for a mask together with ``is_causal``, and ``Unmodelled`` for half precision, several dtypes, empty operands,
+    shapes that do not fit and ``enable_gqa``.
     """
     tensor_only(query, key, value, *(() if attn_mask is None else (attn_mask,)))
     if enable_gqa or not query.dtype == key.dtype == value.dtype or query.dtype not in ("float32", "float64"):

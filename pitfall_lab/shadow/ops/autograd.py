@@ -34,11 +34,11 @@ def as_list(x: Any) -> list[Any]:
 
 
 def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
-    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a root that requires no
-    gradient.
+    """The gradients at which a backward begins, one for each of ``outputs``: the one in ``given``, else (where that is
+    None) ones for a scalar; None for an output that requires no gradient.
 
-    Raises ``ShadowError`` (torch's error) where none is given for a root of several or of non-real elements, and for a
-    given one of another shape.
+    Raises ``ShadowError`` (torch's error) where none is given for an output of several or of non-real elements, and for
+    a given one of another shape.
     """
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
@@ -83,9 +83,10 @@ def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
 def prepare(
     e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool
 ) -> Pass:
-    """Check the roots and make the pass.
+    """Check the roots and make the pass of a backward from ``outputs``; ``given`` has a gradient or None for each of
+    them.
 
-    ``retain_graph`` defaults to ``create_graph``, with which the pass records what it does.
+    ``retain_graph`` None means the same as ``create_graph``. With ``create_graph`` the pass records what it does.
 
     Raises ``ShadowError`` (torch's error) for a root without a graph, and where :func:`first_gradients` does;
     ``Unmodelled`` in inference mode.
@@ -111,11 +112,10 @@ def prepare(
 
 
 def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
-    """Run the pass with saved values as they were when saved, to find wrong gradients.
+    """Run a copy of the pass with saved values as they were when saved, to find wrong gradients; nothing is filled.
 
-    Return that pass and the changed saved tensors.
-
-    None if no saved value has changed without an error, or if the pass raises.
+    Return that copy, and the changed saved tensors as pairs of the node and the saved tensor. None if no saved value
+    has changed without an error, or if the copy raises.
     """
     causes = wrongly_read(the_pass.nodes.values())
     if not causes:
@@ -136,8 +136,8 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
 
 
 def check_roots(the_pass: Pass) -> None:
-    """Raise ``ShadowError`` for a root gradient of another shape than its node's output (``validate_outputs``):
-    possible after ``.data = …``.
+    """Raise ``ShadowError`` for a gradient at which the pass begins with another shape than its node's output
+    (``validate_outputs``): possible after ``.data = …``.
 
     Raises ``Unmodelled`` for one that torch would first sum to that shape.
     """
@@ -313,8 +313,11 @@ def _materialized(e: Engine, like: ShadowTensor, *, requires_grad: bool) -> Shad
 
 
 def detached(e: Engine, gradient: Gradient, like: ShadowTensor, given: list[ShadowTensor]) -> ShadowTensor:
-    """A gradient as a tensor that hooks receive: without a copy (that of a sum has stride 0),
-    and the same object every time.
+    """The tensor that hooks get for ``gradient``: on its memory, without a copy (that of a sum has stride 0), and the
+    same object every time.
+
+    ``like`` is the tensor that the gradient is of. A gradient on the storage of one of ``given`` (gradients that the
+    caller passed in) becomes a view of that.
     """
     if gradient.tensor is None:
         array = gradient.array
@@ -369,7 +372,8 @@ def _nowhere() -> None:
 
 @op(".register_hook", kind="other")
 def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None.
+    """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None. The
+    handle that is returned removes it.
 
     The hook belongs to the grad_fn that the tensor has at its first hook. Raises ``ShadowError`` (torch's error) for a
     tensor that requires no gradient.
@@ -413,7 +417,7 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
 @op(".register_post_accumulate_grad_hook", kind="other")
 def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handle:
     """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return
-    None.
+    None. The handle that is returned removes it.
 
     Raises ``ShadowError`` (torch's error) for a tensor that is no leaf, or requires no gradient.
     """

@@ -47,8 +47,11 @@ NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """One saved tensor: its name, the operand (or ``"result"``), the edges of which one must be
-    needed, whether it is random.
+    """One tensor that an operation saves for backward.
+
+    ``name`` is the node's attribute for it (``self``, ``result``); ``what`` the index of the operand, or ``"result"``.
+    ``when``: it is saved only if one of these edges leads to a node (the index of an operand that requires a gradient,
+    or several); None: always. ``drawn``: it consists of random numbers.
     """
 
     name: str
@@ -59,8 +62,12 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class OpRule:
-    """Forward and backward of an operation on arrays; ``node`` is torch's name, ``keeps`` in
-    the order torch unpacks them.
+    """Forward and backward of an operation on NumPy arrays.
+
+    ``node`` is torch's name of its node (empty: it has none, and results do not require grad); ``forward`` takes the
+    operands' arrays and returns the result's (None: unknown values); ``keeps`` are the saved tensors in the order in
+    which torch unpacks them. ``vjp(g, s)`` returns a gradient (or None) for each operand, from the gradient of the
+    result and the saved arrays; None: the derivative is not modelled.
     """
 
     node: str
@@ -81,8 +88,9 @@ def refusing(rule: OpRule, text: str) -> OpRule:
 
 
 def of_finite(rule: OpRule) -> OpRule:
-    """The rule, changed so that it raises ``Unmodelled`` for inf and NaN in its inputs: the result then depends on the
-    kernel's order of computing (0 * inf, inf - inf).
+    """The rule, changed so that inf and NaN in its inputs make its result unknown (``forward`` returns None), and its
+    ``vjp`` raises ``Unmodelled`` for them: the result then depends on the kernel's order of computing (0 * inf, inf -
+    inf). Its ``vjp`` must not be None.
     """
 
     def forward(*given: Any) -> Any:
@@ -93,7 +101,9 @@ def of_finite(rule: OpRule) -> OpRule:
 
 
 def finite_vjp(vjp: Vjp) -> Vjp:
-    """Like :func:`of_finite`, for a vjp only."""
+    """A ``vjp`` that raises ``Unmodelled`` for inf or NaN in the gradient or a saved array, and else returns what the
+    given one does.
+    """
 
     def careful(g: Any, s: Any) -> Sequence[Any]:
         if not all(map(is_finite, (g, *vars(s).values()))):
@@ -135,7 +145,8 @@ def broadcast(*shapes: Shape) -> Shape:
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
-    """A dimension counted from 0; raises ``ShadowError`` (torch's IndexError) when out of range.
+    """The dimension ``dim``, which may be negative, counted from 0; raises ``ShadowError`` (torch's IndexError) when it
+    is out of range for ``ndim`` dimensions.
 
     Without dimensions, -1 and 0 are allowed.
     """
@@ -197,8 +208,9 @@ def check_word(value: Any) -> None:
 
 
 def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
-    """Torch's error text when a number overflows a dtype, else empty; ``wide``: the kernel
-    computes half precision in float32.
+    """Torch's error text when one of the numbers in ``values`` overflows a dtype, else empty; other values do not
+    count. ``wide``: the kernel computes half precision in float32. Raises ``Unmodelled`` for an int that does not fit
+    into 64 bits.
     """
     if wide and dtype[:] in {"float16", "bfloat16"}:
         dtype = DType("float32")
@@ -212,6 +224,7 @@ def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
 
 def no_room_to_fill(dtype: DType, value: Any, elements: int) -> str:
     """Torch's error text when ``value`` overflows the ``dtype`` of a tensor that it is to fill, else empty.
+    ``elements`` is how many the tensor has.
 
     As :func:`no_room`, except that torch fills a half-precision tensor of one element by way of float64, where only
     what overflows float64 is an error.
@@ -234,11 +247,10 @@ def computed_in(dtype: DType) -> Any:
 
 
 def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = None) -> list[Any] | None:
-    """The operands' values, cast to ``dtype``; None when those of one are unknown.
+    """The operands' values as arrays (numbers stay numbers or 0-dim arrays), cast to ``dtype`` (None: each in its own);
+    None when those of one tensor are unknown.
 
-    An omitted operand (None) stays None.
-
-    Half precision is returned as float32, in which it is computed.
+    An omitted operand (None) stays None. Half precision is returned as float32, in which it is computed.
     """
     found: list[Any] = []
     for x in operands:
@@ -309,7 +321,8 @@ def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride
 def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
     """A saved tensor that only its node has: a wrapped number, a mask drawn inside, a clone made before a write.
 
-    None: unknown values.
+    It has a copy of ``array`` and its dtype. With ``array`` None its values are unknown, and it has one element of
+    ``dtype``.
     """
     if array is None:
         return ShadowTensor(e.graph, Storage(1, dtype), (), (), 0, dtype, Counter())
@@ -327,16 +340,18 @@ def drawn(
     draw: Callable[[np.random.Generator], np.ndarray],
     stride: Shape | None = None,
 ) -> ShadowTensor:
-    """A new tensor of random numbers drawn inside an operation, for its node to save.
+    """A new tensor of random numbers drawn inside an operation, for its node to save. ``stride`` is in elements (None:
+    contiguous).
 
-    Stand-alone, NumPy draws them; in lockstep torch does, and they are unknown until they are read from torch.
+    Stand-alone, NumPy draws them (``draw`` gets the generator and returns them); in lockstep torch does, and they are
+    unknown until they are read from torch.
     """
     return new(e, shape, dtype, None if e.random is None else draw(e.random), stride)
 
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
     """A clone for one node to save, with the strides of ``clone()``; its grad_fn is CloneBackward0 if ``tensor``
-    requires grad.
+    requires grad and grad mode is on.
     """
     copy = new(e, tensor.shape, tensor.dtype, tensor.window(), preserved(tensor))
     if records(e, tensor):  # torch calls clone, which counts as an operation
@@ -383,8 +398,8 @@ def check_base(x: ShadowTensor) -> None:
 
 
 def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
-    """Raise ``ShadowError`` (torch's error) if an argument requires grad for which ``name`` has no derivative (torch's
-    ``check_no_requires_grad``).
+    """Raise ``ShadowError`` (torch's error) if one of ``arguments`` (operands by torch's names for them) requires grad:
+    the operation ``name`` has no derivative for these (torch's ``check_no_requires_grad``).
     """
     for argument, x in arguments.items():
         if isinstance(x, ShadowTensor) and records(e, x):
@@ -396,7 +411,9 @@ def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
 
 
 def check_history(e: Engine, *operands: Any) -> None:
-    """Regenerate the grad_fn of views, which may raise, before shapes are checked (torch's order)."""
+    """Regenerate the grad_fn of those operands that are views whose base was written since, before shapes are checked
+    (torch's order). Raises ``ShadowError`` where torch refuses to make one.
+    """
     if records(e, *operands):
         for x in operands:
             if isinstance(x, ShadowTensor) and x.view is not None:
@@ -404,7 +421,9 @@ def check_history(e: Engine, *operands: Any) -> None:
 
 
 def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = None) -> tuple[Edge, ...]:
-    """One edge per operand, empty for numbers; with ``count``, only for the first so many."""
+    """One edge per operand, from the node that is being made to the grad_fn of the operand or its AccumulateGrad; to no
+    node for numbers and operands without gradient. With ``count``, only for the first so many.
+    """
     return tuple(e.graph.edge(x) if isinstance(x, ShadowTensor) else (None, 0) for x in operands[:count])
 
 
@@ -498,7 +517,8 @@ LARGE = 1e18
 
 
 def overflows_on_the_way(found: Sequence[Any], shape: Shape, dtype: DType) -> bool:
-    """Whether a reduction of values this large may overflow in a torch kernel that adds in float32.
+    """Whether a reduction of the arrays ``found`` to a result of ``shape`` may overflow in a torch kernel that adds in
+    float32; False for another ``dtype``.
 
     A kernel that scales first or adds in float64 does not overflow; which kernel torch uses is not modelled.
     """
@@ -514,7 +534,9 @@ def overflows_on_the_way(found: Sequence[Any], shape: Shape, dtype: DType) -> bo
 
 
 def underflow_on_the_way(sizes: np.ndarray, axes: tuple[int, ...], dtype: Any) -> bool:
-    """Whether the squares in a reduction underflow to zero in float32, in which only some of torch's kernels add."""
+    """Whether the squares in a reduction of ``sizes`` (absolute values) over ``axes`` underflow to zero in float32, in
+    which only some of torch's kernels add. False for another ``dtype``.
+    """
     largest = sizes.max(axis=axes, initial=0)
     return bool(dtype == np.float32 and ((largest > 0) & (largest < 1 / LARGE)).any())
 
@@ -582,7 +604,8 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
     separate: bool = False,
     overlapping: Callable[[], None] | None = None,
 ) -> ShadowTensor:
-    """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
+    """Run ``rule`` on ``operands`` (converted to ``compute_in``; None: each in its own dtype) into the first of them
+    and return that, with torch's checks, in torch's order.
 
     ``elementwise``: the operands are broadcast to the target and computed element by element. ``copies_self``: where
     the rule saves the target, a clone is saved. ``overwrites``: the old values are not used (fill, copy), so that
@@ -685,7 +708,8 @@ def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def one_by_one(e: Engine, rule: OpRule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
-    """Compute and write one element after the other in memory order, each reading the results written before it.
+    """Compute and write one element of ``target`` after the other in memory order, each reading the results written
+    before it. ``operands`` are all of the rule's, with ``target`` first; where values are unknown, the result is.
 
     In torch: ``TensorIteratorBase::reorder_dimensions``. Vectorised kernels take several elements at a time, so the
     numbers may differ for long rows.
@@ -723,8 +747,8 @@ def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: OpRul
 
 
 def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType | None) -> None:
-    """Raise ``ShadowError`` (torch's error) unless the result has the target's shape and a dtype that can be cast to
-    the target's.
+    """Raise ``ShadowError`` (torch's error) unless the operands broadcast to the target's shape, and their ``dtype``
+    (None: not checked) can be cast to the target's.
     """
     shape = broadcast(*(x.shape for x in operands if isinstance(x, ShadowTensor)))
     if shape != target.shape:
@@ -795,7 +819,8 @@ def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
 def open_window(
     e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, creation: str | None = None
 ) -> ShadowTensor:
-    """A view of the tensor: it shares the storage, the version counter and the base. It has no grad_fn yet.
+    """A view of the tensor with ``stride`` and ``offset`` in elements: it shares the storage, the version counter and
+    the base. It has no grad_fn yet.
 
     ``creation`` is how the view was made (:class:`ViewOf`); None, and ``"multi"`` with grad mode on, follow the present
     modes. A view of an inference tensor is just another inference tensor.
@@ -820,7 +845,11 @@ def open_window(
 def view(
     e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, vjp: Vjp | None
 ) -> ShadowTensor:
-    """A view with grad_fn ``name``; ``vjp`` maps the gradient of the view to that of the tensor."""
+    """A view of ``tensor``, with ``stride`` and ``offset`` in elements. Where autograd records, it gets a node called
+    ``name`` as grad_fn; ``vjp`` maps the gradient of the view to that of the tensor.
+
+    Under the belief ``views_copy`` it is a copy.
+    """
     node = None
     if records(e, tensor):
         node = e.graph.new_node(name, (e.graph.edge(tensor),), vjp)
@@ -840,14 +869,18 @@ def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
 
 
 def into_window(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) -> Vjp:
-    """A vjp that puts the gradient of a view into zeros of the tensor's shape; ``place`` takes the view of an array."""
+    """A vjp that puts the gradient of a view into zeros of ``base_shape``, the tensor's shape; ``place`` maps an array
+    of that shape to its part in the view.
+    """
     return partial(put_back, base_shape, place)
 
 
 def put_back(
     base_shape: Shape, place: Callable[[np.ndarray], np.ndarray], g: np.ndarray, s: object
 ) -> tuple[np.ndarray]:
-    """Zeros of shape ``base_shape`` into whose view ``place`` the gradient ``g`` is written."""
+    """Zeros of shape ``base_shape`` into which the gradient ``g`` is written, in a tuple; ``place`` maps these zeros to
+    the part that the gradient belongs to. ``s`` is not used.
+    """
     full = np.zeros(base_shape, g.dtype)
     place(full)[...] = g
     return (full,)
@@ -859,7 +892,9 @@ def has_values(*tensors: ShadowTensor) -> bool:
 
 
 def each(function: Callable[[float], float]) -> Callable[[Any], Any]:
-    """A scalar function for every element of an array; the results are float64. Twice as fast as ``np.vectorize``."""
+    """Return a function of an array that applies ``function``, a function of a float, to every element; the results are
+    float64. Twice as fast as ``np.vectorize``.
+    """
 
     def apply(x: Any) -> Any:
         array = np.asarray(x)
@@ -881,7 +916,9 @@ def bool_of(dtype: DType) -> bool:
 
 
 def index_grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
-    """A NumPy index: at each place of ``index`` the place itself, but along axis ``at`` what ``index`` says."""
+    """A NumPy index, one array for each axis: at each place of ``index`` the place itself, but along axis ``at`` what
+    ``index`` says.
+    """
     grid: list[np.ndarray] = list(np.indices(index.shape))
     grid[at] = index
     return tuple(grid)

@@ -23,7 +23,8 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 
 
 def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
-    """An option as ``count`` integers, one per dimension: ``3`` becomes ``(3, 3)``.
+    """An option as ``count`` integers, one per dimension: a ``value`` of 3 becomes ``(3, 3)``, and a sequence of
+    ``count`` integers a tuple.
 
     Raises ``Unmodelled`` for other options, with ``name`` in its message.
     """
@@ -35,8 +36,8 @@ def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Kernel size, stride, padding and dilation; for each element of the kernel, the strided slice of the
-    padded input it is applied to.
+    """The windows of a convolution, in as many dimensions as the input has behind its channels: size of the kernel,
+    stride, padding and dilation, one integer for each dimension.
     """
 
     kernel: Shape
@@ -50,7 +51,9 @@ class Windows:
         return tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in each)
 
     def taps(self, size: Shape) -> Iterator[tuple[Shape, Any]]:
-        """Each position in the kernel, and the slice of the padded input (with any leading dimensions) that it sees."""
+        """Yield each position in the kernel, and the NumPy index of the part of the padded input (with any leading
+        dimensions) that it sees in all windows; ``size`` is the input's, without padding.
+        """
         counts = self.count(size)
         for tap in itertools.product(*map(range, self.kernel)):
             each = zip(tap, self.dilation, self.stride, counts, strict=True)
@@ -72,7 +75,7 @@ class Windows:
 
 
 def at_tap(tap: Shape) -> Any:
-    """Return the index of one element of the kernel, for all groups and channels."""
+    """Return the NumPy index of the kernel's element at position ``tap``, for all groups and channels."""
     return (slice(None), slice(None), slice(None), *tap)
 
 
@@ -121,10 +124,11 @@ def _flat(x: np.ndarray) -> np.ndarray:
 
 def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor | None, windows: Windows,
              groups: int, *, transposed: bool = False, output_padding: Shape = ()) -> ShadowTensor:  # fmt: skip
-    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; its ``transposed`` form, for which
-    ``output_padding`` is.
+    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; with ``transposed``, its transposed form,
+    for which ``output_padding`` is. ``windows`` has the kernel's size, stride, padding and dilation; ``groups`` is the
+    number of independent groups of channels.
 
-    ``Unmodelled`` is raised for inf or NaN in the operands once their values are used.
+    Operands must fit: only the callers check them. Inf or NaN in an operand makes the result's values unknown.
     """
     size = input.shape[2:]
     if transposed:
@@ -440,9 +444,10 @@ def _columns(input: ShadowTensor, windows: Windows) -> tuple[int, Shape]:
 def unfold(
     e: Engine, input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> ShadowTensor:
-    """Each window as a column: (N, C, H, W) to (N, C * elements of the kernel, windows).
+    """``F.unfold``: each window as a column, (N, C, H, W) to (N, C * elements of the kernel, windows). The options are
+    torch's.
 
-    Raises ``Unmodelled`` for another number of dimensions, and if not one window fits.
+    Raises ``Unmodelled`` for another number of dimensions (3, without N, is possible), and if not one window fits.
     """
     tensor_only(input)
     windows = Windows(
@@ -486,10 +491,11 @@ def _folded(g: np.ndarray, windows: Windows, channels: int, size: Shape) -> np.n
 def fold(
     e: Engine, input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> ShadowTensor:
-    """Put each column back as a window: (N, C * elements of the kernel, windows) to (N, C, H, W).
+    """``F.fold``: put each column back as a window, (N, C * elements of the kernel, windows) to (N, C, H, W). The
+    options are torch's.
 
-    Where windows overlap, they are added. Raises ``Unmodelled`` for another number of dimensions, and for columns that
-    are not the windows of ``output_size``.
+    Where windows overlap, they are added. Raises ``Unmodelled`` for another number of dimensions (2, without N, is
+    possible), and for columns that are not the windows of ``output_size``.
     """
     tensor_only(input)
     windows = Windows(

@@ -57,7 +57,7 @@ def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format
 def made(e: Engine, shape: Shape, dtype: Any, values: np.ndarray | None, requires_grad: bool = False) -> ShadowTensor:
     """Return a new contiguous tensor with these values (None: unknown), a leaf.
 
-    Raises for an integer or bool that ``requires_grad``.
+    Raises ``ShadowError`` (torch's error) for an integer or bool ``dtype`` with ``requires_grad``.
     """
     return leaf(new(e, shape, DType(dtype), values), requires_grad)
 

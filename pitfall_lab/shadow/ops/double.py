@@ -40,8 +40,8 @@ UFUNCS: dict[Any, str] = {
 
 
 class Term:
-    """Wraps a shadow tensor so that NumPy formulas can compute with it; each operation
-    calls the engine and is recorded.
+    """Wraps a shadow tensor so that NumPy formulas can compute with it: each operation calls the engine's, is recorded
+    by autograd, and returns a Term.
     """
 
     __slots__ = ("engine", "tensor")

@@ -102,9 +102,8 @@ def _erfinv(y: float) -> float:
 
 
 def bessel_i(order: int, x: Any) -> Any:
-    """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision.
-
-    NaN at infinity.
+    """The modified Bessel function of the first kind of integer ``order``: its integral, which the midpoint rule gives
+    to full precision. NaN at infinity.
     """
     angle = (np.arange(64) + 0.5) * math.pi / 64
     wide = np.asarray(x, np.float64)
@@ -312,8 +311,9 @@ def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[
            has_in_place: bool = True, methods: bool = True, dtype: DType | None = None) -> None:  # fmt: skip
     """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too.
 
-    The ``rule`` may depend on the release. ``floats``: integers become floats; ``dtype``: that of the result; without
-    ``methods``, there is only the function. Where the rule has no node, the operation raises ``Unmodelled`` for
+    The ``rule`` may be a function of the engine, since it may depend on the release; ``samples`` are expressions that
+    use the operation. ``floats``: integers become floats; ``dtype``: that of the result (None: the promoted one);
+    without ``methods``, there is only the function. Where the rule has no node, the operation raises ``Unmodelled`` for
     operands that require grad.
     """
     of: Callable[[Engine], OpRule] = (lambda _e: rule) if isinstance(rule, OpRule) else rule
@@ -566,7 +566,7 @@ def _with_number(
 
 
 def no_divisor_is_zero(pair: tuple[Any, Any]) -> bool:
-    """Whether the divisor, ``pair[1]`` (integers), is known not to be zero in any element, so
+    """Whether the divisor, ``pair[1]`` (an integer or an integer tensor), is known not to be zero in any element, so
     that the division cannot raise.
 
     False for a tensor with unknown values. For a zero divisor torch raises in the middle of an in-place write, after

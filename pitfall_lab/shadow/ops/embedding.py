@@ -46,13 +46,11 @@ def _check_indices(index: Any, weight: Any) -> None:
 def look_up(
     e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> ShadowTensor:
-    """The rows of (rows, size) at indices of any shape: (*indices, size).
+    """The rows of ``weight`` (rows, size) at ``indices`` of any shape: (*indices, size).
 
-    The row ``padding_idx`` gets no gradient (negative: all do).
-
-    With ``scale_grad_by_freq``, the gradient of a row is divided by the number of times that it was looked up. Raises
-    ``ShadowError`` (torch's error) for a ``weight`` that is not 2-D and for indices that are not integers, and
-    ``Unmodelled`` for ``sparse``.
+    The row ``padding_idx`` gets no gradient (negative: all do). With ``scale_grad_by_freq``, the gradient of a row is
+    divided by the number of times that it was looked up. Raises ``ShadowError`` (torch's error) for a ``weight`` that
+    is not 2-D and for indices that are not integers, and ``Unmodelled`` for ``sparse``.
     """
     tensor_only(weight, indices)
     if not weight.ndim and records(e, weight):  # torch reads the number of rows for backward before it checks anything
@@ -82,8 +80,8 @@ def look_up(
     samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"),
 )
 def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type: float) -> ShadowTensor:
-    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row
-    does.
+    """Rescale, in place, the looked-up rows whose norm (of order ``norm_type``) exceeds ``max_norm``; the version
+    increases even when no row does.
 
     Raises ``ShadowError`` (torch's error) unless ``input`` is 2-D and the indices are integers, and ``Unmodelled`` for
     orders of the norm other than 1 and 2, unknown indices and ones out of range, and rows that require grad.

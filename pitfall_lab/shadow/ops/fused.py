@@ -123,10 +123,13 @@ add("torch._fused_adamw_", _adam(decoupled=True), "inplace")
 def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, weight_decay: float, momentum: float,
               lr: Any, dampening: float, nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any = None,
               found_inf: Any = None) -> None:  # fmt: skip
-    """``p -= lr * grad``, with momentum and weight decay. No version counter is incremented.
+    """One step ``p -= lr * grad`` of fused SGD for each of ``params`` with its gradient in ``grads``, with the options
+    of ``torch.optim.SGD``. No version counter is incremented. With ``momentum``, each buffer in
+    ``momentum_buffer_list`` is written, too; ``is_first_step``: the buffers have no values yet.
 
-    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled`` with a GradScaler, for an
-    unknown learning rate, and for a step that autograd records or that writes beyond a storage.
+    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled`` with a GradScaler
+    (``grad_scale``, ``found_inf``), for an unknown learning rate, and for a step that autograd records or that writes
+    beyond a storage.
     """
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
@@ -156,10 +159,12 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
 def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_steps: Any, *, lr: Any, lr_decay: float,
                   weight_decay: float, eps: float, maximize: bool, grad_scale: Any = None,
                   found_inf: Any = None) -> None:  # fmt: skip
-    """One step of Adagrad. No version counter is incremented.
+    """One step of fused Adagrad for each of ``params`` with its gradient in ``grads``, its sum of squares in
+    ``state_sums`` (written, too) and its count of steps in ``state_steps``. No version counter is incremented.
 
-    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled`` with a GradScaler, for an
-    unknown learning rate, and for a step that autograd records or that writes beyond a storage.
+    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled`` with a GradScaler
+    (``grad_scale``, ``found_inf``), for an unknown learning rate, and for a step that autograd records or that writes
+    beyond a storage.
     """
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
@@ -179,7 +184,8 @@ def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_ste
 
 @op("torch._amp_foreach_non_finite_check_and_unscale_", kind="inplace")
 def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
-    """Multiply all gradients by ``inv_scale`` (one element), and set ``found_inf`` to 1 if one is not finite.
+    """Multiply all ``tensors`` (gradients) in place by ``inv_scale`` (one element), and set ``found_inf`` to 1 if one
+    is not finite.
 
     No version is incremented. Raises ``Unmodelled`` for a call that autograd records, or that writes beyond a storage.
     """
@@ -195,10 +201,12 @@ def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
 @op("torch._amp_update_scale_", kind="inplace")
 def update_scale(e: Engine, input: ShadowTensor, growth_tracker: Any, found_inf: Any, scale_growth_factor: float,
                  scale_backoff_factor: float, growth_interval: int) -> ShadowTensor:  # fmt: skip
-    """Multiply the scale by ``scale_backoff_factor`` after an overflow.
+    """Multiply the scale ``input`` (one element) by ``scale_backoff_factor`` if ``found_inf`` is not 0; after
+    ``growth_interval`` calls in a row without that, which ``growth_tracker`` counts, by ``scale_growth_factor``. Return
+    ``input``.
 
-    After ``growth_interval`` steps without one, multiply it by ``scale_growth_factor``. The scale's version is
-    incremented in any case. Raises ``Unmodelled`` for a call that autograd records, or that writes beyond a storage.
+    The scale's version is incremented in any case, that of ``growth_tracker`` never. Raises ``Unmodelled`` for a call
+    that autograd records, or that writes beyond a storage.
     """
 
     def compute(scale: Array, steps: Array, infinite: Array) -> tuple[Array, Array]:

@@ -138,8 +138,9 @@ def _written_at(index: Any, count: int) -> list[int]:
 
 
 def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
-    """Apply the view indices ``items`` of ``index``; return the view and, for each of its dimensions, an index tensor
-    or None.
+    """Apply the integers, slices, ``None`` and ``...`` among ``items``, the parts of ``index``. Return the view that
+    these give, and an entry for each of its dimensions up to the last index tensor: that index tensor, or None (also
+    where a bool mask covers several dimensions).
 
     Raises ``ShadowError`` (torch's error) for an index out of range, too many indices, what is no index, and steps
     below 1; ``Unmodelled`` for an index whose value is unknown, a bare True or False, and tensors as bounds.
@@ -350,7 +351,8 @@ def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
 
 
 def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
-    """``self[index tensors]``: a copy, with IndexBackward0.
+    """``self[index tensors]``: a copy, with IndexBackward0; ``rest`` has an index tensor or None for each dimension, as
+    :func:`basic` returns it.
 
     Raises ``ShadowError`` (torch's error) for an index out of range, as far as values are known, a mask of another
     shape, and index tensors of inference mode that would be saved; ``Unmodelled`` for a mask whose values are unknown.
@@ -390,8 +392,9 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
 
 
 def save_indices(e: Engine, node: Any, rest: list[ShadowTensor | None]) -> list[Any]:
-    """Save each index tensor at ``node``, as ``indices0``, ``indices1``, …; return a list from which backward rebuilds
-    the index: these names, and a full slice for a dimension without an index tensor.
+    """Save each index tensor in ``rest`` (which has one or None for each dimension) at ``node``, as ``indices0``,
+    ``indices1``, …; return a list from which backward rebuilds the index: these names, and a full slice for a dimension
+    without an index tensor.
     """
     template: list[Any] = []
     for k, item in enumerate(t for d, t in enumerate(rest) if not _inside_mask(rest, d)):
@@ -484,8 +487,9 @@ def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], va
 
 
 def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
-    """``target[...] = value`` once the window is open: copy_, or fill_ for 0-dim values; a
-    value's leading ones are dropped.
+    """Write ``value`` (a tensor or a number) into ``target``, the view that an assignment ``x[...] = value`` selects:
+    by copy_, or by fill_ for numbers (in older releases copy_) and tensors without dimensions. A value's leading
+    dimensions of size 1 are dropped.
     """
     if not isinstance(value, ShadowTensor):
         if e.does(NUMBERS_ARE_FILLED_IN):
@@ -543,8 +547,8 @@ def check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
 def places_to_write(
     target: ShadowTensor, rest: list[ShadowTensor | None]
 ) -> tuple[Shape, tuple[int, ShadowError] | None]:
-    """The shape of what an index selects, and the first index number out of range, by position, with torch's error
-    (None without one).
+    """The shape of what an index selects, and a number out of range with torch's error: the pair of its position in the
+    index tensor and the error, None if all are in range. ``rest`` has an index tensor or None for each dimension.
 
     Torch raises for that number while it writes. Raises ``ShadowError`` (torch's error) for masks of a wrong shape,
     index tensors that do not broadcast, and numbers for an empty dimension; ``Unmodelled`` for a bare True or False.
@@ -560,9 +564,10 @@ def places_to_write(
 
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any, *, assigned: bool = True) -> None:
-    """``target[index tensors] = value``: IndexPutBackward0.
+    """``target[index tensors] = value``, with IndexPutBackward0; ``rest`` has an index tensor or None for each
+    dimension.
 
-    Only where it is ``assigned`` are a value's leading ones dropped.
+    Only where it is ``assigned`` (not for ``index_put_``) are a value's leading dimensions of size 1 dropped.
 
     Raises ``ShadowError`` (torch's error) where torch does: for an index out of range, after the rows before it are
     written. Raises ``Unmodelled`` for a value of another dtype, and where it is not modelled what was written before an
@@ -650,8 +655,8 @@ def integer_index(index: Any) -> None:
 
 
 def check_rows(shape: Shape, at: int, index: ShadowTensor) -> None:
-    """Raise ``ShadowError`` (torch's error) for an index out of range (``index_select_out_cpu_``); not if the values
-    are unknown.
+    """Raise ``ShadowError`` (torch's error) for a number in ``index`` that is out of range for dimension ``at`` of
+    ``shape`` (``index_select_out_cpu_``); not if the values are unknown.
     """
     seen = index.window()
     if seen is None:
@@ -733,9 +738,11 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
 
 
 def check_elements(index: np.ndarray, at: int, shape: Shape, *, inplace: bool) -> None:
-    """Raise ``ShadowError`` (torch's error) for an index out of range (or negative) in gather and scatter.
+    """Raise ``ShadowError`` (torch's error) for a number in ``index`` that is out of range for dimension ``at`` of
+    ``shape`` (or negative) in gather and scatter.
 
-    Raises ``Unmodelled`` for several ones, of which torch names one, and in place, where torch has written before.
+    Raises ``Unmodelled`` for several such numbers, of which torch names one, and ``inplace``, where torch has written
+    before.
     """
     size = shape[at] if shape else 1
     outside = np.unique(index[(index < 0) | (index >= size)])

@@ -73,7 +73,9 @@ def _reduce(values: Any, reduction: str) -> Any:
 
 
 def reduced(e: Engine, values: ShadowTensor, reduction: str) -> ShadowTensor:
-    """Apply ``reduction``: mean or sum of all elements, or the tensor itself."""
+    """Apply ``reduction``: ``"none"`` gives ``values`` itself, ``"mean"`` the mean of all elements, any other word
+    their sum.
+    """
     return (
         values
         if reduction == "none"
@@ -383,7 +385,9 @@ def _nll(
 def nll(
     e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str
 ) -> ShadowTensor:
-    """``nll_loss_nd``: torch reshapes any number of inner dimensions to two before it calls the kernel.
+    """The negative log-likelihood loss (``nll_loss_nd``) of log-probabilities (N, C, ...) for class numbers ``target``
+    (N, ...), of which those equal to ``ignore_index`` do not count. torch reshapes any number of inner dimensions to
+    two before it calls the kernel.
 
     Raises ``ShadowError`` (torch's error) for sizes and dtypes of ``target`` and ``weight`` that do not fit, and for a
     ``weight`` that requires grad; ``Unmodelled`` for a dtype that NumPy lacks, a ``weight`` of another dtype or one

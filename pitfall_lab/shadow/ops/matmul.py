@@ -384,7 +384,7 @@ def _linear_folded(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: S
 
 
 def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
-    """``matmul(...).add_(bias)``, which torch does for input that is not contiguous."""
+    """``out.add_(bias)``, which torch does after the product for input that is not contiguous."""
     return pointwise.add_in_place(e, out, bias)
 
 
@@ -392,8 +392,8 @@ def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTen
 
 
 def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepdim: bool = False) -> ShadowTensor:
-    """The p-norm over the dimension ``dim``, or over all (None), with the node that torch
-    records when C++ code computes it.
+    """The norm of this ``order`` over the dimension ``dim``, or over all (None), with the node that torch records when
+    C++ code computes it. ``keepdim``: ``dim`` is kept with size 1.
     """
     axes = tuple(range(input.ndim)) if dim is None else (dim % input.ndim,)
 

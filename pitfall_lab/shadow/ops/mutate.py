@@ -324,7 +324,8 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     traits=("deterministic", "unchecked"),
 )
 def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
-    """Another shape on the same memory; the same size changes nothing and is not counted.
+    """Give the tensor another shape (row-major, on the same memory) and return it; the same size changes nothing and
+    does not increase the version.
 
     Where the memory is too small, it grows, and the values become unknown. Raises ``ShadowError`` (torch's error) for a
     tensor that requires grad, and ``Unmodelled`` in inference mode, for inference tensors, and beyond memory that a

@@ -133,11 +133,10 @@ def layer_norm(
     "F.batch_norm(seq, d4, d4, training=True, momentum=0.5)"))  # fmt: skip
 def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
                training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> ShadowTensor:  # fmt: skip
-    """``F.batch_norm`` of (N, C, ...).
+    """``F.batch_norm`` of (N, C, ...): in ``training`` by the batch's own statistics, else by ``running_mean`` and
+    ``running_var``.
 
     In training the running statistics are written *without* increasing their version.
-
-    The batch's own statistics are used in ``training``, else the running ones.
 
     Raises ``ShadowError`` (torch's ValueError) for a batch with one value per channel in ``training``, and
     ``Unmodelled`` for shapes and dtypes that do not fit, an empty input, and ``momentum=None``.
@@ -275,8 +274,8 @@ def group_norm(
     """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels.
 
     ``weight`` and ``bias`` have one number for each channel. Raises ``ShadowError`` (torch's error) if the groups do
-    not divide the channels, for fewer than 2 dimensions, and for one value per channel; ``Unmodelled`` for an empty
-    input, and for other shapes and dtypes.
+    not divide the channels, and for fewer than 2 dimensions; ``Unmodelled`` for an empty input, for one value per group
+    in a batch of one, and for other shapes and dtypes.
     """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
@@ -342,7 +341,8 @@ def group_norm(
 def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
                   bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
                   cudnn_enabled: bool = True) -> ShadowTensor:  # fmt: skip
-    """``F.instance_norm`` of an input of shape (N, C, ...): normalises each channel of each instance.
+    """``F.instance_norm`` of an input of shape (N, C, ...): normalises each channel of each instance, with
+    ``use_input_stats`` by its own statistics, else by the running ones.
 
     Raises ``ShadowError`` (torch's ValueError) if its own statistics are of one value, and ``Unmodelled`` for an input
     that is empty or has fewer than 3 dimensions.

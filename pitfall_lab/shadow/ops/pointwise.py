@@ -404,7 +404,9 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
 
 
 def whole_or_not(divided: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Integer division that raises for a zero divisor, as torch's kernels do; NumPy returns 0."""
+    """Return the function ``divided`` (a division of arrays) changed so that it raises ``ShadowError`` for integers and
+    a zero divisor, as torch's kernels do; NumPy returns 0.
+    """
 
     def forward(a: Any, b: Any) -> Any:
         if np.asarray(a).dtype.kind in "iu" and np.any(
@@ -488,10 +490,13 @@ def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any],
           *, floats: bool = True, arg: str = "a", functional: bool = False, source: str = "",
           in_place_rule: OpRule | None = None, like_self: bool = False, fresh: bool = True) -> None:  # fmt: skip
-    """Register a function ``name`` and its in-place form ``name_``; ``floats``: integers become floats.
+    """Register a function ``name`` and its in-place form ``name_``. ``forward`` computes it on arrays; ``keeps`` and
+    ``vjp`` are those of its rule (:class:`OpRule`), except that ``vjp`` returns a single array.
 
-    ``arg`` is the variable that the sample calls use; ``in_place_rule`` is the rule of ``name_`` where it differs;
-    ``like_self``: the result is made by ``empty_like``; ``fresh``: see :data:`~pitfall_lab.shadow.registry.Trait`.
+    ``floats``: integers become floats. ``arg`` is the variable that the sample calls use; ``functional``: it is in
+    ``torch.nn.functional``, too; ``source`` is where torch implements it; ``in_place_rule`` is the rule of ``name_``
+    where it differs; ``like_self``: the result is made by ``empty_like``; ``fresh``: see
+    :data:`~pitfall_lab.shadow.registry.Trait`.
     """
     rule = OpRule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
@@ -854,8 +859,8 @@ def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> Sh
 
 
 def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
-    """Raise ``ShadowError`` (torch's error) for a bound of a higher category; torch names the target's type as C++ does
-    here.
+    """Raise ``ShadowError`` (torch's error) for a number of this ``dtype``, such as a bound of ``clamp_``, if its
+    category is higher than that of ``self``, which is written; torch names the target's type as C++ does here.
     """
     if not can_cast(dtype, self.dtype):
         text = f"result type {dtype.scalar_name} can't be cast to the desired output type {C_TYPES[self.dtype]}"
@@ -1191,8 +1196,9 @@ def _masked_fill_expanded(
 
 
 def extremum_rule(node: str, forward: Any, wins: Any) -> OpRule:
-    """The rule of maximum and minimum: the gradient goes to the selected operand, and half
-    to each where both are equal.
+    """The rule of maximum and minimum, which ``forward`` computes: the gradient goes to the selected operand, half to
+    each where both are equal, and all of it to both where one is NaN. ``wins(y, x)`` says in which elements ``y`` is
+    selected and not ``x``.
     """
 
     def vjp(g: Any, s: Any) -> tuple[Written, Written]:

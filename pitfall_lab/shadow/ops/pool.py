@@ -30,10 +30,11 @@ Spans = tuple[tuple[tuple[int, int, int], ...], ...]
 
 
 def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """How many windows fit; ``aten/src/ATen/native/Pool.h``, ``pooling_output_shape``.
+    """How many windows fit along a dimension of ``size`` elements (``aten/src/ATen/native/Pool.h``,
+    ``pooling_output_shape``).
 
-    With ``ceil_mode`` a last window that reaches beyond the padded input counts, if it begins inside
-    the input or its left border.
+    With ``ceil_mode`` a last window that reaches beyond the padded input counts, if it begins inside the input or its
+    left border.
     """
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     number = -(-room // stride) + 1 if ceil_mode else room // stride + 1
@@ -42,8 +43,8 @@ def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil
 
 
 def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Spans:
-    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop,
-    step), without their padding.
+    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop, step), cut to the
+    part inside the input of ``size``. ``ceil_mode`` is as in :func:`count`.
     """
     found = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
@@ -58,7 +59,9 @@ def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation:
 
 
 def adaptive(size: Shape, output: Shape) -> Spans:
-    """For each dimension, ``output`` windows of nearly equal length that cover the input, as (start, stop, step)."""
+    """For each dimension of an input of ``size``, ``output`` windows of nearly equal length that cover it, as (start,
+    stop, step).
+    """
     return tuple(
         tuple(((w * n) // out, -(-(w + 1) * n // out), 1) for w in range(out))
         for n, out in zip(size, output, strict=True)
@@ -66,8 +69,8 @@ def adaptive(size: Shape, output: Shape) -> Spans:
 
 
 def cells(spans: Spans) -> Iterator[tuple[Any, Any]]:
-    """For each window: the index of its result in the output, and the slices of the input that it covers
-    (after any leading dimensions).
+    """Yield for each window in ``spans`` the index of its result in the output, and the NumPy index of the part of the
+    input that it covers (after any leading dimensions).
     """
     for place in itertools.product(*(range(len(row)) for row in spans)):
         yield (..., *place), (..., *(slice(*row[k]) for row, k in zip(spans, place, strict=True)))
@@ -79,8 +82,9 @@ def cells(spans: Spans) -> Iterator[tuple[Any, Any]]:
 def max_pool(
     e: Engine, name: str, input: ShadowTensor, spans: Spans, *, shown: bool
 ) -> tuple[ShadowTensor, ShadowTensor]:
-    """Max pooling: return ``(values, indices)``, where an index counts within the inner dimensions (H and W, say) of
-    the input. ``shown``: the program gets the indices too.
+    """Max pooling over the windows ``spans`` of the last dimensions: return ``(values, indices)``, where an index
+    counts within these dimensions (H and W, say) of the input. ``shown``: the program gets the indices too; ``name`` is
+    the node's.
 
     Of equal numbers the first one is taken, of several NaN the last.
     """
@@ -331,8 +335,8 @@ _register_adaptive_max(3, ("F.adaptive_max_pool3d(vol, 2)",))
 
 
 def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors: np.ndarray) -> ShadowTensor:
-    """Sums of windows over their ``divisors`` (one for each window); ``spans`` are the windows along
-    each of the last dimensions.
+    """The sum of each window's elements divided by its entry in ``divisors``; ``spans`` are the windows along each of
+    the last dimensions, ``name`` is the node's.
     """
     rank = len(spans)
     size, outer = input.shape[input.ndim - rank :], input.shape[: input.ndim - rank]

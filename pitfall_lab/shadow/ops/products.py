@@ -184,7 +184,8 @@ def _dimensions(given: Any, ndim: int) -> list[int]:
     "torch.tensordot(a, b, dims=([1], [1]))", "torch.tensordot(a, w, dims=1)", "torch.tensordot(a, b)",
     "torch.tensordot(a, c, 1)", "torch.tensordot(img, k2, dims=([1], [1]))"), traits=("products",))  # fmt: skip
 def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> ShadowTensor:
-    """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given.
+    """Sum of products over pairs of dimensions: over the last ``dims`` of ``a`` and the first of ``b`` if it is a
+    number, else over the dimensions in its two lists.
 
     Raises ``ShadowError`` (torch's error) for dimensions that do not exist or occur twice and for two dtypes, and
     ``Unmodelled`` for pairs of unequal size or of size 1, and for some results of one element.
@@ -345,7 +346,8 @@ def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) 
     "F.bilinear(a, b, waves(4, 3, 3).requires_grad_(), c4)", "F.bilinear(a, p, waves(2, 3, 3).requires_grad_())",
     "F.bilinear(a[None], b[None], waves(2, 3, 3))"), traits=("products",))  # fmt: skip
 def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None) -> ShadowTensor:
-    """``F.bilinear`` of (..., I), (..., J) and a weight (O, I, J) to (..., O).
+    """``F.bilinear`` of ``input1`` (..., I) and ``input2`` (..., J) with a weight (O, I, J) and a bias (O,) or None:
+    (..., O).
 
     Raises ``Unmodelled`` for other shapes and several dtypes.
     """
@@ -464,8 +466,8 @@ def cdist(
     ),
 )
 def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTensor:
-    """The norm over all dimensions but ``dim``, which are kept with size 1; with ``dim=-1`` over all, without
-    dimensions.
+    """The norm of order ``pow`` of ``v`` over all dimensions but ``dim``, which are kept with size 1; with ``dim=-1``
+    over all, without dimensions.
 
     Raises ``Unmodelled`` for a ``dim`` that is neither the first nor the last one.
     """
@@ -491,9 +493,10 @@ def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTens
     ),
 )
 def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
-    """``g * v / norm(v)``, the norm over all dimensions but ``dim``, which must be the first or the last one.
+    """``g * v / norm(v)``, where the norm is over all dimensions but ``dim``.
 
-    Raises ``Unmodelled`` for others, for two dtypes, and for fewer than 2 dimensions.
+    Raises ``Unmodelled`` for a ``dim`` that is neither the first nor the last one, for two dtypes, and for fewer than 2
+    dimensions.
     """
     tensor_only(v, g)
     if dim not in (0, v.ndim - 1) or v.dtype != g.dtype or v.ndim < 2:

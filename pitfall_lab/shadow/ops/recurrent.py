@@ -36,7 +36,9 @@ State = tuple[ShadowTensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """The parameters of one layer in one direction."""
+    """The parameters of one layer in one direction: the weights for the input (``ih``) and for the hidden state
+    (``hh``), each with its bias (None: there is none). ``hr`` is None without a projection.
+    """
 
     ih: ShadowTensor
     hh: ShadowTensor
@@ -153,7 +155,12 @@ def _steps(
 
 @dataclass(frozen=True, slots=True)
 class RecurrentOptions:
-    """The options of a recurrent layer, and its parameters: one entry a layer, of one or two directions."""
+    """The options of a recurrent layer, and its parameters.
+
+    ``layers`` has an entry for each layer, with the parameters of its one or two directions; ``dropout`` is the
+    probability with which elements are zeroed between layers (0 in evaluation); ``batch_first`` whether the input is
+    (batch, time, features).
+    """
 
     layers: tuple[tuple[LayerWeights, ...], ...]
     dropout: float
@@ -164,7 +171,8 @@ class RecurrentOptions:
     ) -> tuple[ShadowTensor, list[State]]:
         """Run layer on layer, with dropout in between; return the last layer's output, and the last states.
 
-        ``states`` (the first ones) and the last states have one entry for each layer and direction.
+        ``states`` (the first ones) and the last states have one entry for each layer and direction. ``layer(input,
+        state, weights, backwards=...)`` runs one of them and returns its output and last state.
         """
         last: list[State] = []
         for number, directions in enumerate(self.layers):

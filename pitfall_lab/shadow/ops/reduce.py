@@ -41,9 +41,8 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
-    """The dimensions to reduce, counted from the front; all of them for None and for ().
-
-    None of a tensor without dimensions.
+    """The dimensions that an argument ``dim`` of a reduction names, counted from 0; all of them for None and for an
+    empty sequence. Empty for a tensor without dimensions.
     """
     if dim is None or dim in ((), []):
         return tuple(range(ndim))
@@ -57,8 +56,8 @@ def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
 
 
 def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-    """Expand ``g``, which was reduced over ``dims``, to ``shape``: stride 0 along ``dims``, the other
-    strides unchanged (``expand``).
+    """Expand ``g``, which was reduced over ``dims`` (``keepdim``: these are there with size 1), to ``shape``: stride 0
+    along ``dims``, the other strides unchanged (``expand``).
     """
     small = g if keepdim else unsqueezed(g, dims)
     wide = np.broadcast_to(small, shape)
@@ -216,8 +215,8 @@ class Pair(tuple[ShadowTensor, ShadowTensor]):
 
 
 def evenly_rule(node: str, forward: Callable[..., Any]) -> OpRule:
-    """The rule of a full reduction to one element (max, min, median): its gradient is divided evenly
-    among all elements equal to it.
+    """The rule of a full reduction to one element (max, min, median), which ``forward`` computes: its gradient is
+    divided evenly among all elements equal to it.
     """
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
@@ -323,7 +322,8 @@ def _has_room(input: ShadowTensor, name: str, dims: Sequence[int]) -> None:
 
 
 def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, where: Callable[..., Any]) -> Pair:
-    """``(values, indices)`` of a search such as ``max`` along one dimension; the gradient goes to the elements found.
+    """``(values, indices)`` of a search such as ``max`` along dimension ``at``; the gradient goes to the elements
+    found. ``keepdim``: the dimension stays with size 1.
 
     ``where(array, axis=, keepdims=)`` finds the indices. Raises ``ShadowError`` (torch's error) for a dimension of size
     0.
@@ -490,8 +490,9 @@ def norm(
 def norm_gradient(
     order: float, x: np.ndarray, length: np.ndarray, g: np.ndarray, dims: tuple[int, ...]
 ) -> np.ndarray | None:
-    """The gradient of a norm for its input (``norm_backward`` in
-    ``torch/csrc/autograd/FunctionsManual.cpp``); None for order 0.
+    """The gradient of a norm of this ``order`` over ``dims`` for its input ``x`` (``norm_backward`` in
+    ``torch/csrc/autograd/FunctionsManual.cpp``); None for order 0. ``length`` is the norm and ``g`` its gradient, both
+    of the shape of ``x``, or with size 1 along ``dims``.
     """
     if order == 0:
         return None
@@ -561,8 +562,8 @@ def allclose(
 
 
 def cumsum_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
-    """The gradient of cumsum: ``g`` summed up from the other end; along a dimension of size 1
-    it is ``g`` itself, as in torch.
+    """The gradient of cumsum along dimension ``at``, in a tuple: ``g`` summed up from the other end; along a dimension
+    of size 1 it is ``g`` itself, as in torch.
     """
     return (g if g.size < 2 or g.shape[at] == 1 else laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g),)
 

@@ -73,7 +73,7 @@ def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
 
 
 def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> ShadowTensor:
-    """``F.pad`` with something else than a constant: reflect, replicate or circular.
+    """``F.pad`` with a ``mode`` that is no constant: reflect, replicate or circular.
 
     Raises ``ShadowError`` (torch's error) where a border of reflect is not smaller than its dimension, or one of
     circular is larger; ``Unmodelled`` for negative paddings, other modes and other numbers of dimensions.
@@ -254,8 +254,9 @@ def upsample(
     """Interpolation of (N, C, *inner) to (N, C, *size); without a ``size``, to the inner sizes times ``factors``,
     rounded down.
 
-    Raises ``Unmodelled`` for an input that is empty, not floating point or of another number of dimensions, and for an
-    empty result.
+    ``node`` is the name of its node, ``rank`` the number of inner dimensions; ``row(n, out, factor)`` returns the
+    matrix that maps a dimension of size n to one of size out. Raises ``Unmodelled`` for an input that is empty, not
+    floating point or of another number of dimensions, and for an empty result.
     """
     wanted, scale = _sizes(input, size, factors, rank)
     if any(n < 1 for n in wanted):
@@ -379,7 +380,7 @@ def _gather_pixels(x: np.ndarray, r: int) -> np.ndarray:
     ),
 )
 def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
-    """``F.pixel_shuffle`` of (..., C * r * r, H, W) to (..., C, H * r, W * r).
+    """``F.pixel_shuffle`` of (..., C * r * r, H, W) to (..., C, H * r, W * r), where r is ``upscale_factor``.
 
     Raises ``ShadowError`` (torch's error) if ``r * r`` does not divide the channels, and ``Unmodelled`` for an empty
     input, fewer than 3 dimensions and a factor below 1.
@@ -405,9 +406,10 @@ def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
 
 @op("F.pixel_unshuffle", samples=("F.pixel_unshuffle(img, 2)", "F.pixel_unshuffle(cl, 2)"))
 def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTensor:
-    """``F.pixel_unshuffle`` of (..., C, H * r, W * r) to (..., C * r * r, H, W).
+    """``F.pixel_unshuffle`` of (..., C, H * r, W * r) to (..., C * r * r, H, W), where r is ``downscale_factor``.
 
-    Raises ``Unmodelled`` if ``r`` does not divide the height and the width, and for an empty input.
+    Raises ``Unmodelled`` if ``r`` does not divide the height and the width or is below 1, for fewer than 3 dimensions,
+    and for an empty input.
     """
     tensor_only(input)
     r = downscale_factor

@@ -27,7 +27,9 @@ REFUSALS = {
 
 
 def apply() -> None:
-    """Copy the table into the entries; called after all operations are registered."""
+    """Put the table of this module into ``Op.numbers`` of the entries; to be called once, after all operations are
+    registered.
+    """
     for words, names in REFUSALS.items():
         for name in names.split():
             entry = ENTRIES[spell(name)[-1]]

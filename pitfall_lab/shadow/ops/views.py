@@ -72,10 +72,11 @@ def infer_size(sizes: Shape, numel: int) -> Shape:
 
 
 def view_strides(shape: Shape, stride: Shape, wanted: Shape) -> Shape | None:
-    """The strides with which ``wanted`` can be seen in the same memory, or None when that is impossible.
+    """The strides with which a tensor with ``shape`` and ``stride`` can be seen as ``wanted`` (a shape with as many
+    elements) in the same memory, or None when that is impossible.
 
-    Works through runs of dimensions that lie contiguously in memory
-    (``aten/src/ATen/TensorUtils.cpp``, ``computeStride``).
+    Works through runs of dimensions that lie contiguously in memory (``aten/src/ATen/TensorUtils.cpp``,
+    ``computeStride``).
 
     >>> view_strides((2, 3), (3, 1), (6,)), view_strides((3, 2), (1, 3), (6,))
     ((1,), None)
@@ -199,7 +200,11 @@ def _flattened(e: Engine, input: ShadowTensor, wanted: Shape) -> ShadowTensor:
 
 
 def link(copy: ShadowTensor, source: ShadowTensor, places: np.ndarray | None = None) -> None:
-    """Link two storages so that a write to one also changes the other, for beliefs in which a copy is a view."""
+    """Link two storages so that a write to one also changes the other, for beliefs in which a copy is a view.
+
+    ``places`` are the indices in the source's storage of the elements of ``copy``; None: ``source`` has the same number
+    of elements, in the same order.
+    """
     there = (positions(source.offset, source.shape, source.stride) if places is None else places).reshape(-1)
     here = positions(copy.offset, copy.shape, copy.stride).reshape(-1)
     copy.storage.links += ((source.storage, there, here),)
@@ -491,7 +496,8 @@ def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
 
 def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) -> errors.ShadowError:
     """Return the ``ShadowError`` for a failed ``expand``, with torch's message (its two double spaces included):
-    ``want`` is the size that was asked for along ``dim``, ``have`` the tensor's.
+    ``want`` is the size that was asked for along ``dim``, ``have`` the tensor's; ``wanted`` and ``sizes`` are all of
+    them.
     """
     return runtime(
         f"The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension "
@@ -527,7 +533,7 @@ def broadcast_tensors(e: Engine, *tensors: Any) -> tuple[ShadowTensor, ...]:
 
 
 def slice_window(e: Engine, self: ShadowTensor, dim: int, start: int, stop: int, step: int = 1) -> ShadowTensor:
-    """The view ``self[..., start:stop:step, ...]``, with bounds that are already clamped."""
+    """The view ``self[..., start:stop:step, ...]`` along ``dim``, with bounds that are already clamped."""
     length = max(0, -((start - stop) // step)) if stop > start else 0
     shape = (*self.shape[:dim], length, *self.shape[dim + 1 :])
     stride = (*self.stride[:dim], self.stride[dim] * step, *self.stride[dim + 1 :])
@@ -668,8 +674,10 @@ def _joined(before: Shape, dtype: DType, places: Sequence[Any]) -> Vjp:
 def several(
     e: Engine, name: str, self: ShadowTensor, windows: Sequence[tuple[Shape, Shape, int]], places: Sequence[Any]
 ) -> tuple[ShadowTensor, ...]:
-    """The views of ``windows`` as the outputs of one node, as of split, chunk and unbind; such views may not be changed
-    in place.
+    """Views of ``self`` as the outputs of one node called ``name``, as of split, chunk and unbind; such views may not
+    be changed in place.
+
+    ``windows`` are (shape, stride, offset) of each, in elements; ``places`` the NumPy index of each in ``self``.
     """
     node = None
     before, dtype = self.shape, self.dtype
@@ -750,7 +758,8 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
     samples=("a.tensor_split(2)[1]", "a.tensor_split(2, dim=1)[0]", "a.tensor_split((1,), dim=1)[1]"),
 )
 def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
-    """``torch.tensor_split``: its results are ordinary slices, unlike those of ``split``, and may be changed in place.
+    """``torch.tensor_split`` along ``dim``: into so many parts, or at these indices. Its results are ordinary slices,
+    unlike those of ``split``, and may be changed in place.
 
     Raises ``ShadowError`` (torch's error) for a tensor without dimensions.
     """
@@ -844,7 +853,9 @@ def unsafe_chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[Shad
 
 
 def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, stride: Shape, vjp: Any) -> ShadowTensor:
-    """``t_``, ``squeeze_`` ...: the version increases, although no memory is written.
+    """Give ``self`` another shape and strides in place, as ``t_``, ``squeeze_`` and the like do, and return it: the
+    version increases, although no memory is written. Where autograd records, it gets a node called ``name`` with this
+    ``vjp``.
 
     A view gets the node as its grad_fn until its base is written; the base's grad_fn does not change (in torch
     ``set_history``).
@@ -915,8 +926,8 @@ def transpose_in_place(e: Engine, self: Any, dim0: int, dim1: int) -> ShadowTens
 
 
 def alias(e: Engine, tensor: ShadowTensor, counter: Counter | None) -> ShadowTensor:
-    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it; it
-    counts writes with ``counter``.
+    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it; its version counter is
+    ``counter``.
 
     An alias of an inference tensor is one too, and has no counter in inference mode, else a new one.
     """

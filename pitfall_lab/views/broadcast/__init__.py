@@ -1,4 +1,6 @@
-"""Operands of different shapes, right-aligned: what stretches, what it becomes, and what backward sums again."""
+"""Operands of different shapes, right-aligned: what stretches, what it becomes, and what backward sums again.
+:func:`project` returns a case for each such expression, as plain data.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,10 @@ class BroadcastCase(TypedDict):
 
 
 class Meeting(TypedDict):
-    """How shapes meet: the common ``shape``, where they ``clash``, and whether (N,) met (N, 1)."""
+    """How shapes meet: ``shape`` is the common shape, ``clash`` the indices of its dimensions in which sizes do not
+    fit, ``operands`` each tensor with its dimensions aligned to that shape, and ``crossed`` whether a tensor of shape
+    (N,) met one of (N, 1).
+    """
 
     shape: list[int]
     clash: list[int]
@@ -187,7 +192,9 @@ def project(trace: Trace, facts: Facts | None = None) -> BroadcastScene:
 
 
 def base_name(event: Event) -> str:
-    """``add`` for ``torch.Tensor.add_``, ``__add__`` and ``torch.add``."""
+    """The operation's name without underscores at its ends: ``add`` for ``torch.Tensor.add_``, ``__add__`` and
+    ``torch.add``.
+    """
     return event.name.strip("_")
 
 
@@ -251,7 +258,8 @@ def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False)
 
 
 def broadcast_shape(shapes: list[list[int]]) -> tuple[list[int], list[int]]:
-    """The common shape, and the dimensions (of the result) where sizes do not meet.
+    """The common shape of ``shapes`` (at least one), and the indices of its dimensions where sizes do not fit: there it
+    has the largest.
 
     >>> broadcast_shape([[3, 1], [4]]), broadcast_shape([[3], [4]])
     (([3, 4], []), ([4], [0]))

@@ -1,4 +1,6 @@
-"""The static picture of broadcasting: sizes right-aligned, and small grids with ghost cells."""
+"""The static picture of broadcasting: sizes right-aligned, and small grids with ghost cells. :func:`draw` returns it as
+SVG.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,8 @@ def has(scene: BroadcastScene, facts: Facts) -> bool:
 
 
 def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> str:
-    """Draw at most ``DRAWN`` broadcasts in the program's order, those that failed and those of (N,)
-    with (N, 1) before the others.
-
-    It says how many are left out.
+    """Draw at most ``DRAWN`` broadcasts in the program's order, as SVG; if there are more, those that failed and those
+    of (N,) with (N, 1) are chosen first, and a line says how many are left out.
     """
     canvas, y, width = Canvas(), 10.0, 420.0
     cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[

@@ -1,4 +1,6 @@
-"""The source with its marks: where something was saved, changed, raised or went silently wrong."""
+"""The source with its marks: where something was saved, changed, raised or went silently wrong. :func:`project` returns
+the marks as plain data.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The computation graph as torch has it: leaves, nodes by torch's names, what each
-saved, and the way gradients take.
+"""The computation graph as torch has it: leaves, nodes by torch's names, what each saved, and the way gradients take.
+:func:`project` returns it as plain data, with all positions.
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ represents, ``d`` its path in SVG.
 
 
 class Placed(TypedDict):
-    """Cards with their places and edges; ``by`` is what placed them."""
+    """Cards with their places, and edges with their routes.
+
+    ``width`` and ``height`` are the picture's size in px; ``by`` says what placed the cards (``"dot"``: graphviz).
+    """
 
     nodes: list[Card]
     edges: list[Edge]
@@ -196,10 +199,10 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> Gr
 
 
 def outline(trace: Trace, facts: Facts) -> GraphScene | None:
-    """What :func:`project` returns for a graph too large to start with its cards: the ladder, and no
-    cards; ``None`` for a smaller one.
+    """What :func:`project` returns for a graph too large to start with its cards: the ladder (a row per step,
+    :mod:`pitfall_lab.views.graph.ladder`), and no cards; None for a smaller one.
 
-    Large is one of more than ``CARDS`` nodes, or a trace without nodes of more than ``CARDS`` events.
+    Large is a graph of more than ``CARDS`` nodes, or a trace without nodes of more than ``CARDS`` events.
     """
     count = len(facts.nodes)
     large = count > CARDS or (count == 0 and len(trace.events) > CARDS)
@@ -292,9 +295,11 @@ def place_cards(
     *,
     dot: bool,
 ) -> Placed:
-    """Give every card its place and every edge its route.
+    """Give every card its place (in the cards themselves) and every edge its route, and return both with the size of
+    the picture.
 
-    ``inner``: for an edge between boxes, the edge between nodes in it.
+    ``pairs`` are the edges, from the id of one card to that of another, with how often each occurs. ``inner``: for an
+    edge between boxes, the edge between nodes in it. ``dot=False`` never starts graphviz.
     """
     inner = inner or {}
     place = {card["id"]: i for i, card in enumerate(cards)}
@@ -337,7 +342,9 @@ def _pairs(facts: Facts, place: dict[str, int]) -> dict[tuple[str, str], int]:
 
 
 def without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """``pairs`` less the edges that close a circle. torch's graphs have none, but a trace may come from a file."""
+    """``pairs`` (edges between ids, each with how often it occurs) less the edges that close a circle. torch's graphs
+    have none, but a trace may come from a file.
+    """
     out: dict[str, list[str]] = {}
     for source, target in pairs:
         out.setdefault(source, []).append(target)
@@ -361,7 +368,7 @@ def without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], 
 
 
 def leaf_cards(facts: Facts, *, full: bool) -> list[Card]:
-    """A card for each leaf that has an ``AccumulateGrad`` node.
+    """A card for each leaf that has an ``AccumulateGrad`` node, without a place yet.
 
     With ``full`` it has room for the leaf's values and those of its gradient.
     """
@@ -441,7 +448,9 @@ def _wide(cell: Any, fraction: str) -> str:
 
 
 def node_card(facts: Facts, label: str, *, full: bool) -> Card:
-    """A node: its name, what it made, what it saved, and with ``full`` the gradient that came to it."""
+    """The card of the node ``label``, without a place yet: its name, what it made, what it saved, and with ``full`` the
+    gradients that came to it.
+    """
     history = facts.nodes[label]
     record = history[-1][1] or {}
     born = history[0][0]
@@ -539,8 +548,8 @@ def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Not
 
 
 def stale_at(facts: Facts, slot: dict[str, Any], born: int) -> int | None:
-    """The first step after ``born`` at which the counter had another version than the one
-    saved; None if there is none.
+    """The first step after ``born`` at which the version counter of a saved tensor (``slot``, as the trace's state has
+    it) had another version than the one saved; None if there is none.
     """
     history = facts.counters.get(slot.get("counter") or "", [])
     return next((step for step, version in history if step > born and version != slot.get("version")), None)

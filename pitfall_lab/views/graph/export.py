@@ -1,4 +1,4 @@
-"""The graph for other programs: DOT, and through graphviz SVG, PDF and PNG."""
+"""The graph for other programs: DOT, and through graphviz SVG, PDF and PNG. :func:`write` writes the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pitfall_lab.views.label_history import Facts
 
 
 def digraph(scene: GraphScene, facts: Facts) -> graphviz.Digraph:
-    """The cards and edges of a projected graph; what a node saved is in its lower row, stale slots struck out."""
+    """The graph for graphviz, with the cards and edges of ``scene``; what a node saved is in the lower row of its card,
+    struck out if its version no longer fits.
+    """
     graph = graphviz.Digraph(
         "graph", graph_attr={"rankdir": "TB"}, node_attr={"shape": "plain", "fontname": "Helvetica", "fontsize": "12"},
         edge_attr={"fontsize": "10", "fontname": "Helvetica"},

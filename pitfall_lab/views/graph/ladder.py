@@ -1,4 +1,6 @@
-"""The ladder, for programs too long for cards: a row per step, a lane per storage that is still in use."""
+"""The ladder, for programs too long for cards: a row per step, a lane per storage that is still in use. :func:`ladder`
+returns it as plain data.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ LANES = 24
 
 
 class LoopTurns(TypedDict):
-    """The number of turns of a loop, and the number of events of one."""
+    """A loop that is folded: ``times`` is how many turns it made, ``length`` the number of events in one turn."""
 
     times: int
     length: int

@@ -1,4 +1,5 @@
 """Places for boxes and ways for edges, computed once: graphviz's dot where it is present, own layers otherwise.
+:func:`lay_out` returns them as a :class:`Layout`.
 
 Both answer the same question in the same terms: boxes of given sizes, edges that point down. Positions depend only
 on the input, never on chance or time, so stepping never moves anything and two runs draw the same picture.
@@ -29,7 +30,12 @@ Neighbours = defaultdict[int, list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Centres of the boxes, one route per edge (points of cubic Bézier segments), and the picture's size in px."""
+    """Where boxes and edges are, in px.
+
+    ``by`` is what placed them: ``"dot"`` (graphviz) or our own layers. ``centres`` has the centre of each box,
+    ``routes`` one list for each edge: the points of cubic Bézier segments, 1 + 3·n of them. ``width`` and ``height``
+    are the picture's.
+    """
 
     by: str
     centres: list[Point]

@@ -1,5 +1,6 @@
 """Which module each operation of a program belongs to, as far as the trace tells, which function of the learner's
-inside it, and the tree of boxes that this makes.
+inside it, and the tree of boxes that this makes. :func:`modules` returns the path of the module of each node and
+parameter.
 
 A parameter's name (``net.blocks.0.mlp.2.weight``) says which module it is of: an operation that reads one is
 placed for sure. The others:

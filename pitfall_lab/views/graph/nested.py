@@ -1,5 +1,5 @@
-"""The graph with modules and functions as boxes: one picture for each box that can be opened, with the
-boxes around it open as well.
+"""The graph with modules and functions as boxes: one picture for each box that can be opened, with the boxes around it
+open as well. :meth:`Nested.picture` returns what is drawn in one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ Pairs = dict[tuple[str, str], int]
 
 
 class Nested:
-    """The autograd graph with modules as boxes: the modules that each card (node or tensor) belongs to,
-    and which of them get a box.
+    """The autograd graph with modules as boxes.
+
+    ``cards`` are those of leaves and nodes. ``home`` has for each card's id the path of the module that it belongs to
+    (``()``: none), ``boxes`` the card of each module that gets a box, by its path: one with at least ``FEWEST`` cards
+    inside, which no way through the graph leaves and enters again. The first ``PICTURES`` boxes can be opened.
     """
 
     def __init__(self, facts: Facts, cards: list[Card], pairs: Pairs, many: int = 0) -> None:
@@ -56,8 +59,8 @@ class Nested:
         return sorted(self.boxes, key=lambda path: (len(path), self.boxes[path]["born"]))
 
     def seen(self, opened: Path) -> dict[str, str]:
-        """What is drawn for each card while ``opened`` and the modules around it are open: the card
-        itself or a closed box (ids).
+        """What is drawn for each card while the module ``opened`` and those around it are open: by the card's id, its
+        own id, or that of the closed box that it is in.
         """
         out = {}
         for card in self.cards:
@@ -74,7 +77,8 @@ class Nested:
     def picture(
         self, opened: Path, pairs: Pairs
     ) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
-        """Copies of the cards to draw, their edges, and for each edge one of the edges that it represents.
+        """What is drawn while the module ``opened`` is open: copies of the cards, the edges between them with how often
+        each occurs, and for each of these edges one of the edges of ``pairs`` that it represents.
 
         None if there are more than ``LARGEST`` cards.
         """

@@ -1,5 +1,5 @@
-"""The part of the graph that a finding is about: its nodes, the root of its backward, and what is
-between them as one card each.
+"""The part of the graph that a finding is about: its nodes, the root of its backward, and what is between them as one
+card each. :func:`part` returns it as a drawing, None if too few of its nodes are known.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ FEWEST, MOST = 2, 16
 
 
 def part(facts: Facts, wanted: list[str]) -> Drawing | None:
-    """The graph of the first ``MOST`` of the ``wanted`` nodes, drawn like the whole one.
+    """The graph of the first ``MOST`` of the ``wanted`` nodes (by label), drawn like the whole one. None if the trace
+    has fewer than ``FEWEST`` of them.
 
-    ``None`` if the trace has fewer than ``FEWEST`` of them.
-
-    What is between two of them is a card of kind ``"skip"`` that says how many nodes it represents, so saver and writer
-    are always side by side, however large the model is.
+    What is between two of them is one card of kind ``"skip"`` that says how many nodes it represents, so the node that
+    saved a tensor and the one that changed it are close together, however large the model is.
     """
     nodes = [node for node in dict.fromkeys(wanted) if node in facts.nodes][:MOST]
     if len(nodes) < FEWEST:

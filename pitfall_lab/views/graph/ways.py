@@ -1,4 +1,6 @@
-"""How edges leave, run and are labelled once the boxes have their places: the same for both layouts."""
+"""How edges leave, run and are labelled once the boxes have their places: the same for both layouts. :func:`spread`
+returns the routes, :func:`label_places` the places of the labels.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ BESIDE = 11.0
 
 
 def spread(layout: Layout, sizes: Sequence[Size], edges: Sequence[Edge]) -> list[list[Point]]:
-    """The routes with their ends side by side along a box's edge instead of all in one point.
+    """The routes of ``layout`` for ``edges`` (pairs of box numbers), with their ends side by side along a box's edge
+    instead of all in one point; ``sizes`` are the boxes' (width, height).
 
-    One without a box in its way becomes a plain curve between its ends.
+    A route without a box in its way becomes a plain curve between its ends.
     """
     routes = [list(route) for route in layout.routes]
     leaving, arriving = defaultdict(list), defaultdict(list)
@@ -84,7 +87,8 @@ def bezier(points: Sequence[Point]) -> str:
 
 
 def back(d: str) -> str:
-    """The gradient's way: the same curve, beside it, upwards. The browser does the same with the same path.
+    """The way of the gradient along an edge as an SVG path: the curve of the edge's path ``d``, moved to its right by
+    ``BESIDE`` px, upwards. The browser does the same with the same path.
 
     >>> back("M0,0C0,5 4,5 4,10")
     'M15,10C15,5 11,5 11,0'
@@ -94,8 +98,8 @@ def back(d: str) -> str:
 
 
 def label_places(routes: Sequence[Sequence[Point]]) -> list[Point]:
-    """The places of the labels of all edges (:func:`label_place`): those of one box on three heights where they would
-    be over each other otherwise.
+    """The places (x, y) of the labels of all edges, in the order of ``routes`` (:func:`label_place`): labels that would
+    be over each other are put on three heights.
     """
     found = [label_place(route) for route in routes]
     last = (0.0, 0.0)

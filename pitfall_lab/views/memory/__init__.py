@@ -1,5 +1,5 @@
-"""Live bytes over the program's steps, by storage: what was allocated when, the peak, and
-what kept each storage alive.
+"""Live bytes over the program's steps, by storage: what was allocated when, the peak, and what kept each storage alive.
+:func:`project` returns it as plain data.
 """
 
 from __future__ import annotations
@@ -172,10 +172,9 @@ def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tupl
 
 
 def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
-    """What keeps a storage alive after ``step``: variables, gradients, unnamed views, and nodes
-    that saved it and are not freed.
-
-    Without ``step``, at the end of the trace.
+    """What keeps a storage alive after ``step`` (None: at the end of the trace), as a text for each: variables,
+    gradients, unnamed views, and the graph with the nodes that saved it and are not freed. Empty if nothing is known
+    to.
     """
     out: list[T] = []
     held = {r.get("grad"): label for label in facts.tensors if (r := facts.tensor(label, step)) and r.get("grad")}
@@ -256,13 +255,15 @@ def _deletions(source: str) -> dict[str, list[int]]:
 
 
 def show_largest(scene: MemoryScene, facts: Facts) -> None:
-    """Give the hues to the six largest storages, in place: in a picture of memory alone, size is what matters."""
+    """Put the six storages with the most bytes that have a band of their own into ``facts.palette``, so that these get
+    the hues: in a picture of memory alone, size is what matters.
+    """
     largest = {band["id"] for band in sorted(scene["bands"], key=lambda band: -band["nbytes"])[:6]}
     facts.palette[:] = [label for label in facts.storages if label in largest]
 
 
 def bytes_text(count: float) -> str:
-    """A number of bytes for people, with at most one digit after the point.
+    """A number of bytes for people, in B, KiB, MiB or GiB, with at most one digit after the point.
 
     >>> bytes_text(512), bytes_text(32768), bytes_text(3 * 2**20)
     ('512 B', '32 KiB', '3 MiB')
@@ -291,8 +292,8 @@ def names(facts: Facts, storage: str) -> str:
 
 
 def spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
-    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on,
-    and the step at which it ends.
+    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on, and the step at
+    which the next value begins (for the last one ``end``).
     """
     following = [s for s, _ in points[1:]] + [end]
     return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]

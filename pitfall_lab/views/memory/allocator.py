@@ -1,4 +1,5 @@
-"""What PyTorch's caching allocator holds (reserved) against what tensors hold (allocated), point by point.
+"""What PyTorch's caching allocator holds (reserved) against what tensors hold (allocated), point by point. :func:`draw`
+returns the picture as SVG, :func:`words` the numbers as text.
 
 The numbers come from ``torch.cuda.memory_allocated`` and ``torch.cuda.memory_reserved``; the area between the two
 curves is freed memory that the allocator keeps for the next tensor. Several runs are drawn side by side on one scale.
@@ -19,15 +20,17 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: its ``name`` and, at each point, where the program was, the bytes allocated and the bytes reserved."""
+    """One run of a program. ``name`` tells it from others (empty for a single run); ``points`` are, for each point at
+    which it was measured, where the program was (as text), the bytes allocated and the bytes reserved.
+    """
 
     name: str
     points: tuple[tuple[str, float, float], ...]
 
 
 def runs(result: dict[str, Any]) -> list[Run]:
-    """The runs in an experiment's numbers: one for each row with ``points``, else one of all rows;
-    empty when it counted neither.
+    """The runs in the result of an experiment (``{"rows": [...]}``): one for each row with ``points``, else one of all
+    rows. Rows without ``allocated_mib`` and ``reserved_mib`` are left out; the list is empty if there are no others.
 
     >>> runs({"rows": [{"step": "x = None", "allocated_mib": 0, "reserved_mib": 2}]})
     [Run(name='', points=(('x = None', 0.0, 2097152.0),))]

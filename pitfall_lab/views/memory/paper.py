@@ -1,5 +1,5 @@
-"""Live bytes over the program's steps, on paper: bands, the total, the peak, and what kept
-the memory of the peak alive.
+"""Live bytes over the program's steps, on paper: bands, the total, the peak, and what kept the memory of the peak
+alive. :func:`draw` returns a matplotlib figure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The static picture of live bytes: bands over steps, the peak marked, and what kept the memory of the peak alive."""
+"""The static picture of live bytes: bands over steps, the peak marked, and what kept the memory of the peak alive.
+:func:`draw` returns it as SVG.
+"""
 
 from __future__ import annotations
 

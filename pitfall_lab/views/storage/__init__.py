@@ -1,4 +1,6 @@
-"""Each storage as its flat cells, and each tensor or NumPy array as a brush over them."""
+"""Each storage as its flat cells, and each tensor or NumPy array as a brush over them. :func:`project` returns them as
+plain data.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ LABELS = 4
 
 
 class Cover(TypedDict):
-    """What a tensor reads of a storage: per drawn cell the indices that read it."""
+    """What a tensor reads of a storage.
+
+    ``shape``, ``stride`` and ``offset`` are the tensor's (in elements). ``cover`` has, for each cell of the storage
+    that is drawn, the indices of the tensor that read it, as texts; empty where none does.
+    """
 
     shape: list[int]
     stride: list[int]
@@ -170,7 +176,7 @@ def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
 
 
 def begins(storage: Store, offset: int, *, zh: bool = False) -> str:
-    """Return in words where a tensor begins on a storage.
+    """Return in words where a tensor begins on a storage: at this ``offset``, in elements. ``zh``: in Chinese.
 
     Beside an array this is said in cells of the array, and not as the tensor's offset: a tensor that NumPy's memory was
     given to has a storage of its own, which begins in the middle of the array, and counts from there.

@@ -1,4 +1,6 @@
-"""Storages on paper: the cells, and under them each tensor or NumPy array with the index that reads each cell."""
+"""Storages on paper: the cells, and under them each tensor or NumPy array with the index that reads each cell.
+:func:`draw` returns a matplotlib figure.
+"""
 
 from __future__ import annotations
 

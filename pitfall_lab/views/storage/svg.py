@@ -1,4 +1,6 @@
-"""Draws storages: cells as squares, and below them a bar for each tensor over the cells that it reads."""
+"""Draws storages: cells as squares, and below them a bar for each tensor over the cells that it reads. :func:`draw`
+returns SVG.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ def has(scene: StorageScene, facts: Facts) -> bool:
 def draw(
     scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None, only: list[str] | None = None
 ) -> str:
-    """Storages after ``step`` (the last one when ``None``), at most ``DRAWN``; ``only`` names which,
-    else the ones that matter most.
+    """The storages as they were after ``step`` (None: after the last one), at most ``DRAWN``, as SVG. ``only`` are the
+    labels of those to draw; None: the ``main`` ones of the scene.
 
     How many are left out is said only without ``only``.
     """

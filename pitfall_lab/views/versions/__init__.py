@@ -1,4 +1,6 @@
-"""One track per version counter: its bumps, what was saved at which version, and what a bump broke."""
+"""One track per version counter: its bumps, what was saved at which version, and what a bump broke. :func:`project`
+returns the tracks as plain data.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,8 @@ def _stack(pins: list[Pin], columns: list[int]) -> None:
 
 
 def pin_text(pin: Pin) -> str:
-    """The label over a pin.
+    """The label over a saved tensor in a counter's track: the node, the name of the saved tensor, and the version that
+    it was saved at.
 
     >>> pin_text({"node": "n2", "slot": "result", "version": 0})  # type: ignore[typeddict-item]
     'n2.result v0'

@@ -1,5 +1,5 @@
-"""Version counters at one moment: a row per counter, its tensors, and who writes to the same
-memory without being counted.
+"""Version counters at one moment: a row per counter, its tensors, and who writes to the same memory without being
+counted. :func:`rows` returns the rows, :func:`draw` the picture of them as SVG.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ ROW = 46.0
 
 
 def rows(facts: Facts) -> list[dict[str, Any]]:
-    """The rows of the picture of versions: one for each version counter of a storage, and one for each
-    storage that no counter counts.
+    """The rows of the picture of versions: one for each version counter of a storage, and one for each storage that no
+    counter counts.
 
-    Such storages are those of NumPy arrays and inference tensors. A row has the names of its tensors, and ``beside``
-    the names of tensors that use its storage and another counter (empty without a counter).
+    Such storages are those of NumPy arrays and inference tensors. A row has ``counter`` (its label, or None),
+    ``storage`` (its label), ``version`` (None without a counter), ``names`` of its tensors, and ``beside``: the names
+    of tensors that use its storage and another counter or none (empty without a counter).
     """
     out: dict[tuple[str | None, str | None], dict[str, Any]] = {}
     for label in facts.tensors:
@@ -46,8 +47,8 @@ def rows(facts: Facts) -> list[dict[str, Any]]:
 
 
 def draw(table: list[dict[str, Any]], facts: Facts, language: str = "en") -> str:
-    """Return an SVG with a row for each version counter; a second border marks memory that tensors with another counter
-    use too.
+    """Return an SVG with a row for each entry of ``table``, as :func:`rows` returns it; a second border marks memory
+    that tensors with another counter use too.
     """
     zh, canvas, y, width = language == "zh", Canvas(), 12.0, 320.0
     for row in table:

@@ -1,4 +1,6 @@
-"""Version counters on paper: a track each, with its bumps, what was saved at which version, and the stale span."""
+"""Version counters on paper: a track each, with its bumps, what was saved at which version, and the stale span.
+:func:`draw` returns a matplotlib figure.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ LEFT, COLUMN, LEVEL, ROW = 3.2, 1.12, 0.4, 1.5
 
 
 def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> Figure:
-    """The first ``DRAWN`` main tracks of counters that increased, had a tensor saved, or missed a
-    write; says how many are left out.
+    """A figure of the first ``DRAWN`` main tracks of counters that increased, had a tensor saved, or missed a write; a
+    line says how many are left out.
     """
     zh = language == "zh"
     tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
