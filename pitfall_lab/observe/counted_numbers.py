@@ -2,11 +2,13 @@
 
 Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, the targets that a loss
 leaves out, columns of a table that have become one number, class numbers that are compared, entries of sparse tensors
-that are stored in parts, and the two numbers in the middle of an even count.
+that are stored in parts, the two numbers in the middle of an even count, and the triangle of a symmetric matrix that is
+not read.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from types import FrameType
@@ -20,7 +22,7 @@ from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
 from pitfall_lab.trace.operation_facts import spellings
 
-Kind = Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed"]
+Kind = Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread"]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
 CLASSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
@@ -33,7 +35,12 @@ STORED = "torch.Tensor._values"
 EQUALS = frozenset({"torch.Tensor.eq", "torch.Tensor.__eq__", "torch.eq"})
 """Calls that compare numbers one by one."""
 MEDIANS = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("median", "nanmedian"))
-COUNTED = EQUALS | SEARCHES | CLASSES | FILLING | TAKING | MEDIANS | {LOGITS, STORED}
+SYMMETRIC = frozenset(
+    {f"torch.linalg.{name}" for name in ("eigh", "eigvalsh", "cholesky", "cholesky_ex")}
+    | {"torch.cholesky", "torch.Tensor.cholesky"}
+)
+"""Calls that read one triangle of a matrix only, since the other one is to mirror it."""
+COUNTED = EQUALS | SEARCHES | CLASSES | FILLING | TAKING | MEDIANS | SYMMETRIC | {LOGITS, STORED}
 MOST = 1 << 22
 """The number of elements of the largest tensor that is looked at."""
 LARGEST = 1000
@@ -58,6 +65,8 @@ MIDDLE, CLOSE = 12, 1e-3
 """The largest count of numbers whose median is looked at, and the part of their range by which the two in the middle
 have to differ.
 """
+UNLIKE = 1e-2
+"""By which part of the largest number off the diagonal two numbers that mirror each other may differ."""
 KEPT = 100
 """The losses at one place whose targets are counted."""
 
@@ -72,7 +81,10 @@ class CountedNumbers(NamedTuple):
     (``numbers``: missing entries of such a column in a table of the program's, and the rows of that; ``names``:
     variables with statistics that are NaN there); ``renumbered``: pairs of class numbers that are equal (``numbers``:
     number given second, number that it meets, for each pair); ``middle``: rows whose two middle numbers differ
-    (``numbers``: these two, and half their mean difference). ``tied`` and ``zeroed`` are made by other modules.
+    (``numbers``: these two, and half their mean difference); ``unread``: numbers in the triangle of a matrix that the
+    call does not read, of all there, which are neither 0 nor those of the other triangle (``numbers``: the largest
+    difference, the largest number of the triangle that is read, and 1 if that is the lower one). ``tied`` and
+    ``zeroed`` are made by other modules.
     ``numbers`` and ``names`` are empty where nothing is said here.
     """
 
@@ -142,8 +154,9 @@ class Counts:
             return
         if call.name in EQUALS:
             self._compare(call, step)
-        elif call.name == STORED or call.name in MEDIANS:
-            found = _parts(call.args[0]) if call.name == STORED else _middles(call)
+        elif call.name == STORED or call.name in MEDIANS | SYMMETRIC:
+            look = _parts if call.name == STORED else _middles if call.name in MEDIANS else _unread
+            found = look(call)
             if found is not None and len(self._first) < FOUND:
                 self._first.setdefault(call.span, (step, found))
         elif call.name in SEARCHES:
@@ -231,10 +244,11 @@ def _empty_rows(call: Call) -> tuple[int, int] | None:
     return some.numel() - int(some.sum()), some.numel()
 
 
-def _parts(sparse: torch.Tensor) -> CountedNumbers | None:
+def _parts(call: Call) -> CountedNumbers | None:
     """How many entries of a sparse tensor are stored several times, and how many it has; ``numbers`` are the place of
     one that is stored most often, and how often. None if there is no such entry.
     """
+    sparse = call.args[0]
     if sparse.layout is not torch.sparse_coo or sparse.is_coalesced() or sparse.device.type != "cpu":
         return None
     stored = private.places_stored(sparse)
@@ -271,6 +285,29 @@ def _middles(call: Call) -> CountedNumbers | None:
     first = int(differ.int().argmax())
     found = float(lower[first]), float(upper[first]), float((upper - lower).mean()) / TWICE
     return CountedNumbers("middle", int(differ.sum()), len(ordered), found)
+
+
+def _unread(call: Call) -> CountedNumbers | None:
+    """How many numbers of the triangle that a call does not read would have made another matrix.
+
+    None if all of them mirror the triangle that is read, up to rounding, or are 0.
+    """
+    matrix = call.args[0].detach()
+    if not _is_held(matrix) or matrix.dim() < TABLE or not 0 < matrix.numel() <= MOST:
+        return None
+    side = call.args[1] if len(call.args) > 1 else call.kwargs.get("UPLO", call.kwargs.get("upper", False))
+    is_lower = side not in ("U", "u", True)
+    if not is_lower:
+        matrix = matrix.mH
+    read, other = matrix.tril(-1), matrix.triu(1)
+    unlike = (other - read.mH).abs()
+    limit = UNLIKE * max(float(other.abs().max()), float(read.abs().max()))
+    count = int(((unlike > limit) & (other.abs() > limit)).sum())
+    if not count or math.isnan(limit):
+        return None
+    n = matrix.shape[-1]
+    numbers = float(unlike.max()), float(read.abs().max()), float(is_lower)
+    return CountedNumbers("unread", count, matrix.numel() // n // n * n * (n - 1) // 2, numbers)
 
 
 def _blank_columns(call: Call, result: Any) -> CountedNumbers | None:

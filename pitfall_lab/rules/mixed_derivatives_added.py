@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pitfall_lab.rules.columns_summed_by_grad import is_ones
@@ -20,8 +20,8 @@ from pitfall_lab.rules.signals.mixed_columns import mixes
 from pitfall_lab.trace import Event, T
 
 MATRIX = 2
-COLUMN = re.compile(r"\((?::|\.\.\.|Ellipsis), (\d*)(?::\d+)?\)")
-"""The index of one column: ``[:, 0]``, ``[..., 0]``, ``[:, 0:1]``, ``[:, :1]``."""
+COLUMN = re.compile(r"\((?::|\.\.\.|Ellipsis), (\d*)(:?)(\d*)\)")
+"""The index of columns: ``[:, 0]``, ``[..., 0]``, ``[:, 0:1]``, ``[:, :2]``."""
 PARTS = {"unbind", "split", "chunk", "T", "t", "tensor_split"}
 """Calls that take the columns apart."""
 ACROSS = {"1", "-1", "(1,)", "(-1,)"}
@@ -34,8 +34,8 @@ class MixedDerivativesAdded:
     """``grad`` is the call (``Event``) of ``autograd.grad`` that differentiated the sum of all columns of the tensor
     ``slopes``, which are first derivatives by the tensor ``given``, by ``given`` once more; both are labels.
 
-    Of the result, the calls ``used`` take one column each, or add up all of them; ``columns`` are the numbers of the
-    columns taken.
+    Of the result, the calls ``used`` take some columns, or add up all of them; ``columns`` are the numbers of the
+    columns taken, and ``summed`` how many columns of the slopes, the first ones, were differentiated as one sum.
     """
 
     grad: Event
@@ -43,6 +43,7 @@ class MixedDerivativesAdded:
     given: str
     used: tuple[Event, ...]
     columns: tuple[int, ...]
+    summed: int
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -58,9 +59,10 @@ def find(story: Story) -> Iterator[Finding]:
         if grad.op != "torch.autograd.grad" or grad.error is not None or len(grad.results) != 1 or len(labels) < MATRIX:
             continue
         outputs, given = _summed(story, grad, labels), labels[1]
+        outputs, summed = _whole(story, outputs, grad.step, made) if outputs is not None else (None, 0)
         first = made.get(outputs) if outputs is not None else None
         if first is not None and first[1] == given and story.span(grad.step) is not None:
-            found = _added(story, grad, str(outputs), given)
+            found = _added(story, grad, str(outputs), given, summed)
             call = _call(story, found) if found is not None else None
             place = story.program.place(call[0]) if call is not None else story.span(grad.step)
             if found is not None and place not in reported and mixes(story, given, _value(story, first[0]), grad):
@@ -95,20 +97,43 @@ def _value(story: Story, first: Event) -> str:
     return _summed(story, first, [o.label for o in first.operands if o.label is not None]) or ""
 
 
-def _added(story: Story, grad: Event, slopes: str, given: str) -> MixedDerivativesAdded | None:
+def _whole(story: Story, outputs: str, step: int, made: Mapping[str, object]) -> tuple[str, int]:
+    """The first derivatives of which ``outputs`` are the first columns, at least two, and how many these are; all
+    columns of ``outputs`` if it is no such part.
+    """
+    born = story.event((story.tensor(outputs, step) or {}).get("born"))
+    shape = story.shape(outputs, step) or (0,)
+    taken = _taken(born, shape[-1]) if born is not None and born.operands and outputs not in made else ()
+    if born is None or born.operands[0].label not in made or len(taken) < MATRIX or taken[0]:
+        return outputs, shape[-1]
+    return str(born.operands[0].label), len(taken)
+
+
+def _taken(event: Event, count: int) -> tuple[int, ...]:
+    """The columns that a call takes by an index, of a tensor whose result has ``count`` of them; empty if it takes no
+    columns, or is not written so.
+    """
+    index = COLUMN.fullmatch(event.operands[-1].text) if event.name == "__getitem__" else None
+    if index is None or not (index[1] or index[2]):
+        return ()
+    first = int(index[1] or 0)
+    return tuple(range(first, first + count)) if index[2] else (first,)
+
+
+def _added(story: Story, grad: Event, slopes: str, given: str, summed: int) -> MixedDerivativesAdded | None:
     """The second differentiation with the calls that use its columns apart, or their sum in each
     row; None if there are none.
     """
     columns, used = list[int](), list[Event]()
     for use in story.uses(grad.results[0]):
-        text = use.operands[-1].text
-        if use.name == "__getitem__" and (column := COLUMN.fullmatch(text)) is not None:
-            columns.append(int(column.group(1) or 0))
+        if taken := _taken(use, (story.shape(use.results[0], use.step) or (1,))[-1] if use.results else 1):
+            columns += taken
             used.append(use)
         elif use.name in PARTS or (use.name in ADDING and any(o.text in ACROSS for o in use.operands[1:])):
             columns += range((story.shape(given, grad.step) or (0, 0))[1])
             used.append(use)
-    return MixedDerivativesAdded(grad, slopes, given, tuple(used), tuple(dict.fromkeys(columns))) if used else None
+    each = tuple(dict.fromkeys(columns))
+    return MixedDerivativesAdded(grad, slopes, given, tuple(used), each, summed) if used else None
 
 
 def _call(story: Story, found: MixedDerivativesAdded) -> tuple[ast.Call, ast.expr] | None:
@@ -143,7 +168,7 @@ def _finding(story: Story, found: MixedDerivativesAdded, call: tuple[ast.Call, a
     slopes, given = expression(story, found.slopes, grad.step), expression(story, found.given, grad.step)
     if call is not None:
         slopes = T(en=f"`{story.program.segment(call[1])}`", zh=f"`{story.program.segment(call[1])}`")
-    count = (story.shape(found.given, grad.step) or (0, 0))[1]
+    count = found.summed
     return RULE.finding(
         span,
         grad.step,
@@ -182,17 +207,20 @@ def _fixes(story: Story, found: MixedDerivativesAdded, place: tuple[ast.Call, as
         title = T(en=f"Differentiate this column only: `{one}`", zh=f"只对这一列求导：`{one}`")
         return unique(program.text, [Fix(title, program.replace(*((n, one) for n in named)), meaning="later")])
     text, start = program.segment(call), program.place(call)
-    if start.line != start.end_line or not is_name(given):
+    whole_name = given.value if isinstance(given, ast.Subscript) else given
+    if start.line != start.end_line or not is_name(whole_name):
         return ()
+    base = program.segment(whole_name)
+    count = f"{base}.shape[1]" if whole_name is given else str(found.summed)
     for node in sorted(named, key=lambda n: -program.place(n).column):
         at = program.place(node).column - start.column
-        text = f"{text[:at]}{name}[:, i]{text[at + len(name) :]}"
+        text = f"{text[:at]}{base}[:, i]{text[at + len(name) :]}"
     if called(call) == "grad" and not {k.arg for k in call.keywords} & {"create_graph", "retain_graph"}:
         text = f"{text[:-1]}, retain_graph=True)"  # one graph for all columns
     whole, first = (parent, "[0]") if isinstance(parent, ast.Subscript) else (call, "")
     unpacked = isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple)
     first = "[0]" if unpacked else first
-    new = f"{torch}.stack([{text}{first}[:, i] for i in range({name}.shape[1])], 1)"
+    new = f"{torch}.stack([{text}{first}[:, i] for i in range({count})], 1)"
     title = T(en="Differentiate one column after the other", zh="逐列求导")
     return unique(
         program.text, [Fix(title, program.replace((whole, f"({new},)" if unpacked else new)), meaning="later")]

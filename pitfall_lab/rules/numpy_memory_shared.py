@@ -81,8 +81,29 @@ def _refilled(story: Story, piece: dict[str, Record], joined: Event) -> tuple[as
     # tensors of rounds that were not recorded: what they were made of may have another name than what is written
     bridge = bridge or next((n for n in calls if is_collected(program, n)), None)
     seen = [span for step in story.writes(str(storage), born[0], joined.step) if (span := story.span(step)) is not None]
-    statement = written.get(program.segment(bridge.args[0])) if bridge is not None else None
+    names = [] if bridge is None else [program.segment(bridge.args[0]), *_handed_out(program, bridge.args[0])]
+    statement = next((written[name] for name in names if name in written), None)
     return bridge, seen[-1] if seen else program.place(statement) if statement is not None else None
+
+
+def _handed_out(program: Program, argument: ast.expr) -> Iterator[str]:
+    """What functions of the program return for the name ``argument``: ``self.state`` for ``state, reward =
+    env.step(action)``, where ``step`` returns ``self.state, reward``.
+    """
+    name, around = program.segment(argument), program.function(argument)
+    returns = [n for n in program.nodes if isinstance(n, ast.Return) and n.value is not None]
+    for statement in program.nodes if isinstance(argument, ast.Name) else ():
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+            continue
+        target, made = statement.targets[0], call_name(statement.value)
+        parts = target.elts if isinstance(target, ast.Tuple) else [target]
+        places = [at for at, part in enumerate(parts) if program.segment(part) == name]
+        for node in returns if places and program.function(statement) is around else ():
+            function, value = program.function(node), node.value
+            if function is None or value is None or function.name != made:
+                continue
+            several = value.elts if isinstance(value, ast.Tuple) and isinstance(target, ast.Tuple) else [value]
+            yield from (program.segment(several[at]) for at in places if at < len(several))
 
 
 def _batch(story: Story, event: Event, bridge: ast.Call, filled: Span, count: int) -> Finding:

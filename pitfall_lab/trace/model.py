@@ -607,10 +607,13 @@ class Counted:
     numbers are such zeros, and the first of ``numbers`` is their share of a row on average. ``tied``: it compares
     all numbers of each of ``of`` rows (of all calls at its place) with one of them, and in ``count`` rows others are
     equal to that; ``numbers`` are the mean of its ranks, where equal numbers come after it, and where half of them do.
+    ``unread``: it reads one triangle of a matrix, and ``count`` of the ``of`` numbers of the other one are neither 0
+    nor its mirror image; ``numbers`` are the largest difference, the largest number of the triangle that is read, and 1
+    if that is the lower one.
     """
 
     step: int
-    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed"]
+    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread"]
     count: int
     of: int
     numbers: tuple[float, ...] = ()

@@ -38,6 +38,30 @@ def learn(states, rewards):
     opt.step()
 """
 WRONG = {
+    "an attribute that two methods hand out": """
+import numpy as np
+import torch
+
+class Cart:
+    def reset(self, start):
+        self.state = np.array(start, dtype=np.float32)
+        return self.state
+    def step(self, force):
+        self.state[1] += 0.1 * force
+        self.state[0] += 0.1 * self.state[1]
+        return self.state, -float(abs(self.state[0]))
+
+def episode(cart, start):
+    states, rewards = [], []
+    place = cart.reset(start)
+    for _ in range(5):
+        states.append(torch.from_numpy(place))  # PL701
+        place, reward = cart.step(1.0)
+        rewards.append(reward)
+    return torch.stack(states), torch.tensor(rewards)
+
+print(episode(Cart(), [0.5, 1.0]))
+""",
     "a memory of pairs": HEAD
     + """
 class Memory:
