@@ -622,7 +622,9 @@ def _is_filled(source: str) -> bool:
 
 
 def same(source: str, given: str) -> bool:
-    """Whether the cell ``source`` is what was ``given``, but for space at the ends of lines and of the cell."""
+    """Whether the cell ``source`` is what was ``given``, apart from space at the end of each line and empty lines before
+    and after the text.
+    """
     return _lines(source) == _lines(given)
 
 

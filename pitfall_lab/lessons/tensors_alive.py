@@ -29,10 +29,12 @@ class TensorsAlive:
         gc.unfreeze()
 
     def now(self) -> list[Any]:
-        """Return the tensors that are alive now: not parameters, and none of any other class derived from Tensor.
+        """Return the tensors made inside the ``with`` block that are alive: not parameters, and none of another class
+        derived from Tensor.
 
         Raises:
-            RuntimeError: objects were frozen since the last call, so that tensors may be hidden.
+            RuntimeError: objects were frozen since the last call (at the first: since the block began), so that tensors
+                may be hidden.
         """
         kind, objects = sys.modules["torch"].Tensor, gc.get_objects()
         if not any(each is self._probe for each in objects):

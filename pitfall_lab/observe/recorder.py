@@ -410,7 +410,8 @@ class Recorder(TorchFunctionMode):
     def abandon(self) -> None:
         """End the recording in a process that the program forked; the listener is notified.
 
-        Inside a call the mode stays on, but records nothing.
+        The mode itself is removed by :meth:`leave`, which is called next; where the process was forked inside a call or
+        a backward, it stays on, and records nothing.
         """
         self._end("removed", FORKED)
         self._is_on = self._is_on and self._backward_frame is None and not self._opened

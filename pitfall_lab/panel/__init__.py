@@ -37,8 +37,9 @@ class Offer:
         return self.beside.cause(error, text) if self.beside is not None else None
 
     def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
-        """How an earlier run of the cell with this text has failed, if that was another error than ``error``; else
-        None, also before a front end has opened the connection.
+        """How an earlier run of the cell with this text failed, if that was with another error than ``error`` (None: it
+        did not fail now) and since then only this cell ran, or cells that bind and write nothing; else None, also
+        before a front end has opened the connection.
         """
         return self.beside.failed_before(error, text) if self.beside is not None else None
 

@@ -60,8 +60,11 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorTaughtToFail:
-    """One training step: ``backward`` is the backward (``Event``), ``update`` the first optimizer step after it, and
-    ``pushes`` say what minimising the loss does to each of the results that it contains.
+    """One training step of one of the two networks: ``backward`` is the backward (``Event``), ``update`` the first
+    optimizer step after it.
+
+    ``pushes`` say what minimising the loss does to results of layers and to those that a loss compares with a constant;
+    results that it moves both ways are left out.
     """
 
     backward: Event

@@ -39,7 +39,11 @@ def used_names(trace: Trace, labels: Collection[str]) -> dict[str, str]:
 
 
 def operand_names(trace: Trace, event: Event) -> dict[int | str, str]:
-    """Return the operands of a call that its line writes as names, by place or keyword."""
+    """Return the text of those operands of a call that its line writes as names (``x``, ``self.scores``), by place or
+    keyword; with a list or a tuple as the first argument, its elements by place.
+
+    Empty if the expression on the line is another call around it.
+    """
     text = excerpt(trace, event.span, LONGEST)
     names = _operands(text, event.name, event.op.startswith("torch.Tensor."))
     listed: dict[int | str, str] = {at: name for at, name in enumerate(_listed(text, event.name)) if name}

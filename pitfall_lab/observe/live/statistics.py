@@ -58,8 +58,8 @@ class _ModelVersions(NamedTuple):
 
 
 class Statistics:
-    """Remembers, after each cell, the versions of the weights, gradients and running statistics of models, to find
-    cells that moved only the statistics.
+    """Remembers, after each cell, the versions of models' weights, of their gradients and of the batch counters of
+    normalization layers (``num_batches_tracked``), to find cells that moved only the statistics.
     """
 
     def __init__(self) -> None:

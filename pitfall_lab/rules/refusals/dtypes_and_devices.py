@@ -383,8 +383,8 @@ FAMILIES = (
                 r"must be (?:a )?(?:tuple|list)|must be a list/tuple|cannot be empty",
                 "~said",
                 T(
-                    en="{Line}: {call} takes a list or a tuple there; torch's words: “{said}”.",
-                    zh="{Line}：{call} 在此要求列表或元组；torch 的原话：“{said}”。",
+                    en="{Line}: {call} takes a list or a tuple with at least one element; torch's words: “{said}”.",
+                    zh="{Line}：{call} 要求至少有一个元素的列表或元组；torch 的原话：“{said}”。",
                 ),
                 T(en="a list or a tuple with at least one element", zh="至少有一个元素的列表或元组"),
                 fixes=("[{}]",),
