@@ -622,8 +622,8 @@ def _is_filled(source: str) -> bool:
 
 
 def same(source: str, given: str) -> bool:
-    """Whether the cell ``source`` is what was ``given``, apart from space at the end of each line and empty lines before
-    and after the text.
+    """Whether the cell ``source`` is what was ``given``, apart from space at the end of each line and empty lines
+    before and after the text.
     """
     return _lines(source) == _lines(given)
 

@@ -44,11 +44,11 @@ class DataChangedInEveryRound:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that changes data in place which it had changed already, with an optimizer step
-    in between, so that the changes pile up.
+    """Yield one finding for each memory of data that a line changes in place again, after an optimizer step since its
+    first change, so that the changes pile up; it is at the first such line.
 
-    Also one for each line that changes the stored examples of a data set; not where it only counts up by a whole
-    number.
+    Also one for each line that changes the stored examples of a data set, unless all that it does is to add one whole
+    number to them.
     """
     updates = [update.step for update in story.trace.optimizer_steps]
     reported: set[str] = set()

@@ -36,11 +36,11 @@ SIGNS = {ast.Gt: ">", ast.Lt: "<"}
 
 @dataclass(frozen=True, slots=True)
 class Tied:
-    """``event`` is the call (``Event``) that compares all scores of each of ``rows`` rows with the score of the right
-    answer; ``count`` is the call that adds up how many are better, which is the rank.
+    """``event`` is the first call (``Event``) on its line that compares all scores of each row with the score of the
+    right answer; ``count`` is the call that adds up how many are better, which is the rank.
 
-    In ``equal`` rows other scores equal that of the answer. The mean of the ranks is ``first``; it is ``middle`` if
-    half of the equal scores are counted as better. ``apart`` is True where the answer's score is not among those that
+    ``rows`` counts the rows of all calls there, ``equal`` those of them in which other scores equal that of the answer.
+    ``first`` is the mean of their ranks, and ``middle`` what it is if half of the equal scores are counted as better. ``apart`` is True where the answer's score is not among those that
     it is compared with.
     """
 

@@ -1,8 +1,9 @@
 """Records a region (a transformed, compiled or traced function) as one mirrored step: its results are copied from torch
 (:class:`Passing`).
 
-The end of a region cannot be observed. Its event is therefore written at the next call outside it, and its results are
-the tensors that are new by then.
+The end of a region cannot be observed. Its event is therefore written at the next call outside it, or at
+the program's end, and its results are the tensors, not known before, that the region's line assigned or that this next
+call is given.
 """
 
 from __future__ import annotations

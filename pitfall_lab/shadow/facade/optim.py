@@ -117,7 +117,8 @@ class Optimizer:
         return loss
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise an error if the parameters ``params`` cannot be updated; called before anything is changed.
+        """Raise an error if ``params``, the parameters of ``group`` that have a gradient, cannot be updated; called before
+        any of them is changed (the groups before have been updated by then).
 
         In this base class nothing is checked.
         """
@@ -320,7 +321,9 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with weight decay applied to the parameters: each step writes every parameter twice."""
+    """Adam with weight decay applied to the parameters: a step first shrinks each parameter that has a gradient, then
+    updates it, so it writes it twice; once if ``weight_decay`` is 0 or the step is ``fused``.
+    """
 
     options: ClassVar[dict[str, Any]] = {**Adam.options, "weight_decay": 1e-2, "decoupled_weight_decay": True}
 

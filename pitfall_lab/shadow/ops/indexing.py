@@ -487,9 +487,11 @@ def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], va
 
 
 def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
-    """Write ``value`` (a tensor or a number) into ``target``, the view that an assignment ``x[...] = value`` selects:
-    by copy_, or by fill_ for numbers (in older releases copy_) and tensors without dimensions. A value's leading
-    dimensions of size 1 are dropped.
+    """Write ``value`` (a tensor or a number) into ``target``, the view that an assignment ``x[...] = value`` selects.
+
+    A number is written by fill_ (in older releases it is made a tensor first); a tensor of the target's shape by copy_,
+    another one without dimensions by fill_, and all others by copy_ after their leading dimensions of size 1 were
+    dropped and they were expanded. Raises ``ShadowError`` if a number or a shape does not fit.
     """
     if not isinstance(value, ShadowTensor):
         if e.does(NUMBERS_ARE_FILLED_IN):

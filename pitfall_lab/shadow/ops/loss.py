@@ -458,8 +458,8 @@ def cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_a
     ``input``.
 
     Raises ``ShadowError`` (torch's error) for operands that do not fit, an unknown ``reduction``, a ``label_smoothing``
-    above 1 and, with probabilities, an ``ignore_index``; ``Unmodelled`` with ``size_average`` or ``reduce``, and for
-    probabilities of an empty input.
+    above 1 and, with probabilities, an ``ignore_index`` of 0 or more; ``Unmodelled`` with ``size_average`` or
+    ``reduce``, for probabilities of an empty input, and for class numbers where :func:`nll` raises it.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)

@@ -73,21 +73,22 @@ class Expected(NamedTuple):
 class Plan:
     """All that is stored about the calls with one key, to repeat what the shadow did in the first of them.
 
-    ``follow`` is the recipe as a function; None if the shadow's entry must run. ``results`` are the expected properties
-    of each result, or the index of the operand that it is. ``saying`` is the form of the events, ``number`` its index
-    among those of the trace, ``op`` torch's name of the function. ``nodes`` are the label numbers of the new nodes;
-    ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those; ``links`` the way to torch's
-    nodes behind the first one, as (from node, through edge, to node); ``made`` the numbers of tensors, storages,
-    counters and nodes that get labels; ``row`` a function that makes a row. ``writes``: the call writes the storage of
-    its first operand and counts it; ``uncounted`` are operands whose storage it writes without increasing the version. ``simple`` is
-    None, or, for a call with a ``follow`` that returns one tensor in a new storage as large as the shadow's, with at
-    most one node, no uncounted writes and no tensors that only the graph holds, one flat tuple: the fields of
-    :attr:`Expected.look`, the node's label number (0: no node), and how many nodes get labels. ``has_numbers``: the row contains number arguments. ``again``
-    compiles the function for a line that repeats the call (None: there is none). ``kinds`` has the name and the numbers
-    of saved tensors and edges of each node; ``inside_at`` the places, as (node, saved), of new tensors that only the
-    graph holds; ``looks`` the label numbers of the storages whose contents the event shows. ``looked_at``: the full
-    path looks at the numbers of the first calls at each place. ``opens``: the results are views at any offset of the
-    operand's storage.
+    ``follow`` is the recipe as a function; None if the shadow's entry must run. ``results`` are the expected
+    properties of each result, or the index of the operand that it is. ``saying`` is the form of the events,
+    ``number`` its index among those of the trace, ``op`` torch's name of the function. ``nodes`` are the label
+    numbers of the new nodes; ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those;
+    ``links`` the way to torch's nodes behind the first one, as (from node, through edge, to node); ``made`` the
+    numbers of tensors, storages, counters and nodes that get labels; ``row`` a function that makes a row.
+    ``writes``: the call writes the storage of its first operand and counts it; ``uncounted`` are operands whose
+    storage it writes without increasing the version. ``simple`` is None, or, for a call with a ``follow`` that
+    returns one tensor in a new storage as large as the shadow's, with at most one node, no uncounted writes and no
+    tensors that only the graph holds, one flat tuple: the fields of :attr:`Expected.look`, the node's label number
+    (0: no node), and how many nodes get labels. ``has_numbers``: the row contains number arguments. ``again``
+    compiles the function for a line that repeats the call (None: there is none). ``kinds`` has the name and the
+    numbers of saved tensors and edges of each node; ``inside_at`` the places, as (node, saved), of new tensors that
+    only the graph holds; ``looks`` the label numbers of the storages whose contents the event shows. ``looked_at``:
+    the full path looks at the numbers of the first calls at each place. ``opens``: the results are views at any
+    offset of the operand's storage.
     """
 
     __slots__ = (

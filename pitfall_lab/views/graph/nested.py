@@ -28,9 +28,10 @@ class Nested:
     """The autograd graph with modules, and the program's functions inside them, as boxes; functions alone where there
     are no modules.
 
-    ``cards`` are those of leaves and nodes. ``home`` has for each card's id the path of the module or function that it
-    is in (``()``: none), ``boxes`` the card of each one that gets a box, by its path: one with at least ``FEWEST`` cards
-    inside, which no way through the graph leaves and enters again. The first ``PICTURES`` boxes can be opened.
+    ``cards`` are those of leaves and nodes. ``home`` has for each card's id the path of the module or function that
+    it is in (``()``: none), ``boxes`` the card of each one that gets a box, by its path: one with at least
+    ``FEWEST`` cards inside, which no way through the graph leaves and enters again. The first ``PICTURES`` boxes
+    can be opened.
     """
 
     def __init__(self, facts: Facts, cards: list[Card], pairs: Pairs, many: int = 0) -> None:
