@@ -117,8 +117,8 @@ class Optimizer:
         return loss
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise an error if ``params``, the parameters of ``group`` that have a gradient, cannot be updated; called before
-        any of them is changed (the groups before have been updated by then).
+        """Raise an error if ``params``, the parameters of ``group`` that have a gradient, cannot be updated; called
+        before any of them is changed (the groups before have been updated by then).
 
         In this base class nothing is checked.
         """
