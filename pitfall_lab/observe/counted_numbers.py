@@ -22,7 +22,9 @@ from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
 from pitfall_lab.trace.operation_facts import spellings
 
-Kind = Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread"]
+Kind = Literal[
+    "empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread", "several"
+]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
 CLASSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
@@ -83,8 +85,9 @@ class CountedNumbers(NamedTuple):
     number given second, number that it meets, for each pair); ``middle``: rows whose two middle numbers differ
     (``numbers``: these two, and half their mean difference); ``unread``: numbers in the triangle of a matrix that the
     call does not read, of all there, which are neither 0 nor those of the other triangle (``numbers``: the largest
-    difference, the largest number of the triangle that is read, and 1 if that is the lower one). ``tied`` and
-    ``zeroed`` are made by other modules.
+    difference, the largest number of the triangle that is read, and 1 if that is the lower one); ``several``: examples
+    whose row of ones and zeros, the target of a loss of one class, has more than a one (``numbers``: the most ones in a
+    row, and the classes). ``tied`` and ``zeroed`` are made by other modules.
     ``numbers`` and ``names`` are empty where nothing is said here.
     """
 
@@ -181,6 +184,9 @@ class Counts:
             known.empty, known.of = known.empty + rows[0], known.of + rows[1]
 
     def _weigh(self, call: Call, step: int) -> None:
+        several = _several_classes(call) if call.name in CLASSES else None
+        if several is not None and len(self._first) < FOUND:
+            self._first.setdefault(call.span, (step, several))
         counted = _in_binary_loss(call) if call.name == LOGITS else _in_classes(call)
         keeps = call.name in CLASSES and self._keep(call, step)
         if counted is None:
@@ -383,6 +389,25 @@ def _in_classes(call: Call) -> tuple[tuple[float, ...], list[int], int] | None:
     inside = target[(target >= 0) & (target < weights.numel())]
     counts = torch.bincount(inside, minlength=weights.numel()).tolist()
     return tuple(weights.detach().double().tolist()), counts, inside.numel()
+
+
+def _several_classes(call: Call) -> CountedNumbers | None:
+    """How many rows of ones and zeros, given to a loss of one class as its probabilities, have more than a one.
+
+    None if there is no such row, or if the target has other numbers, as shares of classes have.
+    """
+    target, scores = _given(call, "target", 1), call.args[0]
+    if target is None or not target.is_floating_point() or target.shape != scores.shape or target.dim() < TABLE:
+        return None
+    if not 0 < target.numel() <= MOST:
+        return None
+    rows = target.detach().movedim(1, -1).flatten(0, -2)
+    if not bool(((rows == 0) | (rows == 1)).all()):
+        return None
+    ones = rows.sum(-1)
+    count = int((ones > 1).sum())
+    numbers = float(ones.max()), float(rows.shape[-1])
+    return CountedNumbers("several", count, len(rows), numbers) if count else None
 
 
 def _kept_targets(call: Call) -> CountedNumbers | None:

@@ -609,11 +609,14 @@ class Counted:
     equal to that; ``numbers`` are the mean of its ranks, where equal numbers come after it, and where half of them do.
     ``unread``: it reads one triangle of a matrix, and ``count`` of the ``of`` numbers of the other one are neither 0
     nor its mirror image; ``numbers`` are the largest difference, the largest number of the triangle that is read, and 1
-    if that is the lower one.
+    if that is the lower one. ``several``: it is a loss of one class, and ``count`` of its ``of`` targets, rows of ones
+    and zeros, have more than a one; ``numbers`` are the most ones in a row, and the classes.
     """
 
     step: int
-    kind: Literal["empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread"]
+    kind: Literal[
+        "empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread", "several"
+    ]
     count: int
     of: int
     numbers: tuple[float, ...] = ()
