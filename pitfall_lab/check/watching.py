@@ -31,9 +31,9 @@ class watching:  # noqa: N801 - read as a word: with watching():
 
     The report goes to standard error, or to ``file``, in ``language``. Rounds of a training loop that repeat what was
     recorded before are not recorded, which the report says. Nothing is run a second time, so no fix is tried. ``steps``
-    is the maximal number of recorded steps. Afterwards ``findings`` are what was found, ``trace`` the recording, and
-    ``text`` is the report. An error in the block is explained, and raised. Inside another such block nothing is
-    recorded: ``findings`` stay empty and ``trace`` None.
+    is the maximal number of recorded steps. Afterwards ``findings`` are those that settings and ignore comments do not
+    leave out, ``trace`` is the recording, and ``text`` the report. An error in the block is explained, and raised.
+    Inside another such block nothing is recorded: ``findings`` stay empty and ``trace`` None.
 
     >>> import io, torch
     >>> with watching(file=io.StringIO()) as watched:

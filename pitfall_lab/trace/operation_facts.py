@@ -23,7 +23,9 @@ class Spelled(TypedDict):
 
 
 class OperationFacts(TypedDict):
-    """What the entries say: the names of each operation that has several, and the operations with each trait."""
+    """What the entries of the shadow engine say. ``spelled``: by short name, the names of an operation that has
+    several; ``traits``: by trait, the short names of the operations that have it.
+    """
 
     spelled: dict[str, Spelled]
     traits: dict[str, list[str]]

@@ -102,7 +102,8 @@ def plain(value: Any) -> Any:
 
 
 def cell_text(value: Any) -> str:
-    """The value of a cell in a picture, with at most four significant digits; integers in floats keep a point.
+    """The value of a cell in a picture: a float with at most four significant digits, or, where it is whole and below a
+    million, all its digits and a point; anything else as Python prints it.
 
     >>> cell_text(0.7310586), cell_text(12.0), cell_text(True), cell_text("nan"), cell_text(1e-9)
     ('0.7311', '12.', 'True', 'nan', '1e-09')

@@ -39,10 +39,11 @@ def used_names(trace: Trace, labels: Collection[str]) -> dict[str, str]:
 
 
 def operand_names(trace: Trace, event: Event) -> dict[int | str, str]:
-    """Return the text of those operands of a call that its line writes as names (``x``, ``self.scores``), by place or
-    keyword; with a list or a tuple as the first argument, its elements by place.
+    """Return the text of those operands of the call ``event`` that its line writes as names (``x``, ``self.scores``),
+    by place (from 0) or keyword; with a list or a tuple as the first argument, its elements by place.
 
-    Empty if the expression on the line is another call around it.
+    Empty if the expression on the line is another call around it, has more than ``LONGEST`` (200) characters, or is not
+    known.
     """
     text = excerpt(trace, event.span, LONGEST)
     names = _operands(text, event.name, event.op.startswith("torch.Tensor."))

@@ -169,7 +169,9 @@ class Lockstep:
         in torch: as one step, as one step in which the functions are watched that it calls (a backward), or by
         recording its parts (a composite without a model).
 
-        Raises :class:`TooLong` if the trace is full, unless the call is inside a backward.
+        Raises :class:`TooLong` if the trace is full, unless the call is inside a backward; another ``Enough``, which
+        ends the recording, for what cannot be recorded (nodes that cannot be told apart, views that torch regenerates
+        by functions).
         """
         if self._writer.full and not self._parents:  # a backward is recorded to its end
             raise TooLong(self._writer.limit)

@@ -45,7 +45,8 @@ class Carriers:
 
     def of(self, node: Any, before: int, budget: Budget) -> list[tuple[Carrier, Any]]:
         """The names whose tensor had a graph after a cell before cell ``before``, where the graph of ``node`` contains
-        that graph, nearest first: pairs of the :class:`Carrier` (name and cell) and its node.
+        that graph, nearest first: pairs of the :class:`Carrier` (name and cell) and its node. Behind such a node no
+        further ones are looked for; ``node`` itself does not count. Empty if there are none.
         """
         found: list[tuple[Carrier, Any]] = []
         work, seen = [node], {node}

@@ -55,8 +55,8 @@ class _HookedLayer(NamedTuple):
 
 
 class CuttingHooks:
-    """Remembers after which cell each forward hook was first seen, and the first version of each parameter in its
-    module.
+    """Remembers after which cell each forward hook was first seen, and, in the modules with such hooks, the version
+    that each parameter had after the last cell.
     """
 
     def __init__(self) -> None:

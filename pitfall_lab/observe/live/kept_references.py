@@ -22,9 +22,9 @@ class KeptReference(NamedTuple):
 
     ``name`` is the name, ``path`` the names and keys that lead to its value, ``kind`` that of the value: ``tensor``,
     ``array``, ``group`` (a list or dict), or ``module`` for the module itself. ``module`` is the module's name,
-    ``weight`` the expression for the first of the parameters or buffers that are shared, ``others`` counts further
-    ones. ``since`` is the number of the cell that bound the name, ``changed`` that of the first later cell that changed
-    the weights; ``None`` if none did.
+    ``weight`` the expression for the first of the parameters or buffers that are shared (of a second name: the module's
+    first name), ``others`` counts further ones. ``since`` is the number of the last cell that bound the name or wrote
+    into its value, ``changed`` that of the first later cell that changed the weights; ``None`` if none did.
     """
 
     name: str

@@ -18,10 +18,8 @@ from pitfall_lab.observe.live.object_kinds import Kinds, is_own, tables
 
 
 class ConvertedModule(NamedTuple):
-    """The parameters of the module ``name`` had the dtype ``before`` (``float32``), and have had ``after`` since the
-    cell with the number ``cell``.
-
-    ``also`` are further names of the same module.
+    """The first floating-point parameter of the module ``name`` had the dtype ``before`` (``float32``), and has had
+    ``after`` since the cell with the number ``cell``. ``also`` are further names of the same module.
     """
 
     name: str

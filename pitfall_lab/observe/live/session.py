@@ -456,8 +456,9 @@ class Live:
 
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
         """The smallest and largest of the indices ``numbers`` that a failed embedding or index look-up was given, and
-        how many rows its table ``table`` has; None if no index was out of range, or if the two cannot be read within
-        ``seconds``. ``namespace`` has the notebook's names and their objects.
+        how many rows its table ``table`` has; None if no index was out of range, or if the indices cannot be read.
+        ``seconds`` limits the search for the names of the two. ``namespace`` has the notebook's names and their
+        objects.
         """
         with unseen():
             return rows_asked(namespace, numbers, table, Budget(seconds))
@@ -488,9 +489,9 @@ class Live:
     def kept_inference(
         self, error: BaseException, namespace: Mapping[str, Any], seconds: float
     ) -> KeptInference | None:
-        """The tensor of inference mode that a failed cell has met inside a module or a collection; ``None`` if there is
-        none. ``error`` is what the cell raised; ``namespace`` has the notebook's names and their objects, ``seconds``
-        is the time limit.
+        """The tensor of inference mode that a failed cell has met, which a name, a module, a collection or an object of
+        the notebook holds; ``None`` if there is none. ``error`` is what the cell raised; ``namespace`` has the
+        notebook's names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             return kept_inference(error, namespace, Budget(seconds))

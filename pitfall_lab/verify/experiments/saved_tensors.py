@@ -53,7 +53,7 @@ class Experiment:
     a"`` (same storage and version counter) or ``"memory a, own counter"``. ``bumps`` are the operands whose version
     increased, and by how much. ``writes`` has, for each tensor, the first sentence of the error that backward raised
     after that tensor was overwritten, or None; ``alone`` is the error that backward raises with nothing overwritten, or
-    None (then ``writes`` is empty).
+    None. ``writes`` is empty where backward raises so, and where no node was created.
     """
 
     wanting: frozenset[str]
