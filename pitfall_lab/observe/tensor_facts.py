@@ -653,14 +653,14 @@ def _saved_by_custom_function(node: Any) -> list[tuple[str, torch.Tensor]]:
 
 def saved_versions(node: Any) -> None:
     """Run torch's version check of each saved tensor of ``node``; returns nothing, and raises RuntimeError if backward
-    would.
+    would. What a custom ``torch.autograd.Function`` has saved is not checked.
     """
     for slot in [name for name in dir(node) if name.startswith("_saved_")]:
         getattr(node, slot)
 
 
 def environment() -> tuple[tuple[str, str], ...]:
-    """The versions of torch, NumPy, Python and CUDA."""
+    """The versions of torch, NumPy, Python and CUDA, as pairs of name and version (``none`` without CUDA)."""
     cuda = torch.version.cuda or "none"
     return (
         ("torch", str(torch.__version__)),

@@ -76,7 +76,9 @@ def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def reads(node: ast.AST) -> Iterator[str]:
-    """The names whose values a statement uses; reading only a shape or type does not count."""
+    """The names whose values a statement uses; reading only a shape or type does not count. None for the definition of
+    a function or class, and none of those inside one.
+    """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         return
     if isinstance(node, ast.Attribute) and node.attr in _NOT_NUMBERS and isinstance(node.value, ast.Name):
