@@ -126,7 +126,7 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Progress of the search for fixes: ``done`` trials of ``total`` possible ones, and the findings, each with the
+    """Progress of the search for fixes: ``done`` trials of ``total`` possible ones, and ``findings``, each with the
     fixes that work so far.
 
     ``done`` jumps past those of a finding that needed no more trials.

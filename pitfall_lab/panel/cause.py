@@ -58,8 +58,9 @@ OUTSIDE = ("PLE12", "PLE44")
 
 
 class Cause(NamedTuple):
-    """Why a cell failed: ``what`` was found in the live objects or the cells' texts, and the sentence, explanation and
-    fix of the warning about it. ``rule`` is the code of the rule that it belongs to, empty if there is none.
+    """Why a cell failed: ``what`` was found in the live objects or the cells' texts; ``sentence``, ``explanation`` and
+    ``fix`` are the texts of the warning about it. ``rule`` is the code of the rule that it belongs to, empty if there
+    is none.
     """
 
     what: Found

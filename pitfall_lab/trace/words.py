@@ -15,7 +15,7 @@ LANGUAGES: tuple[Language, ...] = ("en", "zh")
 
 @dataclass(frozen=True, slots=True)
 class T:
-    """One text in English and Chinese; names of torch and labels such as ``t3`` are the same in both.
+    """One text in English (``en``) and Chinese (``zh``); names of torch and labels such as ``t3`` are the same in both.
 
     >>> T(en="saved here", zh="在此保存").say("zh")
     '在此保存'

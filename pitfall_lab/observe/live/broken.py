@@ -91,7 +91,7 @@ def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, cells: C
     one record.
 
     A backward rarely starts from a tensor with several elements. For such a tensor, changed leaves are not reported: an
-    output that was looked at before the training continued is a usual thing.
+    output that was looked at before the training continued is a usual thing. ``budget`` is the time limit.
     """
     found: list[Broken] = []
     by_node: dict[Any, list[int]] = {}

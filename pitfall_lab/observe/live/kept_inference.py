@@ -29,7 +29,7 @@ class KeptInference(NamedTuple):
 
 def kept_inference(error: BaseException, namespace: Mapping[str, Any], budget: Budget) -> KeptInference | None:
     """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it. ``error``
-    is what the code raised; ``namespace`` has the notebook's names and their objects.
+    is what the code raised; ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
     """
     used = {_memory(each) for each in _tensors(error)}
     if not used:

@@ -45,7 +45,8 @@ class References:
 
     def compare(self, found: Found, touched: Container[str], now: int, budget: Budget) -> list[KeptReference]:
         """The names that keep weights by reference now; ``touched`` are those that the last cell, of number ``now``,
-        has bound or written into. An empty list if there are none or the time is over.
+        has bound or written into. An empty list if there are none or the time is over. ``found`` is what the notebook's
+        names lead to, ``budget`` the time limit.
         """
         kept, met = [], {}
         for thing, weights in _shared(found, budget):

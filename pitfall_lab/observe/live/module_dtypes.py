@@ -37,7 +37,7 @@ class ModuleTypes:
 
     def compare(self, found: Found, now: int, budget: Budget) -> None:
         """Remember the dtypes of the modules after the cell with the number ``now``; of each module the last two.
-        Returns nothing.
+        Returns nothing. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         seen: dict[int, tuple[tuple[int, str], ...]] = {}
         for thing in found.modules:

@@ -130,8 +130,8 @@ class LookResult:
 
 
 class Computed(NamedTuple):
-    """A named tensor that an operation has computed: ``node`` is the name of its grad_fn, ``made`` the number of the
-    cell that made it (None: unknown).
+    """A tensor that an operation has computed: ``name`` is its name in the notebook, ``node`` the name of its grad_fn,
+    ``made`` the number of the cell that made it (None: unknown).
     """
 
     name: str
@@ -520,7 +520,7 @@ class Live:
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
         """Return the rows of the objects inside the object at ``path``; None if it no longer exists. ``namespace`` has
-        the notebook's names and their objects.
+        the notebook's names and their objects. ``budget`` is the time limit.
         """
         with unseen():
             thing = resolve(namespace, path)

@@ -66,7 +66,7 @@ class Owners:
     def compare(self, found: Found, roots: Sequence[Root], now: int, budget: Budget) -> list[LeftOut]:
         """The parameters that are left out now, one record for each reason and optimizer; ``roots`` are the named
         tensors with a graph, ``now`` is the number of the last cell. Empty if there are none, or if the search or the
-        time limit cut something off.
+        time limit cut something off. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         if budget.spent or found.more or found.hidden:
             return []

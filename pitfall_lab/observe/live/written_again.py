@@ -77,7 +77,8 @@ class Rewrites:
 
         ``writes`` are the cell's statements that change data (:class:`~pitfall_lab.panel.rewrites.RewriteStatement`).
 
-        ``assigned`` are the names that the cell has bound to another object.
+        ``assigned`` are the names that the cell has bound to another object. ``found`` is what the notebook's names
+        lead to, ``budget`` the time limit.
         """
         if now == self._cell:
             return list(self._found.values())

@@ -56,8 +56,9 @@ to torch, or no longer exist.
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of torch: its qualified names, the ``topic`` it belongs to, and its entry in the shadow (None if it
-    has no model).
+    """One operation of torch: ``names`` are its qualified names, ``topic`` is the topic it belongs to (of an operation
+    that is not modelled: the part of the name before its last dot), ``entry`` its entry in the shadow (None if it has
+    no model).
     """
 
     names: tuple[str, ...]

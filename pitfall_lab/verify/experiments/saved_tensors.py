@@ -33,8 +33,8 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CreatedNode:
-    """One node that the operation created: its name, and for each saved tensor its slot (torch's name for it,
-    ``result``) and whose memory it is.
+    """One node that the operation created: its ``name``, and in ``slots``, for each saved tensor, the slot (torch's
+    name for it, ``result``) and whose memory it is.
 
     That is ``"a"`` (an operand), ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression),
     ``"own"``, or ``"lost"`` if the operation itself has overwritten what it had saved.
