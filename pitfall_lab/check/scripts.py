@@ -153,8 +153,8 @@ class Script:
 
 
 def found(paths: Iterable[str], exclude: Callable[[Path], bool] = lambda _: False) -> Iterator[Path | Unchecked]:
-    """Yield the files to check, each once, in order; a folder is searched, and for what cannot be read in it the reason
-    is yielded.
+    """Yield the files to check, each once, in order; a folder is searched for Python files and notebooks, and for what
+    cannot be read in it the reason is yielded.
 
     In a folder, hidden files, the folders of :data:`EXCLUDED` and paths for which ``exclude`` returns True are left
     out; a file that is named is always yielded, and not looked at here. A folder without any file to check gives a

@@ -1,4 +1,4 @@
-"""``with pitfall_lab.watching():``, which checks a part of a script or test while it runs."""
+"""``with pitfall_lab.watching():``, which checks a part of a script or test while it runs (:class:`watching`)."""
 
 # ruff: noqa: PLC0415 - a conftest may import this before torch: the recorder comes when a test is watched
 

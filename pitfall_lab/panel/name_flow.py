@@ -76,8 +76,8 @@ def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def reads(node: ast.AST) -> Iterator[str]:
-    """The names whose values a statement uses; reading only a shape or type does not count. None for the definition of
-    a function or class, and none of those inside one.
+    """The names whose values a statement uses; reading only a shape or type does not count. What functions, classes and
+    lambdas read is left out: for the definition of one there are no names.
     """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         return

@@ -1,7 +1,8 @@
-"""Converts a trace to strict JSON and back. Standard library only; pickle is not used.
+"""Converts a trace to strict JSON (:func:`encode`) and back (:func:`decode`). Standard library only; pickle is not
+used.
 
-Encoding leaves out fields with their default value. Decoding checks every type and raises for anything unknown, with a
-message of one sentence: a trace file may come from anywhere.
+Encoding leaves out fields with their default value. Decoding checks every type and raises :class:`TraceError` for
+anything unknown, with a message of one sentence: a trace file may come from anywhere.
 """
 
 from __future__ import annotations

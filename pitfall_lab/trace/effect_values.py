@@ -1,5 +1,5 @@
-"""Checks what the effects of a decoded trace write: the types of :mod:`pitfall_lab.trace.state_types`, at places that
-a state has.
+"""Checks what the effects of a decoded trace write: the types of :mod:`pitfall_lab.trace.state_types`, at places that a
+state has (:func:`mistake` returns the first fault).
 
 Only built-in types are compared, and values stay as they are: a drawing can rely on the types and need not look again.
 """

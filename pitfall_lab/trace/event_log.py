@@ -43,10 +43,10 @@ class Trace(_Later):
     """A whole trace: the recorded events of one program, its sources, how it ended, and how far the recording reaches.
 
     ``sources[0]`` is the program itself; ``events`` are in order, each ``step`` is its index. ``outcome`` says how the
-    program ended, ``notes`` what was not observed, ``reach`` how many lines and calls were. ``agreement`` has the
-    numbers of compared calls, ``disagreements`` the differences between torch and the shadow engine, ``environment``
-    pairs of names and versions (``torch``), ``optimizers`` the optimizers that were created, ``optimizer_steps`` the
-    first steps of each, ``beside`` what else was noted; ``schema`` is the number of the file format. The docstring of
+    program ended, ``notes`` what was not observed, ``reach`` how far observation went. ``agreement`` has the numbers of
+    compared calls, ``disagreements`` the differences between torch and the shadow engine, ``environment`` pairs of
+    names and versions (``torch``), ``optimizers`` the optimizers that were created, ``optimizer_steps`` the first steps
+    of each, ``beside`` what else was noted; ``schema`` is the number of the file format. The docstring of
     :mod:`pitfall_lab.trace.model` describes the state that the effects write.
     """
 

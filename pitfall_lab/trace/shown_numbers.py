@@ -1,5 +1,5 @@
-"""Numbers that a program shows, before and after a repair: a sentence where the new one looks worse, as a loss that
-has grown does.
+"""Compares numbers that a program shows before and after a repair: :func:`worse` returns a sentence where the new one
+looks worse, as a loss that has grown does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Finds the steps that matter for a storage, a tensor or a failure: a backward slice of the event log."""
+"""Finds the steps that matter for a storage, a tensor or a failure: a backward slice of the event log (:func:`slice_of`
+returns it), and the steps that summarise a program (:func:`story`).
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class Slices:
 
 
 def slice_of(trace: Trace, labels: Iterable[str], until: int | None = None) -> tuple[int, ...]:
-    """Return one slice as step numbers; see :meth:`Slices.of`."""
+    """Return the steps that led to the contents of the tensors and storages with ``labels``, up to the step ``until``;
+    see :meth:`Slices.of`.
+    """
     return Slices(trace).of(labels, until)
 
 
@@ -67,8 +71,8 @@ def behind_failures(trace: Trace) -> set[int]:
 
 
 def failures(trace: Trace) -> tuple[Failure, ...]:
-    """The errors of a trace, each once: the one that ended the program first, then those of events, then those that
-    were forecast, except where an error listed before has the same ``node``, ``saved`` and ``counter``.
+    """The errors of a trace: the one that ended the program first, then those of events, then those that were forecast,
+    except where an error listed before has the same ``node``, ``saved`` and ``counter``.
     """
     found: list[Failure] = [trace.outcome.failure] if trace.outcome.failure else []
     found += [event.error for event in trace.events if event.error and event.error not in found]

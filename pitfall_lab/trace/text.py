@@ -1,7 +1,7 @@
-"""One plain sentence for each event, in English and Chinese.
+"""One plain sentence for each event of a trace, in English and Chinese (:func:`sentences` yields them).
 
-They are read out by screen readers while stepping, and are the text version of every picture. They contain only facts
-of the trace: labels, versions and shapes.
+The sentences are read out by screen readers while stepping, and are the text version of every picture. They contain
+only facts of the trace, such as names, labels, versions and shapes.
 """
 
 from __future__ import annotations
@@ -245,7 +245,9 @@ def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
 
 
 def sentence(event: Event, state: State, trace: Trace) -> T:
-    """What ``event`` did, as a sentence; ``state`` is that *before* the event."""
+    """What ``event`` of ``trace`` did, as a sentence; ``state`` is that *before* the event. Errors like KeyError are
+    raised for a damaged trace (:func:`sentences` catches them).
+    """
     look = _Around(event, state)
     if event.kind == "node":
         parts = [_node(event, look, trace)]

@@ -1,5 +1,5 @@
-"""The name under which a program uses a tensor, for tensors that were never seen in a variable of their
-own: ``predicted - returns``.
+"""The names under which a program uses tensors that were never seen in a variable of their own: ``returns`` in
+``predicted - returns`` (:func:`used_names` returns them).
 
 Names are recorded where a result is assigned to one variable. What a function returns among others, or a module keeps
 as a buffer, has a name only where it is used.

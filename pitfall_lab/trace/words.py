@@ -1,7 +1,7 @@
-"""Sentences in two languages, written side by side.
+"""Sentences in two languages, written side by side (:class:`T`).
 
-A text is not looked up by a key in a catalogue: both languages are next to each other where the text
-is used, so that neither can be forgotten when the other changes.
+A text is not looked up by a key in a catalogue: both languages are next to each other where the text is used, so that
+neither can be forgotten when the other changes.
 """
 
 from __future__ import annotations

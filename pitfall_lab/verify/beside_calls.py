@@ -368,9 +368,9 @@ class BesideCalls:
         """Whether the numbers of the next call of the function ``name`` at the place ``span`` will be read after the
         call.
 
-        They are for functions that convert or compare numbers, in the program itself: of the first ``LOOKS`` (10) calls
-        at a place, until ``FIRST`` (3) of them or ``MOST`` (60) in all were recorded. Further calls are, while numbers
-        are counted at the place.
+        They are read for functions that convert or compare numbers, in the program itself: of the first ``LOOKS`` (10)
+        calls at a place, until ``FIRST`` (3) findings there or ``MOST`` (60) in all were recorded. More calls are read
+        while numbers are counted at the place.
         """
         is_own = span is not None and span.source == 0
         if is_own and any(each.looks(name, span) for each in (self._counts, self._zeros, self._ties)):

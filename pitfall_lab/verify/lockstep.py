@@ -1,5 +1,5 @@
-"""The listener that runs the shadow and torch in lockstep: the shadow computes each call first, then
-torch, then both are compared.
+"""The listener that runs the shadow and torch in lockstep (:class:`Lockstep`): the shadow computes each call first,
+then torch, then both are compared.
 
 Because the shadow always runs before torch, its result for a call is a prediction. For a call without a model, torch's
 result is copied into the shadow ("mirrored"). If a prediction is wrong, the difference is recorded as a disagreement
@@ -121,7 +121,7 @@ class Lockstep:
 
         Not while a backward runs, while effects wait for the next event, while a table of pairs is followed to the
         number computed from it, or when the trace is full; in a recording with values, not while NumPy shares memory
-        with a tensor either.
+        with a tensor or an uncounted write waits for its event either.
         """
         if self._parents or self._pending or len(self._writer.events) >= self._writer.limit:
             return False

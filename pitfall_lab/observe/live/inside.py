@@ -34,8 +34,9 @@ def resolve(namespace: Any, path: Path) -> Thing | None:
 
 
 def members(thing: Thing, kinds: Kinds) -> list[Thing]:
-    """Return the objects directly inside a module, an optimizer, a list, a tuple or a dict; an empty list for others.
-    Of a module and an optimizer at most :data:`MOST`.
+    """Return the objects directly inside the object of ``thing``, a module, an optimizer, a list, a tuple or a dict; an
+    empty list for others. Of a module and an optimizer at most :data:`MOST` (500), of the rest the first 256 entries.
+    ``kinds`` finds out what kind of object each is.
     """
     if thing.kind == "module":
         parameters, buffers, children = tables(thing.value)

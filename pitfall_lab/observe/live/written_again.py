@@ -112,7 +112,9 @@ class Rewrites:
         return list(self._found.values())
 
     def began(self, path: Path) -> np.ndarray | None:
-        """A sample of the values of the object at ``path`` when it was first seen; ``None`` if it was not."""
+        """A sample of the values of the object at ``path`` when it was first seen; ``None`` if it was not seen, or not
+        readable.
+        """
         return self._began.get(path)
 
     def _search(
