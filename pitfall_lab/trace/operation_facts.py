@@ -15,7 +15,9 @@ TABLE = Path(__file__).with_name("operation_facts.json")
 
 
 class Spelled(TypedDict):
-    """The names of one operation: those of the same function, its in-place variants, those with operands exchanged."""
+    """The short names of one operation: ``same`` are those of the same function, ``in_place`` those of its in-place
+    variants, ``exchanged`` those that take the operands the other way round. Each list may be empty but ``same``.
+    """
 
     same: list[str]
     in_place: list[str]

@@ -394,7 +394,8 @@ class Lockstep:
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
         """Called when the program runs a region: a function that is recorded as one step, without its parts (compiled,
-        traced or transformed). ``span`` and ``scope`` are the place where the program entered it.
+        traced or transformed). ``span`` and ``scope`` are the place where the program entered it. Raises
+        :class:`TooLong` if the trace is full.
         """
         self._passing.enter(region, span, scope)
 
@@ -486,8 +487,8 @@ class Lockstep:
         self._optimizers.given(optimizer, parameter, len(self._writer.events), span, rate)
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called before ``torch.utils.swap_tensors`` swaps two tensors in ``frame``: make sure that
-        both have a record.
+        """Called before ``torch.utils.swap_tensors`` swaps the two tensors ``one`` and ``other`` in ``frame``: make
+        sure that both have a record, unless the trace is full.
         """
         self._unseen.swapping(one, other, frame)
 

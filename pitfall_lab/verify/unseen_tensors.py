@@ -222,7 +222,9 @@ class Unseen:
     # ------------------------------------------------------------------ swaps
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called before two tensors are swapped in ``frame``: make sure that both have a record."""
+        """Called before the tensors ``one`` and ``other`` are swapped in ``frame``: make sure that both have a record,
+        unless the trace is full.
+        """
         self._before_swap = (
             [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
         )

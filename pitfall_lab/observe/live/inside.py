@@ -55,7 +55,8 @@ def members(thing: Thing, kinds: Kinds) -> list[Thing]:
 
 def children(thing: Thing, found: Found, table: Table, updates: Updates) -> list[Row]:
     """The rows of the objects inside ``thing`` (see :func:`members`), made by ``table``; tensors get the details that
-    are shown for parameters, in ``detail``. ``found`` is what the notebook's names lead to.
+    are shown for parameters, in ``detail``. ``found`` is what the notebook's names lead to, ``updates`` has the values
+    that were read before.
     """
     owners = {id(each): optimizer.text for optimizer in reversed(found.optimizers) for each in held_by(optimizer.value)}
     names = {id(each.value): each.text for each in reversed(found.parameters)}

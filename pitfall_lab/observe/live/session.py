@@ -72,8 +72,8 @@ FINDING, GRAPHS, ROWS, ORDERS, OTHERS = 0.22, 0.4, 0.2, 0.08, 0.1
 
 @dataclass(slots=True)
 class LookResult:
-    """The result of one look: the findings of each search as records, in the order in which they were found; an empty
-    list, or None, where there are none.
+    """The result of one look: for each search the records that it has found (see their classes), in the order in which
+    they were found; an empty list, or None where there is at most one record, if there are none.
 
     ``rows`` are the rows of the panel that were wanted (None: none were), ``more`` is how many names are left after
     them.
