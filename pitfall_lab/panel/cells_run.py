@@ -112,7 +112,9 @@ class Cell:
 
     @cached_property
     def assigned(self) -> frozenset[str]:
-        """The names that the cell binds to another object; ``x += …`` does not."""
+        """The names that the cell binds to another object or deletes, also inside its functions, and those of its
+        top-level definitions. ``x += …`` and imports do not count.
+        """
         defined = {each.name for each in self.tree.body if isinstance(each, _DEFINITIONS)}
         return assigned(self.tree) | defined
 

@@ -168,13 +168,14 @@ def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.nda
 
 
 def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float | None = None) -> bool:
-    """Whether the elements of both arrays are the same up to rounding in ``dtype``;
-    integers and booleans must be equal.
+    """Whether the elements of both arrays are the same up to rounding in ``dtype``; integers and booleans must be
+    equal. NaN equals NaN.
 
-    Torch and the shadow round every operation once, but may add in a different order, so results can differ by a few
-    units in the last place, relative to the largest number involved. The absolute tolerance is therefore scaled by
-    ``scale``, the largest number among the operands, or, without it, by the largest result: when large operands cancel,
-    their rounding error is what is left. False if the shapes differ.
+    Torch and the shadow round every operation once, but may add in a different order, so results can differ by several
+    units in the last place (2e-5 of the number is allowed for float32), relative to the largest number involved. There
+    is also an absolute tolerance, in proportion to ``scale``, the largest number among the operands, or, without it, to
+    the largest finite result: when large operands cancel, their rounding error is what is left. False if the shapes
+    differ.
     """
     if observed.shape != modelled.shape:
         return False
