@@ -294,8 +294,8 @@ _UNBROKEN = re.compile(r"[!-~]{1,40}|.", re.DOTALL)
 
 
 def shown(text: str) -> str:
-    """The text with tabs as four spaces and control and format characters replaced by ``�``, so that a file cannot send
-    commands to the terminal.
+    """The text with tabs as four spaces and control and format characters (except the zero-width joiner of emoji)
+    replaced by ``�``, so that a file cannot send commands to the terminal.
     """
     return "".join(
         "    " if c == "\t" else "�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c != "\u200d" else c

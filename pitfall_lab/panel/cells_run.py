@@ -82,8 +82,8 @@ class Cell:
 
     @cached_property
     def backwards_run(self) -> frozenset[str]:
-        """Of :attr:`backwards`, those that running the cell itself has called: the ones outside of functions and
-        classes.
+        """Of :attr:`backwards`, those that running the cell itself has called: the ones outside of its top-level
+        functions and classes.
         """
         if not self.backwards:
             return frozenset()

@@ -117,7 +117,8 @@ class Updates:
 
     def ratio(self, at: str, numbers: np.ndarray | None) -> float | None:
         """The norm of the change of the values ``numbers`` in the row with the id ``at``, divided by the norm of the
-        old values; ``None`` if there are no old values of this number, or if it is not finite.
+        old values, both of a sample; ``None`` if there are no old values of this number, or if it is not finite. The
+        values are kept, as the old ones of the look after the next cell.
         """
         if numbers is None:
             return None
