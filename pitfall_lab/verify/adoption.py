@@ -190,7 +190,8 @@ class Adoption:
     def _grown(self, known: StorageRecord, real: Any, seen: TensorFacts) -> list[Effect]:
         """Update a storage that a call without a model has enlarged; return the effects.
 
-        None if ``real`` still fits into its known size.
+        An empty list, and nothing is changed, if ``real`` still fits into its known size or has another dtype, or if
+        the storage has several StorageImpls.
         """
         reach = (
             0

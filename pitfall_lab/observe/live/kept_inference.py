@@ -50,7 +50,9 @@ def _memory(tensor: Any) -> int:
 
 
 def _tensors(error: BaseException) -> Iterator[Any]:
-    """The tensors of inference mode among the local variables of the functions that the error passed through."""
+    """The tensors of inference mode among the local variables, or in tuples and lists that these are, of the functions
+    that the error passed through.
+    """
     step = error.__traceback__
     while step is not None:
         for value in list(step.tb_frame.f_locals.values()):

@@ -332,8 +332,8 @@ class Live:
     ) -> None:
         """Compare data and its splits with the cells before, and set what is found in ``look``.
 
-        The fields are ``split_again``, ``settings``, ``rewritten``, ``shared``, ``reordered``, ``split_gone``,
-        ``left_hooks`` and, at the end, as it reads the most, ``snapshots``.
+        The fields are ``split_again``, ``settings``, ``rewritten``, ``overwritten``, ``shared``, ``reordered``,
+        ``split_gone``, ``left_hooks`` and, at the end, as it reads the most, ``snapshots``.
         """
         now, parts = self._cells.now, subsets(namespace, budget)
         look.split_again = self._splits.compare(parts, now) if parts is not None else []
