@@ -58,8 +58,8 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
     it when they were applied and re-run. ``timeout`` is in seconds for each run.
 
     The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible, and when observation
-    stopped before the program did: an empty list means that the whole program was observed. The exception's
-    ``findings`` are those found until then.
+    stopped before the program did; the exception's ``findings`` are those found until then. Single things that were not
+    observed while observation went on are not reported here (:func:`judged` returns them).
 
     >>> [finding.rule for finding in check("import torch; w = torch.ones(2, requires_grad=True); w += 1")]
     ['PL201']

@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     was out of time. The first of 2, 3 and 1 that is true of a file counts.
 
     With ``--fix``, fixed files are written. Raises :class:`~pitfall_lab.cli.Refusal` if ``--no-fixes`` is combined with
-    ``--fix`` or ``--diff``.
+    ``--fix`` or ``--diff``, if no rule has a code that is given, and for wrong settings in a pyproject.toml.
     """
     chosen = "json" if args.json and args.format is None else args.format or "text"
     if args.no_fixes and (args.fix or args.diff):

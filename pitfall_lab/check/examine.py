@@ -33,7 +33,7 @@ class Checked:
 
     ``problem``: why it could not be checked, or not to its end (None: it was). ``printed`` is what the program printed,
     ``fixed`` are the findings that were repaired, and ``before`` is the script before these repairs, which are made in
-    ``script`` (None if none was asked for).
+    ``script`` (None if no repair was asked for, or the file could not be read).
     """
 
     name: str
@@ -170,7 +170,8 @@ def check_file(
     under ``error``.
 
     ``timeout`` (seconds) takes the place of the one in the settings near the file; the other settings apply. ``argv``
-    are the file's command line arguments; without ``fixes``, no fix is tried.
+    are the file's command line arguments; without ``fixes``, no fix is tried. Raises :class:`~pitfall_lab.cli.Refusal`
+    for wrong settings, as :func:`~pitfall_lab.check.settings.near` does.
     """
     with Workshop() as shop:
         settings = replace(near(Path(path)), timeout=timeout)

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one page, or the list of all rules, and return 0; raise :class:`~pitfall_lab.cli.Refusal` if no rule is
-    named, or an unknown one.
+    named, or an unknown one, or one whose page was not made.
     """
     if arguments.list:
         print(listing(arguments.language), end="")

@@ -27,8 +27,8 @@ UNUSED_WHY = T(
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """One ignore comment: the ``span`` that it takes, and the ``codes`` that it names, as they are written (empty: it
-    ignores all).
+    """One ignore comment: ``span`` is where the comment itself stands, ``codes`` are the codes that it names, as they
+    are written (empty: it ignores all).
     """
 
     span: Span
@@ -64,7 +64,8 @@ def without_ignored(
     findings: list[Finding], text: str, *, wanted: Callable[[str], bool], complete: bool
 ) -> tuple[list[Finding], list[Finding]]:
     """The findings that no ignore comment in ``text`` covers, and notes about comments that ignore nothing (findings,
-    too). A comment applies to the statement that it stands in; of a block only to the lines of the finding itself.
+    too). A comment applies to the statement that it stands in; of a block only to the lines of the finding itself. A
+    finding without a place, or in another module, is always kept.
 
     Notes are made only where the program ran to its end (``complete``), if ``wanted``, which says of a code whether it
     is reported, is true of the note's own code and of a rule that the comment names (or the comment names none that

@@ -18,8 +18,9 @@ from pitfall_lab.trace import Failure, Trace
 
 class FoundFinding(NamedTuple):
     """A finding, named by the texts of its lines: their numbers differ between two versions of a program. ``rule`` is
-    its code, ``severity`` ``error``, ``warning`` or ``info``, ``step`` its step in the trace (0: none), ``texts`` the
-    source of its place and of related ones.
+    its code, ``severity`` ``error``, ``warning`` or ``info``, ``step`` its step in the trace (0 also where it has
+    none). ``texts`` are the source of its place, then, of each related place that counts (:func:`found_of`), role and
+    source.
     """
 
     rule: str
@@ -44,8 +45,9 @@ class RunFacts:
     """The facts of a recording that are compared with those of another one.
 
     ``ended`` is how the program ended (``"finished"`` or ``"raised"``), ``error`` the error if it raised (else None),
-    ``stopped`` the step at which observation ended early (None: it did not), ``found`` the findings. ``disagreements``
-    is the number of values, gradients, saved tensors and errors on which torch and the shadow engine differ.
+    ``stopped`` the step at which observation ended early (None: it did not; 0 also where the step is not known),
+    ``found`` the findings. ``disagreements`` is the number of values, gradients, saved tensors and errors on which
+    torch and the shadow engine differ; differences in strides and versions are not counted.
     """
 
     ended: str
@@ -95,11 +97,11 @@ def _error(story: Story, failure: Failure) -> EndingError:
 
 
 def found_of(story: Story, finding: Finding) -> FoundFinding:
-    """The name of a finding that is the same in the program and in a repaired version: its rule, and the texts of its
-    lines.
+    """The finding as a :class:`FoundFinding`, whose rule and texts are the same in the program and in a repaired
+    version.
 
-    The lines are its own and the related ones with the role saved, operand, backward or around. Severity and step are
-    added, which :func:`is_better` does not compare.
+    The texts are those of its own lines and of the related ones with the role saved, operand, backward or around.
+    Severity and step are added, but do not decide whether two findings are the same.
     """
     places = [
         f"{r.role}:{snippet(story, r.span)}"
@@ -111,11 +113,12 @@ def found_of(story: Story, finding: Finding) -> FoundFinding:
 
 def is_better(finding: FoundFinding, was: RunFacts, now: RunFacts) -> bool:
     """Whether ``finding``, which the program with the facts ``was`` has, is gone in the repaired program with the facts
-    ``now``, without a new disagreement, a new finding or an end of observation before the finding's step.
+    ``now``, without more disagreements. False, too, if observation of the repaired program ended early, unless that of
+    the program did as well and the repaired one got as far as the finding's step.
 
     A repaired program that finished (or, unless the finding is an error, fails as the original did) must have fewer
-    findings of its rule, and not more of another one, infos apart. One that raised must get further, to an error that a
-    rule explains.
+    findings of its rule, and not more of another one, infos apart. Any other one must raise later than the original, on
+    another line, and a rule must find an error in it.
     """
     if now.disagreements > was.disagreements:
         return False

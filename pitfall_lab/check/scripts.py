@@ -70,9 +70,10 @@ class Script:
     reports, ``path`` where it is, ``encoding`` that of the file, ``cells`` are the code cells of a notebook (empty for
     a file).
 
-    ``shown`` has the same lines as ``text`` as the author wrote them (magics are other lines in ``text``); ``raw`` is
-    the file. Line ends are ``\n`` in both, whatever they are in the file. ``forgiven`` are the lines (first, last) of
-    cells that may raise. ``notes`` say which cells were left out.
+    ``shown`` has the same lines as ``text`` as the author wrote them (magics are other lines in ``text``, cells that
+    are left out are blank there); ``raw`` are the bytes of the file. Line ends are ``\n`` in both texts, whatever they
+    are in the file. ``forgiven`` are the lines (first, last) of cells that may raise. ``notes`` say which cells were
+    left out.
     """
 
     name: str
@@ -152,8 +153,8 @@ class Script:
 
 
 def found(paths: Iterable[str], exclude: Callable[[Path], bool] = lambda _: False) -> Iterator[Path | Unchecked]:
-    """Yield the files to check, each once, in order; a folder is searched, and for what cannot be read in it the reason
-    is yielded.
+    """Yield the files to check, each once, in order; a folder is searched for Python files and notebooks, and for what
+    cannot be read in it the reason is yielded.
 
     In a folder, hidden files, the folders of :data:`EXCLUDED` and paths for which ``exclude`` returns True are left
     out; a file that is named is always yielded, and not looked at here. A folder without any file to check gives a
@@ -422,10 +423,10 @@ class _Waiting(ast.NodeTransformer):
 
 
 def forgiving(text: str, forgiven: Iterable[tuple[int, int]]) -> ast.Module:
-    """Return the syntax tree of a notebook's ``text`` as it is executed: the errors of ``forgiven`` cells are caught.
+    """Return the syntax tree of a notebook's ``text`` as it is executed; SyntaxError is raised when it is not Python.
 
-    An exception on the ``forgiven`` lines ends only those lines, as in a cell tagged raises-exception;
-    ``await`` is allowed anywhere.
+    An exception (no KeyboardInterrupt or SystemExit) on the ``forgiven`` lines, pairs of first and last line, ends only
+    those lines, as in a cell tagged raises-exception; ``await`` is allowed outside functions.
     """
     tree = ast.parse(text)
     if "await" in text:

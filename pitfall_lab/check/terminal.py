@@ -178,8 +178,9 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     """The end of the report of the file ``name``: what was not observed, then one line with the number of findings and
     whether the engines (torch and the shadow engine) agreed.
 
-    After it, notes: limits of what was recorded, disagreements of the engines, and cells that were left out. Where
-    there is no finding, the line says how the program ended.
+    After it, notes: limits of what was recorded, disagreements of the engines, and cells that were left out. Of what
+    was not observed and of the limits at most ``MOST_NOTES`` (5) are named. Where there is no finding, the line says
+    how the program ended.
     """
     agreement, language = trace.agreement, style.language
     watched = agreement.mirrored
@@ -293,8 +294,8 @@ _UNBROKEN = re.compile(r"[!-~]{1,40}|.", re.DOTALL)
 
 
 def shown(text: str) -> str:
-    """The text with tabs as four spaces and control characters made visible, so that a file cannot
-    send commands to the terminal.
+    """The text with tabs as four spaces and control and format characters (except the zero-width joiner of emoji)
+    replaced by ``�``, so that a file cannot send commands to the terminal.
     """
     return "".join(
         "    " if c == "\t" else "�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c != "\u200d" else c

@@ -106,12 +106,13 @@ def _longer(trace: Trace, numbers: Trace) -> Trace:
 
 
 def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
-    """Return ``trace``, or a trace with the values of large tensors too if a run on torch
-    shows that a gradient is wrong.
+    """Return ``trace``, or a trace with the values of large tensors too if a run on torch shows that a gradient is
+    wrong.
 
     Values of large tensors are not modelled, so an uncounted write to one would go unnoticed. A run on torch with
     cloned saved tensors shows whether there was one; only then the slower trace is made. Nothing is run where there was
-    no large tensor or no way to write uncounted, where a rule finds something, and where the program raised.
+    no large tensor or no way to write uncounted, where a rule finds something, and where the program raised. If one of
+    these runs cannot be checked, ``trace`` is returned.
     """
     if not (shop.was_large and shop.was_opened) or find(trace) or trace.outcome.kind != "finished":
         return trace
@@ -125,7 +126,7 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Progress of the search for fixes: ``done`` trials of ``total`` possible ones, and the findings, each with the
+    """Progress of the search for fixes: ``done`` trials of ``total`` possible ones, and ``findings``, each with the
     fixes that work so far.
 
     ``done`` jumps past those of a finding that needed no more trials.
@@ -394,7 +395,8 @@ def _backward(finding: Finding) -> Related | None:
 
 
 def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> int | None:
-    """How many recorded backwards ran before the one that the finding names; None if it names none.
+    """How many recorded backwards (also calls of ``torch.autograd.grad``) ran before the one that the finding names;
+    None if it names none.
 
     With the meaning ``"later"``, those before the finding's own step are counted; with ``"root"``, those before the
     backward that freed the graph, if the finding names it. A backward inside another one is not counted.
@@ -418,9 +420,10 @@ def keeps_what_was_right(
     (:func:`~pitfall_lab.verify.experiments.witness.witness`).
 
     ``meaning`` is the fix's, and says what it may change: ``"shape"`` all but the roots' shapes; ``"later"`` everything
-    from backward ``number`` (from 0) on; ``"connect"``, ``"term"`` and ``"root"`` gradients of that backward;
-    ``"finite"`` what was NaN or infinite; ``"recompute"`` what follows backward ``number``, as a repeated forward pass
-    does; any other one nothing. False if there is a warning that was not there before.
+    from backward ``number`` (from 0) on; ``"connect"``, ``"term"`` and ``"root"`` gradients of that backward (for
+    ``"term"``, of the first one from there on whose gradients differ) and all that follows; ``"finite"`` what was NaN
+    or infinite, and all after backward ``number``; ``"recompute"`` what follows backward ``number``, as a repeated
+    forward pass does; any other one nothing. False if there is a warning that was not there before.
     """
     if set(after["warnings"]) - set(before["warnings"]):
         return False

@@ -1,4 +1,4 @@
-"""``with pitfall_lab.watching():``, which checks a part of a script or test while it runs."""
+"""``with pitfall_lab.watching():``, which checks a part of a script or test while it runs (:class:`watching`)."""
 
 # ruff: noqa: PLC0415 - a conftest may import this before torch: the recorder comes when a test is watched
 
@@ -31,9 +31,9 @@ class watching:  # noqa: N801 - read as a word: with watching():
 
     The report goes to standard error, or to ``file``, in ``language``. Rounds of a training loop that repeat what was
     recorded before are not recorded, which the report says. Nothing is run a second time, so no fix is tried. ``steps``
-    is the maximal number of recorded steps. Afterwards ``findings`` are what was found, ``trace`` the recording, and
-    ``text`` is the report. An error in the block is explained, and raised. Inside another such block nothing is
-    recorded: ``findings`` stay empty and ``trace`` None.
+    is the maximal number of recorded steps. Afterwards ``findings`` are those that settings and ignore comments do not
+    leave out, ``trace`` is the recording, and ``text`` the report. An error in the block is explained, and raised.
+    Inside another such block nothing is recorded: ``findings`` stay empty and ``trace`` None.
 
     >>> import io, torch
     >>> with watching(file=io.StringIO()) as watched:

@@ -464,9 +464,9 @@ def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str,
 
     With ``job["whole"]`` it is never shortened. Most programs that are run here, and most repaired ones, have no
     finding; writing and reading a long trace takes as long as a short training run. The facts are bools. ``large``: see
-    :func:`is_large`; ``opened``: see :func:`is_opened`; ``needs_values``: the trace was made without values, and they
-    are needed: for a finding, for a rule that requested some, or because a mistake that only values show is possible;
-    ``spoiled``: the run computed numbers that are not finite.
+    :func:`is_large`; ``opened``: see :func:`is_opened`; ``needs_values``: values are needed (also where the trace has
+    them): for a finding, for a rule that requested some, because the program raised, or because a mistake that only
+    values show is possible; ``spoiled``: the run computed numbers that are not finite.
     """
     text = own_text(job)
     opened = is_opened(trace, text)
@@ -515,11 +515,11 @@ def is_large(trace: Trace) -> bool:
 
 
 def is_opened(trace: Trace, source: str) -> bool:
-    """Whether the program of ``trace`` could write tensor memory without a change of version.
+    """Whether the program of ``trace`` may write tensor memory without a change of version.
 
     Such ways are memory shared with NumPy, ``.data``, a fused optimizer, or running statistics that batch norm in eval
     mode saved. Library code does all but the last, too, correctly: they count only if a word for them is in ``source``,
-    the program's own text.
+    the program's own text. A word of ``UNOBSERVED`` (``data_ptr``) in ``source`` is enough, whatever was called.
     """
     if any(word in source for word in UNOBSERVED):
         return True

@@ -96,12 +96,12 @@ class Workshop:
     ``behind``: the worker imports torch with low priority, and Ctrl-C is not meant for it: it belongs to a notebook's
     kernel.
 
-    Results: ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a witness run are only
-    in ``said``). Of the last traced run: ``was_large``: it had tensors whose values were not modelled; ``was_opened``:
-    it could write memory without a change of version; ``needs_values``: a run with values is needed to find or describe
-    mistakes; ``again``: the calls (from, to) that another run should record in full, because the program ended with an
-    error there, or a gradient became infinite or NaN, in rounds that were not recorded (None: there are none);
-    ``spoiled``: it saw numbers that are not finite.
+    Results: ``said``: the first 1 MiB that the last run printed, with its warnings; ``printed``: the same of the last
+    run other than a witness run. Of the last traced run: ``was_large``: it had storages of more than ``VALUE_LIMIT``
+    elements; ``was_opened``: it could write memory without a change of version; ``needs_values``: a run with values is
+    needed to find or describe mistakes; ``again``: the calls (from, to) that another run should record in full, because
+    the program ended with an error there, or a gradient became infinite or NaN, in rounds that were not recorded (None:
+    there are none). Of the last traced run or that for :meth:`facts`, ``spoiled``: it saw numbers that are not finite.
     """
 
     timeout: float = TIMEOUT
@@ -156,8 +156,8 @@ class Workshop:
         Raises :class:`Unchecked` if the run did not end by itself, or could not be observed.
 
         From the call ``inside[0]`` on up to ``inside[1]`` (counted from 0), every round of a loop is recorded. With
-        ``closely``, it is noted where each number that is not finite comes from. A trace in which no rule finds
-        anything is returned without its events, unless ``whole``: that saves much of the time.
+        ``closely``, it is noted where each number that is not finite comes from. A trace of a program that finished and
+        in which no rule finds anything is returned without its events, unless ``whole``: that saves much of the time.
         """
         head, _, trace = self._run(
             "trace", subject, value_limit=value_limit, whole=whole, inside=inside, closely=closely

@@ -58,8 +58,9 @@ class LostNumbers(NamedTuple):
 
     By ``sign``: ``+``, ``-``, ``*``: ``one`` and ``other`` are operands, ``meant`` the true result and ``got`` what
     torch returns. ``to``: the number ``one`` became ``got`` in a type of whole numbers (``other`` and ``meant`` are
-    ``one``). ``=``: the neighbours ``one`` and ``other`` became equal (``got``). ``cut``: ``one`` and ``other`` are the
-    smallest and the largest of the fractions that were cut off to 0. ``#``: the different whole numbers ``one`` and
+    ``one``). ``=``: the neighbours ``one`` and ``other`` became equal (``got``); ``lost`` and ``of`` are pairs of
+    neighbours that differed before. ``cut``: ``one`` and ``other`` are the smallest and the largest of the fractions
+    that were cut off to 0; ``lost`` counts the negative ones only. ``#``: the different whole numbers ``one`` and
     ``other`` became equal (``got``); here ``of`` is how many different ones there were, and ``lost`` by how many there
     are fewer now.
     """

@@ -41,7 +41,8 @@ class Picks:
 
     def after(self, call: Call, step: int) -> None:
         """Note the rows that the call at ``step`` has picked, if it is ``tensor[index]`` with an array or a list of
-        whole numbers, or of one truth value for each row; other calls are ignored.
+        whole numbers (no uint8), or of one truth value for each row; other calls are ignored, and so is an index of
+        more than ``MOST`` (2^20) entries.
         """
         if call.name != PICKING or call.dispatching or len(call.args) != len(("table", "index")):
             return

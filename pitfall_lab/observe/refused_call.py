@@ -45,8 +45,8 @@ OPERATORS = {
 
 
 def refused_call(call: Call, sources: SourceMap, label: Label) -> tuple[Given, ...]:
-    """Describe the arguments of a call for which torch raised an error, at most ``MOST_GIVEN`` (24); each tensor of a
-    list counts as one.
+    """Describe the arguments of a call for which torch raised an error, at most ``MOST_GIVEN`` (24); each tensor among
+    the first ``MOST_ITEMS`` (16) of a list counts as one.
 
     ``sources`` finds how the program's line writes them; ``label`` returns a tensor's label in the trace, or None.
     """
@@ -58,8 +58,8 @@ def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: 
     """Return ``failure`` with its ``origin``, function (``op``) and arguments (``given``), read from the traceback of
     an error that ended the program. ``label`` returns a tensor's label in the trace, or None.
 
-    Where no torch function raised it, the arguments are the tensors in the variables of the program's innermost frame.
-    Unchanged if the traceback has no frame of the program.
+    Where the program's own code raised it, the arguments are the tensors in the variables of its innermost frame; where
+    other code did, those of a function of that code. Unchanged if the traceback has no frame of the program.
     """
     frames: list[tuple[FrameType, int]] = []
     walk: TracebackType | None = error.__traceback__

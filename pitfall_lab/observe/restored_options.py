@@ -48,11 +48,11 @@ class MisplacedState(NamedTuple):
     """The first parameter of an optimizer that gets the averages of another one;
     :class:`pitfall_lab.trace.MisplacedAverages` stores the same with its place.
 
-    ``number`` is the parameter's number (from 0, through all groups), ``entry`` the name of its average (``exp_avg``),
-    ``loaded`` the shape of that and ``shape`` the parameter's. ``wrong`` of the ``of`` parameters with averages are
-    misplaced. ``groups`` is, for each group of the state, the number of the group that it belongs to; empty if that is
-    not known. ``names`` are the names that the state and the optimizer have for the parameter, if these differ; else
-    empty.
+    ``parameter`` is the parameter, ``number`` its number (from 0, through all groups), ``entry`` the name of its
+    average (``exp_avg``), ``loaded`` the shape of that and ``shape`` the parameter's. ``wrong`` of the ``of``
+    parameters with averages are misplaced. ``groups`` is, for each group of the state, the number of the group that it
+    belongs to; empty if that is not known. ``names`` are the names that the state and the optimizer have for the
+    parameter, if these differ; else empty.
     """
 
     parameter: torch.Tensor

@@ -49,8 +49,9 @@ class SkippedPart(NamedTuple):
 
 def skipped_parts(call: Call, is_user: Callable[[str], bool]) -> list[SkippedPart]:
     """The parts of the encoder layer that ``call`` computed in one piece, whose ``forward`` is the program's
-    (``is_user`` of its file name) and was not called; also such methods of the layer (:data:`METHODS`). An empty list
-    if there are none. Must be called while the layer's ``forward`` runs.
+    (``is_user`` of its file name) and was not called; also such methods of the layer (:data:`METHODS`). A part is left
+    out if the call was given another weight than a ``Parameter`` for it, or if a parameter that only the program reads
+    is still all zeros. An empty list if there are none. Must be called while the layer's ``forward`` runs.
     """
     layer = _layer(call.frame)
     if layer is None:

@@ -112,8 +112,9 @@ class SourceMap:
                 self._sources[index] = replace(self._sources[index], name=name)
 
     def is_user(self, filename: str) -> bool:
-        """Whether code with this file name is the learner's: no library, not this package, and no code
-        run by ``exec`` or ``eval``.
+        """Whether code with this file name is the learner's: no library and not this package. Code without a file, as
+        ``exec`` runs it, counts only if it comes from IPython or Python's prompt, or if ``linecache`` has its lines
+        under another name than ``<string>``.
         """
         known = self._is_user.get(filename)
         if known is None:
@@ -214,8 +215,8 @@ class SourceMap:
         return "" if source is None else self._sources[source].text
 
     def line_span(self, filename: str, line: int) -> Span | None:
-        """Return the span of a whole line of one of the learner's files, without its indentation;
-        None for a line of another file.
+        """Return the span of a whole line of a file, without its indentation; None if the source of the file is not
+        known, or it has no such line.
         """
         found = self._located(filename, line)
         return None if found is None else self.make(found[0], line + found[1], None, line + found[1], None)

@@ -114,7 +114,7 @@ def of_modules(frame: FrameType | None) -> Iterator[FoundStray]:
     ``training``.
 
     Only modules that are in a variable of ``frame`` or the frames around it, with their submodules, and only where the
-    value differs from what is really set.
+    value differs from ``training``, or from the ``requires_grad`` of every parameter.
     """
     known: set[int] = set()
     for scope in scopes(frame):

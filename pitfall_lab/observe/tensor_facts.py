@@ -31,13 +31,13 @@ _CREATIONS = {
 class TensorFacts(NamedTuple):
     """What torch reports about one tensor now.
 
-    ``dtype`` and ``device`` are names (``"float32"``, ``"cuda:0"``), ``kind`` is ``"tensor"`` or ``"parameter"``.
-    ``stride`` and ``offset`` count elements; ``storage`` is a number that identifies the StorageImpl; ``pointer`` is
-    the address of its memory (0 where that is not the CPU's), ``nbytes`` its size and ``itemsize`` that of an element,
-    in bytes. ``version`` is None for an inference tensor (``inference``); ``is_view``: autograd knows it as a view.
-
-    An opaque tensor (see :func:`is_opaque`) has ``storage`` None, and all fields that need its memory have their
-    defaults; its ``shape`` is empty if it has none of plain integers.
+    ``dtype`` and ``device`` are names (``"float32"``, ``"cuda:0"``), ``kind`` is ``"tensor"`` or ``"parameter"``;
+    ``shape``, ``requires_grad``, ``stride`` and ``offset`` are torch's, the last two in elements. ``storage`` is a
+    number that identifies the StorageImpl; ``pointer`` is the address of its memory (0 where that is not the CPU's),
+    ``nbytes`` its size and ``itemsize`` that of an element, in bytes. ``version`` is None for an inference tensor
+    (``inference``); ``is_view``: autograd knows it as a view. An opaque tensor (see :func:`is_opaque`) has ``storage``
+    None, and all fields that need its memory have their defaults; its ``shape`` is empty if it has none of plain
+    integers.
     """
 
     shape: tuple[int, ...]
@@ -653,14 +653,14 @@ def _saved_by_custom_function(node: Any) -> list[tuple[str, torch.Tensor]]:
 
 def saved_versions(node: Any) -> None:
     """Run torch's version check of each saved tensor of ``node``; returns nothing, and raises RuntimeError if backward
-    would.
+    would. What a custom ``torch.autograd.Function`` has saved is not checked.
     """
     for slot in [name for name in dir(node) if name.startswith("_saved_")]:
         getattr(node, slot)
 
 
 def environment() -> tuple[tuple[str, str], ...]:
-    """The versions of torch, NumPy, Python and CUDA."""
+    """The versions of torch, NumPy, Python and CUDA, as pairs of name and version (``none`` without CUDA)."""
     cuda = torch.version.cuda or "none"
     return (
         ("torch", str(torch.__version__)),

@@ -56,7 +56,8 @@ class TiedScores:
 
     def looks(self, name: str, span: Span | None) -> bool:
         """Whether the next call of the function ``name`` at the place ``span`` is to be given to :meth:`after`: only
-        ``gt`` and ``lt``, and only the first ``LOOKS`` (100) calls at each place.
+        ``gt`` and ``lt``, and only the first ``LOOKS`` (100) calls at each place; none after one there that does not
+        compare scores in this way.
         """
         return name in STRICT and self._looks[span, name] < LOOKS
 

@@ -75,7 +75,9 @@ class ZeroedEntries:
 
     def looks(self, name: str, span: Span | None) -> bool:
         """Whether the next call of the function ``name`` at the place ``span`` is to be given to :meth:`after`: only
-        writes, rankings and softmaxes, and only the first ``LOOKS`` (100) calls of each at each place.
+        writes, rankings and softmaxes, and only the first ``LOOKS`` (100) calls of each at each place. Rankings and
+        softmaxes only if zeros were written to a tensor before, nothing was found at this place yet, and fewer than
+        ``FOUND`` (60) were.
         """
         if name in WRITING:
             return self._looks[span, name] < LOOKS

@@ -47,7 +47,9 @@ class Fill(NamedTuple):
 
 
 def fills(tree: ast.Module) -> list[Fill]:
-    """The code of a cell (its syntax tree) that fills something when it is missing; an empty list if there is none."""
+    """The code of a cell (its syntax tree) that fills something when it is missing, and calls something to compute it;
+    an empty list if there is none.
+    """
     found: list[Fill] = []
     for node in tree.body:
         if isinstance(node, ast.ClassDef):

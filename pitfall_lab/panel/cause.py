@@ -58,8 +58,9 @@ OUTSIDE = ("PLE12", "PLE44")
 
 
 class Cause(NamedTuple):
-    """Why a cell failed: ``what`` was found in the live objects or the cells' texts, and the sentence, explanation and
-    fix of the warning about it. ``rule`` is the code of the rule that it belongs to, empty if there is none.
+    """Why a cell failed: ``what`` was found in the live objects or the cells' texts; ``sentence``, ``explanation`` and
+    ``fix`` are the texts of the warning about it. ``rule`` is the code of the rule that it belongs to, empty if there
+    is none.
     """
 
     what: Found
@@ -81,9 +82,9 @@ class LiveLooks(NamedTuple):
     used, if it is no longer the number that was used, and its length now. ``copied``: the tensor that a failed deepcopy
     has met. ``old``: the object that the error follows from, whose class has been defined anew since it was made.
     ``buffer``: the buffer of a module whose freed graph is that of one of the names. ``kept``: the tensor of inference
-    mode that a failed cell has met inside a module or a collection. ``stepped``: the scheduler that a failed cell has
-    moved past its last step, with the cells that moved it before. ``converted``: the first of some names that is a
-    module whose dtype a cell has changed.
+    mode that a failed cell has met, held by a name, a module or a collection. ``stepped``: the scheduler that a failed
+    cell has moved past its last step, with the cells that moved it before. ``converted``: the first of some names that
+    is a module whose dtype a cell has changed.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]

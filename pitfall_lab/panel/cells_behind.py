@@ -29,10 +29,11 @@ class Behind(NamedTuple):
 
 def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ()) -> Behind | None:
     """The earlier runs of cells in ``ran`` that have to be repeated before the failed run ``failed``; ``None`` if there
-    are none, or more than :data:`MOST`. ``kind`` returns the kind of a name's object.
+    are none, or more than :data:`MOST`, or if one in ``known`` is not among them. ``kind`` returns the kind of a name's
+    object.
 
     ``known`` are the numbers of runs that are known to matter: the one that made a graph, and the one that changed what
-    it had saved; None in it is passed over.
+    it had saved; None in it is passed over. Runs that are not ``whole`` are left out.
     """
     runs = [each for each in ran.since(0) if each.count != failed.count and each.whole]
     sure = {count for count in known if count is not None and count != failed.count}

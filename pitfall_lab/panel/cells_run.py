@@ -24,7 +24,7 @@ _WITH = re.compile(r"%%pitfall\b[^\n]*\s--with\b")
 @dataclass(frozen=True)
 class Cell:
     """One run of a cell: ``count`` is its number (as in ``In [5]``), ``id`` the notebook's id for the cell (empty if
-    there is none), ``succeeded`` False if it has raised an error.
+    there is none), ``text`` its Python code, ``succeeded`` False if it has raised an error.
 
     ``whole``: its text is the cell's alone; else it begins with earlier cells, and lines are not the cell's lines.
     """
@@ -65,7 +65,9 @@ class Cell:
 
     @cached_property
     def written(self) -> frozenset[str]:
-        """The names into whose objects the cell's top-level code writes, as far as its text shows."""
+        """The names into whose objects the cell's code writes, that of its functions and classes included, as far as
+        its text shows.
+        """
         return frozenset(name for statement in self.tree.body for name in written_into(statement))
 
     @cached_property
@@ -80,8 +82,8 @@ class Cell:
 
     @cached_property
     def backwards_run(self) -> frozenset[str]:
-        """Of :attr:`backwards`, those that running the cell itself has called: the ones outside of functions and
-        classes.
+        """Of :attr:`backwards`, those that running the cell itself has called: the ones outside of its top-level
+        functions and classes.
         """
         if not self.backwards:
             return frozenset()
@@ -110,7 +112,9 @@ class Cell:
 
     @cached_property
     def assigned(self) -> frozenset[str]:
-        """The names that the cell binds to another object; ``x += …`` does not."""
+        """The names that the cell binds to another object or deletes, also inside its functions, and those of its
+        top-level definitions. ``x += …`` and imports do not count.
+        """
         defined = {each.name for each in self.tree.body if isinstance(each, _DEFINITIONS)}
         return assigned(self.tree) | defined
 

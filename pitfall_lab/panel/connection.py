@@ -253,7 +253,8 @@ class LivePanel:
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
         """The reason why the cell that ran last, with this text, has failed with ``error``, if it had been warned of
-        before or the live objects show it; else None, also if there was no error or torch is not imported.
+        before or the live objects show it; else None, also if there was no error or the live objects have never been
+        looked at (torch was not imported).
         """
         if error is None or self._live is None:
             return None

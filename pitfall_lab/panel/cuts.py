@@ -136,7 +136,9 @@ def _is_inference(statement: ast.stmt, ran: Ran) -> bool:
 
 
 def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.FunctionDef]]:
-    """The notebook's functions that a statement calls by their names, each after the cell that defines it."""
+    """The notebook's functions that a statement calls by their names, each after the cell of ``ran`` that defines it:
+    those that a ``def`` outside of classes, blocks and other functions makes.
+    """
     called = {
         node.func.id for node in ast.walk(statement) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
@@ -147,7 +149,9 @@ def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.Funct
 
 
 def read_in_functions(statement: ast.stmt, ran: Ran) -> set[str]:
-    """The names of the notebook that are read in its functions which the statement calls by their names."""
+    """The names of the notebook that are read in its functions which the statement calls by their names
+    (:func:`functions_of`); an empty set if there are none.
+    """
     found: set[str] = set()
     for _, function in functions_of(statement, ran):
         arguments = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}

@@ -76,7 +76,9 @@ def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def reads(node: ast.AST) -> Iterator[str]:
-    """The names whose values a statement uses; reading only a shape or type does not count."""
+    """The names whose values a statement uses; reading only a shape or type does not count. What functions, classes and
+    lambdas read is left out: for the definition of one there are no names.
+    """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         return
     if isinstance(node, ast.Attribute) and node.attr in _NOT_NUMBERS and isinstance(node.value, ast.Name):

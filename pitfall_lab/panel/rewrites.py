@@ -68,7 +68,9 @@ def writes(tree: ast.Module) -> list[RewriteStatement]:
 
 
 def assigned(tree: ast.Module) -> frozenset[str]:
-    """The names that a cell binds to another object: ``x = …``, ``for x in …``, but not ``x += …``."""
+    """The names that a cell binds to another object, or deletes: ``x = …``, ``for x in …``, but not ``x += …``. Names
+    that its functions bind inside count; the names of definitions and imports do not.
+    """
     kept = {id(node.target) for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}
     names = (
         node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del))

@@ -47,7 +47,9 @@ def seeded(last: Cell, runs: list[Cell], what: Callable[[str], str]) -> Iterator
     """Yield the first loop of the cell ``last``, or of the functions that it calls, that sets the same seed in each
     round and draws from it; nothing if there is none. ``runs`` are the cells that have run.
 
-    ``what`` says of a name whether its object draws when it is used: ``dropout``, ``loader`` or empty.
+    Loops whose rounds make or reset a model or an optimizer are left out, and those that set the seed themselves unless
+    they train or do not read what they count. ``what`` says of a name whether its object draws when it is used:
+    ``dropout``, ``loader`` or empty; it is asked only where the loop trains.
     """
     if not any(word in run.text for run in runs for word in ("seed(", *_ALL)):
         return

@@ -1,7 +1,8 @@
-"""Converts a trace to strict JSON and back. Standard library only; pickle is not used.
+"""Converts a trace to strict JSON (:func:`encode`) and back (:func:`decode`). Standard library only; pickle is not
+used.
 
-Encoding leaves out fields with their default value. Decoding checks every type and raises for anything unknown, with a
-message of one sentence: a trace file may come from anywhere.
+Encoding leaves out fields with their default value. Decoding checks every type and raises :class:`TraceError` for
+anything unknown, with a message of one sentence: a trace file may come from anywhere.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class TraceError(ValueError):
 
 
 def encode(trace: Log) -> str:
-    """Return ``trace`` as JSON."""
+    """Return ``trace`` as JSON. ValueError is raised when a value in it is a float that is NaN or infinite."""
     whole = {"schema": trace.schema, **_record(trace)}
     return json.dumps(whole, default=_record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -51,7 +52,9 @@ def decode(text: str, kind: type[Read]) -> Read:
     """Return the trace in ``text``; ``kind`` is :class:`~pitfall_lab.trace.Trace`.
 
     Raises:
-        TraceError: the text is too large (``MAX_BYTES``), not JSON, not a trace, or from a newer schema.
+        TraceError: the text has more than ``MAX_BYTES`` characters, is not complete JSON, has a newer schema number
+            (or none), or is not a trace: a field of the wrong type, unknown or missing, an event whose ``step`` is not
+            its index, an effect that writes what a state does not have.
     """
     if len(text) > MAX_BYTES:
         raise TraceError(f"This trace is larger than {MAX_BYTES // 2**20} MiB and was not opened.")

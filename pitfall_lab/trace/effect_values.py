@@ -1,5 +1,5 @@
-"""Checks what the effects of a decoded trace write: the types of :mod:`pitfall_lab.trace.state_types`, at places that
-a state has.
+"""Checks what the effects of a decoded trace write: the types of :mod:`pitfall_lab.trace.state_types`, at places that a
+state has (:func:`mistake` returns the first fault).
 
 Only built-in types are compared, and values stay as they are: a drawing can rely on the types and need not look again.
 """
@@ -31,7 +31,8 @@ _NUMBER = re.compile(r"[a-zA-Z](0|[1-9][0-9]{0,17})")
 
 
 def mistake(events: Iterable[Event]) -> str | None:
-    """What is wrong with the effects of the events, in order: part of a sentence, or None if nothing is.
+    """The first mistake in the effects of the events: part of a sentence that names the event, or None if there is
+    none. A mistake is a path that a state does not have, or a value of the wrong type.
 
     A record may be written in part before it is described, or without that: what torch's own code made (the numbers of
     a parameter, a tensor that another process sent) is not always described whole.

@@ -41,7 +41,13 @@ class _Later:
 @dataclass(frozen=True, slots=True)
 class Trace(_Later):
     """A whole trace: the recorded events of one program, its sources, how it ended, and how far the recording reaches.
-    The module's docstring describes the state that the events' effects write.
+
+    ``sources[0]`` is the program itself; ``events`` are in order, each ``step`` is its index. ``outcome`` says how the
+    program ended, ``notes`` what was not observed, ``reach`` how far observation went. ``agreement`` has the numbers of
+    compared calls, ``disagreements`` the differences between torch and the shadow engine, ``environment`` pairs of
+    names and versions (``torch``), ``optimizers`` the optimizers that were created, ``optimizer_steps`` the first steps
+    of each, ``beside`` what else was noted; ``schema`` is the number of the file format. The docstring of
+    :mod:`pitfall_lab.trace.model` describes the state that the effects write.
     """
 
     sources: tuple[Source, ...] = ()
@@ -84,8 +90,8 @@ class Trace(_Later):
 
     @classmethod
     def later(cls, events: Callable[[], tuple[Event, ...]], sources: tuple[Source, ...], *others: Any) -> Trace:
-        """Return a trace whose events are made when they are first read; ``others`` are the
-        fields after ``events``, in order.
+        """Return a trace whose events are made when they are first read, by the function ``events``; ``others`` are the
+        values of the fields after ``events``, in order.
         """
         trace = cls(sources, (), *others)
         object.__delattr__(trace, "events")

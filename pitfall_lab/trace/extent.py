@@ -1,5 +1,5 @@
-"""Sentences about how much of a program was observed: the numbers of calls and lines, where
-observation stopped, and the verdict.
+"""Sentences (:class:`T`) about how much of a program was observed: the numbers of calls and lines (:func:`seen`), where
+observation stopped (:func:`stop`), and the verdict if nothing was found (:func:`nothing_found`).
 
 Everything that prints a verdict uses these sentences, so that no verdict covers what was not observed.
 """
@@ -18,7 +18,7 @@ MOST_LINES = 8
 
 
 def seen(trace: Trace) -> T:
-    """Return in words how many calls were observed, on how many lines.
+    """Return in words how many calls were observed, on how many lines; that there were none, if so.
 
     >>> from pitfall_lab.trace import Agreement, Reach
     >>> seen(Trace(agreement=Agreement(checked=3, agreed=3), reach=Reach(lines=2))).en

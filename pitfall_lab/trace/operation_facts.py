@@ -15,7 +15,9 @@ TABLE = Path(__file__).with_name("operation_facts.json")
 
 
 class Spelled(TypedDict):
-    """The names of one operation: those of the same function, its in-place variants, those with operands exchanged."""
+    """The short names of one operation: ``same`` are those of the same function, ``in_place`` those of its in-place
+    variants, ``exchanged`` those that take the operands the other way round. Each list may be empty but ``same``.
+    """
 
     same: list[str]
     in_place: list[str]
@@ -23,7 +25,9 @@ class Spelled(TypedDict):
 
 
 class OperationFacts(TypedDict):
-    """What the entries say: the names of each operation that has several, and the operations with each trait."""
+    """What the entries of the shadow engine say. ``spelled``: by short name, the names of an operation that has
+    several; ``traits``: by trait, the short names of the operations that have it.
+    """
 
     spelled: dict[str, Spelled]
     traits: dict[str, list[str]]

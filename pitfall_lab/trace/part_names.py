@@ -1,4 +1,6 @@
-"""How a program writes the name of a part of a module: with brackets where torch's own name has a number."""
+"""How a program writes the name of a part of a module: with brackets where torch's own name has a number
+(:func:`written` returns it).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Replays a trace: applies the effects of its events to one nested dictionary, the state.
+"""Replays a trace: applies the effects of its events to one nested dictionary, the state, which :func:`replay` and
+:func:`states` return.
 
 The front end implements the same few lines in TypeScript, so that a trace has the same meaning there.
 """

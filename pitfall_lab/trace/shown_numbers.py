@@ -1,5 +1,5 @@
-"""Numbers that a program shows, before and after a repair: a sentence where the new one looks worse, as a loss that
-has grown does.
+"""Compares numbers that a program shows before and after a repair: :func:`worse` returns a sentence where the new one
+looks worse, as a loss that has grown does.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ _LARGE = re.compile(r"acc|f1|auc|precision|recall|reward|return|score|iou|dice|p
 
 
 def worse(name: str, before: str, after: str) -> T | None:
-    """A sentence about the first loss or error that has grown, or score or accuracy that has fallen, judged by what
-    it is called; None if there is none.
+    """A sentence about the first loss or error that has grown, or score or accuracy that has fallen, judged by the last
+    word of its name; None if there is none.
 
     ``before`` and ``after`` are numbers of the variable ``name``, or with an empty name lines with words before each
-    number; lines with different numbers of numbers give None.
+    number. None, too, where the two have different numbers of named numbers; a number with another name in ``after`` is
+    passed over.
 
     >>> worse("", "epoch 9 train loss 0.1 acc 0.99", "epoch 9 train loss 0.3 acc 0.97").en
     'That “train loss” is higher now does not speak against the fix: the old number was computed with the mistake.'

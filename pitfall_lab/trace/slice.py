@@ -1,4 +1,6 @@
-"""Finds the steps that matter for a storage, a tensor or a failure: a backward slice of the event log."""
+"""Finds the steps that matter for a storage, a tensor or a failure: a backward slice of the event log (:func:`slice_of`
+returns it), and the steps that summarise a program (:func:`story`).
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,11 @@ class Slices:
         ]
 
     def of(self, labels: Iterable[str], until: int | None = None) -> tuple[int, ...]:
-        """The steps that led to the contents of ``labels``, up to and including ``until``, each once and in order.
+        """The steps that led to the contents of the tensors and storages with ``labels``, up to and including the step
+        ``until`` (None: to the end), each once and in order.
 
-        Starting from the end, an event that creates or writes a needed storage is included, and makes its operands'
-        storages needed too. Backward nodes are left out.
+        Starting from the end, an event that creates or writes a needed storage, or returns a tensor on it, is included,
+        and makes its operands' storages needed too. Backward nodes are left out.
         """
         needed = {self._home.get(label, label) for label in labels}
         steps = []
@@ -55,7 +58,9 @@ class Slices:
 
 
 def slice_of(trace: Trace, labels: Iterable[str], until: int | None = None) -> tuple[int, ...]:
-    """Return one slice as step numbers; see :meth:`Slices.of`."""
+    """Return the steps that led to the contents of the tensors and storages with ``labels``, up to the step ``until``;
+    see :meth:`Slices.of`.
+    """
     return Slices(trace).of(labels, until)
 
 
@@ -66,8 +71,8 @@ def behind_failures(trace: Trace) -> set[int]:
 
 
 def failures(trace: Trace) -> tuple[Failure, ...]:
-    """The errors of a trace: the one that ended the program first, then others, then
-    forecasts that did not come true.
+    """The errors of a trace: the one that ended the program first, then those of events, then those that were forecast,
+    except where an error listed before has the same ``node``, ``saved`` and ``counter``.
     """
     found: list[Failure] = [trace.outcome.failure] if trace.outcome.failure else []
     found += [event.error for event in trace.events if event.error and event.error not in found]
@@ -81,12 +86,12 @@ def failures(trace: Trace) -> tuple[Failure, ...]:
 
 
 def story(trace: Trace, extra: Iterable[int] = ()) -> tuple[int, ...]:
-    """Up to six steps that summarise the program, in order: of the first failure (saved, changed, raised),
-    of wrong gradients, ``extra``.
+    """Up to six steps that summarise the program, in ascending order: those of the first failure (saved, changed,
+    raised), of the first two wrong gradients, and ``extra``, the steps of findings; of more than six, the first five
+    and the last.
 
-    ``extra`` are steps of findings. If these are fewer than four, steps that led to the failure are added,
-    then those that show most (writes, backward, first and last results); where nothing failed and ``extra``
-    is empty, six of the latter.
+    If there are fewer than four of these, steps that led to the first failure are added, then those that show most
+    (writes, backward, first and last results, other calls), up to four in all; up to six if there are none of these.
     """
     count = len(trace.events)
     wanted = [s for failure in failures(trace)[:1] for s in _own(failure)]

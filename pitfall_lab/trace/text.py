@@ -1,7 +1,7 @@
-"""One plain sentence for each event, in English and Chinese.
+"""One plain sentence for each event of a trace, in English and Chinese (:func:`sentences` yields them).
 
-They are read out by screen readers while stepping, and are the text version of every picture. They contain only facts
-of the trace: labels, versions and shapes.
+The sentences are read out by screen readers while stepping, and are the text version of every picture. They contain
+only facts of the trace, such as names, labels, versions and shapes.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def plain(value: Any) -> Any:
 
 
 def cell_text(value: Any) -> str:
-    """The value of a cell in a picture, with at most four significant digits; integers in floats keep a point.
+    """The value of a cell in a picture: a float with at most four significant digits, or, where it is whole and below a
+    million, all its digits and a point; anything else as Python prints it.
 
     >>> cell_text(0.7310586), cell_text(12.0), cell_text(True), cell_text("nan"), cell_text(1e-9)
     ('0.7311', '12.', 'True', 'nan', '1e-09')
@@ -244,7 +245,9 @@ def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
 
 
 def sentence(event: Event, state: State, trace: Trace) -> T:
-    """What ``event`` did, as a sentence; ``state`` is that *before* the event."""
+    """What ``event`` of ``trace`` did, as a sentence; ``state`` is that *before* the event. Errors like KeyError are
+    raised for a damaged trace (:func:`sentences` catches them).
+    """
     look = _Around(event, state)
     if event.kind == "node":
         parts = [_node(event, look, trace)]

@@ -1,5 +1,5 @@
-"""The name under which a program uses a tensor, for tensors that were never seen in a variable of their
-own: ``predicted - returns``.
+"""The names under which a program uses tensors that were never seen in a variable of their own: ``returns`` in
+``predicted - returns`` (:func:`used_names` returns them).
 
 Names are recorded where a result is assigned to one variable. What a function returns among others, or a module keeps
 as a buffer, has a name only where it is used.
@@ -39,10 +39,11 @@ def used_names(trace: Trace, labels: Collection[str]) -> dict[str, str]:
 
 
 def operand_names(trace: Trace, event: Event) -> dict[int | str, str]:
-    """Return the text of those operands of a call that its line writes as names (``x``, ``self.scores``), by place or
-    keyword; with a list or a tuple as the first argument, its elements by place.
+    """Return the text of those operands of the call ``event`` that its line writes as names (``x``, ``self.scores``),
+    by place (from 0) or keyword; with a list or a tuple as the first argument, its elements by place.
 
-    Empty if the expression on the line is another call around it.
+    Empty if the expression on the line is another call around it, has more than ``LONGEST`` (200) characters, or is not
+    known.
     """
     text = excerpt(trace, event.span, LONGEST)
     names = _operands(text, event.name, event.op.startswith("torch.Tensor."))

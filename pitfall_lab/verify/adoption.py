@@ -40,11 +40,13 @@ class Adoption:
     def adopt(
         self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: TensorFacts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
-        """Make the record of the tensor ``real``, which is seen for the first time, of its base, its graph and the
-        NumPy arrays in ``frame`` on its memory; return it and the effects to be written into the trace.
+        """Make the record of the tensor ``real``, which is seen for the first time, of its base, its graph, its
+        gradient and the NumPy arrays in ``frame`` on its memory; return it and the effects to be written into the
+        trace.
 
         ``names`` are its variables; if empty, they are looked up from ``frame`` (None: not at all). ``seen``: the
-        tensor's facts, if known. A tensor without a readable storage gets a record without a shadow.
+        tensor's facts, if known. A tensor without a readable storage gets a record without a shadow. Raises what
+        :meth:`mirror_node` raises.
         """
         seen = seen or tensor_facts.read(real)
         effects: list[Effect] = []
@@ -188,7 +190,8 @@ class Adoption:
     def _grown(self, known: StorageRecord, real: Any, seen: TensorFacts) -> list[Effect]:
         """Update a storage that a call without a model has enlarged; return the effects.
 
-        None if ``real`` still fits into its known size.
+        An empty list, and nothing is changed, if ``real`` still fits into its known size or has another dtype, or if
+        the storage has several StorageImpls.
         """
         reach = (
             0

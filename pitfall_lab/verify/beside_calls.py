@@ -173,9 +173,10 @@ class BesideCalls:
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
         """Called before a method of ``owner`` is called in ``frame``: record what it is (``kind``).
 
-        That is a scheduler's step, the loading or saving of a module's state, the loading of an optimizer's state, or
-        the beginning of a pass over a loader. Nothing is recorded if no code of the program is around the call, nor
-        after the first ``MOST`` (60) of a kind.
+        That is a scheduler's creation or step, the loading or saving of a module's state, the loading of an optimizer's
+        state, or the beginning of a pass over a loader. Nothing is recorded if no code of the program is around the
+        call, if ``torch.jit`` makes it, if torch's own code saves a module's state, nor (except steps of known
+        schedulers) after the first ``MOST`` (60) of a kind.
         """
         user = self._sources.user_frame(frame)
         if user is None:
@@ -314,7 +315,7 @@ class BesideCalls:
         are outside 0 to 1, rows that an index picked, and layers that were computed in one piece; count classes, empty
         rows and the like.
 
-        Only the first calls at each place are looked at (:meth:`looks`).
+        Apart from rows and layers, only the first calls at each place are looked at (:meth:`looks`).
         """
         if call.name == skipped_parts.WHOLE and len(self._skipped) < MOST:
             with unseen(), torch.no_grad():
@@ -367,7 +368,9 @@ class BesideCalls:
         """Whether the numbers of the next call of the function ``name`` at the place ``span`` will be read after the
         call.
 
-        Only the first ``LOOKS`` (10) are, or those that are counted in.
+        They are read for functions that convert or compare numbers, in the program itself: of the first ``LOOKS`` (10)
+        calls at a place, until ``FIRST`` (3) findings there or ``MOST`` (60) in all were recorded. More calls are read
+        while numbers are counted at the place.
         """
         is_own = span is not None and span.source == 0
         if is_own and any(each.looks(name, span) for each in (self._counts, self._zeros, self._ties)):

@@ -90,9 +90,8 @@ class MemoryComparison:
         self._rounding = Rounding(arrived)
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
-        """Whether the contents of ``storage`` are equal up to rounding; if not, record a disagreement at ``step``.
-
-        The shadow gets torch's values in any case.
+        """Whether the contents of ``storage`` are equal up to rounding; if not, record a disagreement at ``step``. The
+        shadow gets torch's values wherever these can be read.
 
         True where there is nothing to compare: torch's contents cannot be read, or the shadow has none of this dtype
         and size.

@@ -26,7 +26,8 @@ class Versions:
 
     def after_writes(self, step: int, written: Iterable[Storage]) -> bool:
         """Compare the versions of all tensors on the storages that a call has ``written``; False if one differs, which
-        is recorded as a disagreement at ``step``.
+        is recorded as a disagreement at ``step``. True if the program may increment versions in calls that are not
+        observed.
         """
         places = [self._records.storages.get(storage.mark) for storage in written]
         found = [

@@ -169,7 +169,8 @@ class Comparison:
 
     def bind(self, step: int, real: Any, shadow: ShadowTensor) -> list[Effect]:
         """Connect ``shadow`` with ``real``, a tensor that is not the result of a call, and return the effects that
-        describe it. Another tensor or storage than the shadow predicts is a disagreement at ``step``.
+        describe it. Another tensor or storage than the shadow predicts is a disagreement at ``step``, unless the shadow
+        could not know it (a gradient that user code may have seen).
         """
         if shadow.loose:
             _take_layout(real, shadow)

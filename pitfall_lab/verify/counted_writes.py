@@ -14,7 +14,8 @@ from pitfall_lab.observe.private import DispatchMode
 
 
 class CountedWrites(DispatchMode):  # type: ignore[misc]
-    """Counts, as a context manager, changes of the elements of ``tensors`` that go past their counters.
+    """Counts, as a context manager, changes of the elements of ``tensors`` (on the CPU) that go past their version
+    counters: their number is in ``uncounted`` after the ``with`` block.
 
     The elements are compared around each operation. torch moves the counter of what an operation has written when the
     operation has ended; so the counter is read at the next operation, or at the end.

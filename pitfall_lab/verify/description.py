@@ -19,8 +19,9 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Description:
-    """Brings the trace's state up to date with the tables of known objects; each method returns the effects that do so,
-    which become part of an event. ``by`` says where the facts come from (torch, the shadow, or both).
+    """Brings the trace's state up to date with the tables of known objects; each method but :meth:`saved` returns the
+    effects that do so, which become part of an event. ``by`` says where the facts come from (torch, the shadow, or
+    both).
     """
 
     def __init__(self, world: World) -> None:

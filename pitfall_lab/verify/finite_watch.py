@@ -136,8 +136,8 @@ class FiniteWatch(NoWatch):
     """Whether the program has tested a gradient, or what it computed from one, for NaN."""
 
     def before(self, call: Call) -> None:
-        """Read whether the call's operands are finite before torch runs it; before a backward, put hooks on the nodes
-        of the graph.
+        """Read whether the call's operands are finite before torch runs it; before a backward whose roots are all
+        finite, put hooks on the nodes of the graph.
         """
         operands = [(real, state_of(real)) for real in tensors((call.args, call.kwargs))]
         call.memory["finite"] = operands

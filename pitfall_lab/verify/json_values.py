@@ -17,8 +17,8 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
     (unknown values).
 
     An array with more than ``limit`` elements becomes a dict: ``count``, the number of them, and ``shown``, pairs of
-    index and value: both ends, the first NaN, and the places ``keep``; with its mean and extremes if it has at most
-    ``SUMMED`` (2^17) elements.
+    index and value: both ends, the first NaN, and the places ``keep``; with ``mean``, ``low`` and ``high`` of its
+    elements if they are real, their sum is finite, and they are at most ``SUMMED`` (2^17).
 
     >>> cells(np.array([0.5, np.nan])), cells(np.arange(40))["shown"][:2]
     ([0.5, 'nan'], [[0, 0], [1, 1]])
@@ -146,8 +146,8 @@ _TOLERANCE = {"float16": (2e-3, 1e-4), "bfloat16": (2e-2, 1e-3), "float32": (2e-
 
 
 def beyond(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> np.ndarray:
-    """Which elements of two arrays of one shape differ by more than a few units in the last place of ``dtype`` plus
-    ``allowed``, as an array of bools.
+    """Which elements of two arrays of one shape differ by more than ``allowed`` plus a relative tolerance for rounding
+    in ``dtype`` (2e-5 for float32), as an array of bools.
 
     Equal infinities count as equal, and NaN beside NaN.
     """
@@ -161,20 +161,21 @@ def beyond(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.n
 
 
 def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
-    """Whether each pair of elements of two arrays differs by at most a few units in the last place of ``dtype`` plus
-    ``allowed``; equal infinities count as equal, and NaN beside NaN.
+    """Whether each pair of elements of two arrays of one shape differs by at most ``allowed`` plus a relative tolerance
+    for rounding in ``dtype`` (2e-5 for float32); equal infinities count as equal, and NaN beside NaN.
     """
     return not beyond(observed, modelled, dtype, allowed).any()
 
 
 def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float | None = None) -> bool:
-    """Whether the elements of both arrays are the same up to rounding in ``dtype``;
-    integers and booleans must be equal.
+    """Whether the elements of both arrays are the same up to rounding in ``dtype``; integers and booleans must be
+    equal. NaN equals NaN.
 
-    Torch and the shadow round every operation once, but may add in a different order, so results can differ by a few
-    units in the last place, relative to the largest number involved. The absolute tolerance is therefore scaled by
-    ``scale``, the largest number among the operands, or, without it, by the largest result: when large operands cancel,
-    their rounding error is what is left. False if the shapes differ.
+    Torch and the shadow round every operation once, but may add in a different order, so results can differ by several
+    units in the last place (2e-5 of the number is allowed for float32), relative to the largest number involved. There
+    is also an absolute tolerance, in proportion to ``scale``, the largest number among the operands, or, without it, to
+    the largest finite result: when large operands cancel, their rounding error is what is left. False if the shapes
+    differ.
     """
     if observed.shape != modelled.shape:
         return False

@@ -1,5 +1,5 @@
-"""The listener that runs the shadow and torch in lockstep: the shadow computes each call first, then
-torch, then both are compared.
+"""The listener that runs the shadow and torch in lockstep (:class:`Lockstep`): the shadow computes each call first,
+then torch, then both are compared.
 
 Because the shadow always runs before torch, its result for a call is a prediction. For a call without a model, torch's
 result is copied into the shadow ("mirrored"). If a prediction is wrong, the difference is recorded as a disagreement
@@ -121,7 +121,7 @@ class Lockstep:
 
         Not while a backward runs, while effects wait for the next event, while a table of pairs is followed to the
         number computed from it, or when the trace is full; in a recording with values, not while NumPy shares memory
-        with a tensor either.
+        with a tensor or an uncounted write waits for its event either.
         """
         if self._parents or self._pending or len(self._writer.events) >= self._writer.limit:
             return False
@@ -169,7 +169,9 @@ class Lockstep:
         in torch: as one step, as one step in which the functions are watched that it calls (a backward), or by
         recording its parts (a composite without a model).
 
-        Raises :class:`TooLong` if the trace is full, unless the call is inside a backward.
+        Raises :class:`TooLong` if the trace is full, unless the call is inside a backward; another ``Enough``, which
+        ends the recording, for what cannot be recorded (nodes that cannot be told apart, views that torch regenerates
+        by functions).
         """
         if self._writer.full and not self._parents:  # a backward is recorded to its end
             raise TooLong(self._writer.limit)
@@ -392,7 +394,8 @@ class Lockstep:
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
         """Called when the program runs a region: a function that is recorded as one step, without its parts (compiled,
-        traced or transformed). ``span`` and ``scope`` are the place where the program entered it.
+        traced or transformed). ``span`` and ``scope`` are the place where the program entered it. Raises
+        :class:`TooLong` if the trace is full.
         """
         self._passing.enter(region, span, scope)
 
@@ -484,8 +487,8 @@ class Lockstep:
         self._optimizers.given(optimizer, parameter, len(self._writer.events), span, rate)
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called before ``torch.utils.swap_tensors`` swaps two tensors in ``frame``: make sure that
-        both have a record.
+        """Called before ``torch.utils.swap_tensors`` swaps the two tensors ``one`` and ``other`` in ``frame``: make
+        sure that both have a record, unless the trace is full.
         """
         self._unseen.swapping(one, other, frame)
 

@@ -122,8 +122,8 @@ class Session:
         self._steps.stop()
 
     def finish(self, error: BaseException | None = None) -> Trace:
-        """Return the trace; ``error`` is the exception that ended the program, if any (``SystemExit`` without a code
-        counts as none).
+        """Return the trace; ``error`` is the exception that ended the program, if any (``SystemExit`` without a code,
+        or with 0, counts as none).
         """
         ended = None if error is None or (isinstance(error, SystemExit) and not error.code) else self._outcome(error)
         self._rounds.finish()
@@ -232,10 +232,11 @@ def trace_program(
 
     The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the
     arguments after its name. Its exceptions are not raised here but become the trace's outcome (also a syntax error,
-    with which nothing runs); only KeyboardInterrupt is raised. ``name`` is its name in the trace, ``filename`` that of
-    its code (made from ``name`` by default). ``values=False`` records without values; for ``value_limit``, ``limit``,
-    ``finite`` and ``sampling`` see :class:`Session`. ``tree`` is a syntax tree to run in place of ``source``.
-    ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just before that.
+    with which nothing runs); only KeyboardInterrupt is raised, and in a process that the program forked any exception.
+    ``name`` is its name in the trace, ``filename`` that of its code (made from ``name`` by default). ``values=False``
+    records without values; for ``value_limit``, ``limit``, ``finite`` and ``sampling`` see :class:`Session`. ``tree``
+    is a syntax tree to run in place of ``source``. ``leaving`` is called with the trace if the program ends the process
+    by ``os._exit``, just before that.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
@@ -267,8 +268,9 @@ def trace_program(
 def trace_callable(function: Callable[[], Any], *, values: bool = True, sampling: Sampling | None = None) -> Trace:
     """Call ``function`` while recording and return the trace; the source is the function's file.
 
-    Its exceptions become the trace's outcome, except KeyboardInterrupt. ``values=False`` records no values; for
-    ``sampling`` see :class:`Session`. Raises TypeError for a callable that is not written in Python.
+    Its exceptions become the trace's outcome, except KeyboardInterrupt, and any exception in a process that it forked.
+    ``values=False`` records no values; for ``sampling`` see :class:`Session`. Raises TypeError for a callable that is
+    not written in Python.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:

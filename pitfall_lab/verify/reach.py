@@ -79,7 +79,7 @@ class Extent:
 
     def reach(self) -> Reach:
         """How far the recording reached, for the trace: how many lines were recorded, how many calls were missed
-        afterwards, and on which lines.
+        afterwards, and from which lines of the program that had not been recorded.
         """
         return Reach(len(self._writer.lines()), self._missed, tuple(sorted(self._later)))
 

@@ -319,8 +319,8 @@ class Records:
             storage.members.add(record.mark)
 
     def exchange(self, one: TensorRecord, other: TensorRecord) -> None:
-        """Exchange the shadows and storages of two objects that torch.utils.swap_tensors
-        swapped; labels and names stay.
+        """Exchange the shadows, storages and kinds of two objects that torch.utils.swap_tensors swapped; labels and
+        names stay.
         """
         was = [
             (record.shadow, record.storage, record.kind, self.strange_gradients.pop(record.mark, None))

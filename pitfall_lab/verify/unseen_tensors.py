@@ -92,7 +92,9 @@ class Unseen:
         self._compiled = {name: count() for name, count in COMPILERS.items()}
 
     def expect(self, program: str) -> None:
-        """Start watching the program's lines if its source, ``program``, contains one of the names that need it."""
+        """Note what in the source of the program, ``program``, can create or change tensors unobserved, and start
+        watching its lines if it contains one of the names that need it.
+        """
         self._expected = [maker for maker in MAKERS if maker[0] in program]
         self._resets = any(word in program for word in RESETS)
         self._writes = any(word in program for word in WRITERS)
@@ -222,7 +224,9 @@ class Unseen:
     # ------------------------------------------------------------------ swaps
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called before two tensors are swapped in ``frame``: make sure that both have a record."""
+        """Called before the tensors ``one`` and ``other`` are swapped in ``frame``: make sure that both have a record,
+        unless the trace is full.
+        """
         self._before_swap = (
             [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
         )

@@ -85,11 +85,13 @@ def group_of(thing: Thing) -> Path:
 
 
 def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, cells: Cells, budget: Budget) -> list[Broken]:
-    """The backwards that go wrong, from ``roots`` and by the changed saved tensors ``moved``: at most :data:`MOST`,
-    scalars (losses) first. ``names`` finds the changed tensors' names, ``cells`` the cells that made nodes.
+    """The backwards that go wrong, from ``roots`` and by the changed saved tensors ``moved``: about :data:`MOST` at
+    most, scalars (losses) first. ``names`` finds the changed tensors' names, ``cells`` the cells that made nodes. A
+    graph of which a backward has freed a node is left out; entries of one list or dict that go wrong by one cell are
+    one record.
 
     A backward rarely starts from a tensor with several elements. For such a tensor, changed leaves are not reported: an
-    output that was looked at before the training continued is a usual thing.
+    output that was looked at before the training continued is a usual thing. ``budget`` is the time limit.
     """
     found: list[Broken] = []
     by_node: dict[Any, list[int]] = {}

@@ -19,8 +19,9 @@ REMEMBERED = 5_000
 
 
 class Carrier(NamedTuple):
-    """A name whose tensor had a graph when cell ``cell`` had ended; ``path`` are the name and the keys that lead to the
-    tensor. A later graph may contain that graph: then the name has carried it on.
+    """A name whose tensor had a graph when cell ``cell`` (a number) had ended: ``name`` is the expression for the
+    tensor, ``path`` are the name and the keys that lead to it. A later graph may contain that graph: then the name has
+    carried it on.
     """
 
     name: str
@@ -45,7 +46,9 @@ class Carriers:
 
     def of(self, node: Any, before: int, budget: Budget) -> list[tuple[Carrier, Any]]:
         """The names whose tensor had a graph after a cell before cell ``before``, where the graph of ``node`` contains
-        that graph, nearest first: pairs of the :class:`Carrier` (name and cell) and its node.
+        that graph, nearest first: pairs of the :class:`Carrier` (name and cell) and its node. Behind such a node no
+        further ones are looked for; ``node`` itself does not count. Empty if there are none. ``budget`` is the time
+        limit.
         """
         found: list[tuple[Carrier, Any]] = []
         work, seen = [node], {node}

@@ -56,7 +56,7 @@ class ComputedBuffers:
 
     def compare(self, found: Found, cells: Cells, budget: Budget) -> list[ComputedBuffer]:
         """The buffers and attributes whose parameters have changed since they were computed; an empty list if there are
-        none or the time is over.
+        none or the time is over. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         seen, said = dict[Path, _SeenBuffer](), list[ComputedBuffer]()
         names = {id(each.value): each.text for each in reversed(found.parameters)}
@@ -84,7 +84,8 @@ class ComputedBuffers:
 
 def freed_buffer(found: Found, cells: Cells, behind: set[Any], budget: Budget) -> ComputedBuffer | None:
     """The first buffer or attribute, made in an earlier cell, in whose graph nodes were freed and whose own node is in
-    ``behind`` (a set of nodes; empty: any). ``moved`` is None in it. None if there is none.
+    ``behind`` (a set of nodes; empty: any). ``moved`` is None in it. None if there is none. ``found`` is what the
+    notebook's names lead to, ``budget`` the time limit.
     """
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     for thing, owner, node, is_buffer in _computed(found, budget):

@@ -49,7 +49,8 @@ class CutParameters:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[CutParameter]:
         """One record for each optimizer that holds parameters whose state, or gradient, has the shape from before a
-        cell changed it; ``now`` is the number of the last cell. An empty list if there are none.
+        cell changed it; ``now`` is the number of the last cell. An empty list if there are none or the time is over.
+        ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         held = [(thing, each) for thing in found.optimizers for each in _readable(thing)]
         shapes, cut = dict[int, Shape](), dict[int, tuple[Shape, int]]()

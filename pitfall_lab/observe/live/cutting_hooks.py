@@ -55,8 +55,8 @@ class _HookedLayer(NamedTuple):
 
 
 class CuttingHooks:
-    """Remembers after which cell each forward hook was first seen, and the first version of each parameter in its
-    module.
+    """Remembers after which cell each forward hook was first seen, and, in the modules with such hooks, the version
+    that each parameter had after the last cell.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,8 @@ class CuttingHooks:
     def compare(self, found: Found, now: int, budget: Budget) -> list[CuttingHook]:
         """The layers with a forward hook in front of which parameters got no gradient while those behind were trained:
         for each optimizer the last such layer of its module, as long as that is so. ``now`` is the number of the last
-        cell. An empty list if there are none.
+        cell. An empty list if there are none or the time is over. ``found`` is what the notebook's names lead to,
+        ``budget`` the time limit.
         """
         if now == self._cell:
             return [each for each, _, _ in self._found.values()]

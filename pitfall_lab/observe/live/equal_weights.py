@@ -36,8 +36,8 @@ class Equal(NamedTuple):
     """A tensor whose units (rows; columns of a tensor that is in no module) have equal weights and equal gradients.
 
     ``name`` is the expression for it, ``path`` the names and keys that lead to it, ``units`` the number of its units.
-    ``zero``: weights and gradients are all zero. ``cleared``: the gradient is gone or was set to zero, so that it was
-    not compared. ``others`` counts further such tensors.
+    ``zero``: all weights are zero, and so is the gradient if there is one. ``cleared``: there is no gradient or (not
+    with ``zero``) it is zero, so that it was not compared. ``others`` counts further such tensors.
     """
 
     name: str
@@ -59,8 +59,10 @@ class SeenWeights:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Equal | None:
-        """The first weight whose units have stayed equal since it was first seen, although it was written; one that is
-        zero comes first. None if there is none, or when time is over. ``now`` is the number of the last cell.
+        """The first weight whose units are equal although it was written since it was first seen, and whose gradients
+        are equal too (or cleared, if one cell wrote it several times); one that is zero comes first. None if there is
+        none, or when time is over. ``now`` is the number of the last cell. ``found`` is what the notebook's names lead
+        to, ``budget`` the time limit.
         """
         if now != self._cell:
             self._before, self._last, self._cell = self._last, {}, now

@@ -25,8 +25,8 @@ MOST = 3
 
 
 class Kind(NamedTuple):
-    """The name of a tensor or module, and the names of the dtype (``float32``) and device type (``cpu``) of the tensor,
-    or of the module's first parameter.
+    """A floating-point tensor, or a module with parameters: ``name`` is its name (or the expression for it), ``dtype``
+    (``float32``) and ``device`` (the type: ``cpu``) are those of the tensor, or of the module's first parameter.
     """
 
     name: str
@@ -80,7 +80,8 @@ class States:
 
     def compare(self, found: Found) -> list[Switched]:
         """The settings that a cell has switched after tensors or modules had been made; of dtype and device only those
-        under whose earlier value something was made that still exists. An empty list if there are none.
+        under whose earlier value something was made that still exists. An empty list if there are none. ``found`` is
+        what the notebook's names lead to.
         """
         self._any = self._any or bool(found.tensors or found.modules or found.optimizers)
         made = []

@@ -22,10 +22,10 @@ Key = tuple[Any, ...]
 
 
 class SavedNow(NamedTuple):
-    """A saved tensor of a node, with its present version. ``node`` is the node, ``key`` identifies it without keeping
-    it alive (:func:`.tensor_facts.node_key`); ``slot`` is torch's name for the saved tensor (``result``), ``index`` its
-    number in a slot of several (None: it has the slot alone). ``raw`` is torch's ``SavedTensor`` object, ``tensor`` the
-    saved tensor. It holds references, so it must not be kept.
+    """A saved tensor of a node, with its present ``version``. ``node`` is the node, ``key`` identifies it without
+    keeping it alive (:func:`.tensor_facts.node_key`); ``slot`` is torch's name for the saved tensor (``result``),
+    ``index`` its number in a slot of several (None: it has the slot alone). ``raw`` is torch's ``SavedTensor`` object,
+    ``tensor`` the saved tensor. It holds references, so it must not be kept.
     """
 
     node: Any
@@ -59,7 +59,7 @@ class SavedNow(NamedTuple):
 
 def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
     """The nodes in the graphs of the nodes ``roots`` (None is passed over), these first, then nearest first, as far as
-    the budget allows.
+    the budget allows. ``budget`` is the time limit.
     """
     seen: dict[Any, None] = dict.fromkeys(root for root in roots if root is not None)
     found = list(seen)
@@ -138,5 +138,5 @@ def is_freed(node: Any) -> bool:
 
 
 def reach(root: Any, among: set[Any], budget: Budget) -> set[Any]:
-    """The nodes of the set ``among`` that a backward from ``root`` would reach."""
+    """The nodes of the set ``among`` that a backward from ``root`` would reach. ``budget`` is the time limit."""
     return among.intersection(walk([root], budget))

@@ -59,7 +59,7 @@ class GraphGrowth:
 
     def compare(self, roots: Sequence[Root], cells: Cells, budget: Budget) -> list[Growing]:
         """The lists and dicts with at least :data:`STEPS` results in them whose graphs a backward has gone through;
-        ``roots`` are the named tensors with a graph. An empty list if there are none.
+        ``roots`` are the named tensors with a graph. An empty list if there are none. ``budget`` is the time limit.
         """
         parts: dict[Path, list[Root]] = {}
         for root in roots:
@@ -111,7 +111,7 @@ def growing(
 ) -> list[Growing]:
     """Of the named tensors with a graph (``roots``) whose names are in ``bound``, those whose graph has nodes of
     several cells, and numbers that are sums of at least :data:`STEPS` used graphs. ``carriers`` finds the name that
-    carries a graph from cell to cell.
+    carries a graph from cell to cell. ``budget`` is the time limit.
     """
     found: dict[Path, Growing] = {}
     for root in roots:

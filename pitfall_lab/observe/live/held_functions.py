@@ -97,7 +97,8 @@ class Functions:
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[HeldFunction]:
         """The objects that still hold a function whose name has another one now, one record for each; ``now`` is the
         number of the last cell. An empty list if there are none; the findings of the time before if the time is over.
-        ``namespace`` has the notebook's names and their objects.
+        ``namespace`` has the notebook's names and their objects. ``found`` is what the notebook's names lead to,
+        ``budget`` the time limit.
         """
         functions = own_functions(namespace, budget)
         if functions is None:
@@ -170,7 +171,7 @@ class Functions:
 
 def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, types.FunctionType] | None:
     """The functions of the notebook that names are bound to, by name (see :func:`own`); ``None`` if the time did not
-    suffice. ``namespace`` has the notebook's names and their objects.
+    suffice. ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
     """
     functions: dict[str, types.FunctionType] = {}
     for name in list(namespace):

@@ -46,7 +46,8 @@ class Idles:
 
     def compare(self, found: Found, roots: Sequence[Root], budget: Budget) -> list[Idle]:
         """The modules with gradients that no optimizer uses; ``roots`` are the named tensors with a graph. Empty if
-        there are none, or if the search or the time limit cut something off.
+        there are none, or if the search or the time limit cut something off. ``found`` is what the notebook's names
+        lead to, ``budget`` the time limit.
         """
         if budget.spent or found.more or found.hidden:
             return []

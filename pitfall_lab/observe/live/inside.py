@@ -34,8 +34,9 @@ def resolve(namespace: Any, path: Path) -> Thing | None:
 
 
 def members(thing: Thing, kinds: Kinds) -> list[Thing]:
-    """Return the objects directly inside a module, an optimizer, a list, a tuple or a dict; an empty list for others.
-    Of a module and an optimizer at most :data:`MOST`.
+    """Return the objects directly inside the object of ``thing``, a module, an optimizer, a list, a tuple or a dict; an
+    empty list for others. Of a module and an optimizer at most :data:`MOST` (500), of the rest the first 256 entries.
+    ``kinds`` finds out what kind of object each is.
     """
     if thing.kind == "module":
         parameters, buffers, children = tables(thing.value)
@@ -54,7 +55,8 @@ def members(thing: Thing, kinds: Kinds) -> list[Thing]:
 
 def children(thing: Thing, found: Found, table: Table, updates: Updates) -> list[Row]:
     """The rows of the objects inside ``thing`` (see :func:`members`), made by ``table``; tensors get the details that
-    are shown for parameters, in ``detail``.
+    are shown for parameters, in ``detail``. ``found`` is what the notebook's names lead to, ``updates`` has the values
+    that were read before.
     """
     owners = {id(each): optimizer.text for optimizer in reversed(found.optimizers) for each in held_by(optimizer.value)}
     names = {id(each.value): each.text for each in reversed(found.parameters)}
@@ -115,7 +117,8 @@ class Updates:
 
     def ratio(self, at: str, numbers: np.ndarray | None) -> float | None:
         """The norm of the change of the values ``numbers`` in the row with the id ``at``, divided by the norm of the
-        old values; ``None`` if there are no old values of this number, or if it is not finite.
+        old values, both of a sample; ``None`` if there are no old values of this number, or if it is not finite. The
+        values are kept, as the old ones of the look after the next cell.
         """
         if numbers is None:
             return None

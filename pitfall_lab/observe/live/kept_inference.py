@@ -29,7 +29,7 @@ class KeptInference(NamedTuple):
 
 def kept_inference(error: BaseException, namespace: Mapping[str, Any], budget: Budget) -> KeptInference | None:
     """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it. ``error``
-    is what the code raised; ``namespace`` has the notebook's names and their objects.
+    is what the code raised; ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
     """
     used = {_memory(each) for each in _tensors(error)}
     if not used:
@@ -50,7 +50,9 @@ def _memory(tensor: Any) -> int:
 
 
 def _tensors(error: BaseException) -> Iterator[Any]:
-    """The tensors of inference mode among the local variables of the functions that the error passed through."""
+    """The tensors of inference mode among the local variables, or in tuples and lists that these are, of the functions
+    that the error passed through.
+    """
     step = error.__traceback__
     while step is not None:
         for value in list(step.tb_frame.f_locals.values()):

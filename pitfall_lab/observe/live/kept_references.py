@@ -22,9 +22,9 @@ class KeptReference(NamedTuple):
 
     ``name`` is the name, ``path`` the names and keys that lead to its value, ``kind`` that of the value: ``tensor``,
     ``array``, ``group`` (a list or dict), or ``module`` for the module itself. ``module`` is the module's name,
-    ``weight`` the expression for the first of the parameters or buffers that are shared, ``others`` counts further
-    ones. ``since`` is the number of the cell that bound the name, ``changed`` that of the first later cell that changed
-    the weights; ``None`` if none did.
+    ``weight`` the expression for the first of the parameters or buffers that are shared (of a second name: the module's
+    first name), ``others`` counts further ones. ``since`` is the number of the last cell that bound the name or wrote
+    into its value, ``changed`` that of the first later cell that changed the weights; ``None`` if none did.
     """
 
     name: str
@@ -45,7 +45,8 @@ class References:
 
     def compare(self, found: Found, touched: Container[str], now: int, budget: Budget) -> list[KeptReference]:
         """The names that keep weights by reference now; ``touched`` are those that the last cell, of number ``now``,
-        has bound or written into. An empty list if there are none or the time is over.
+        has bound or written into. An empty list if there are none or the time is over. ``found`` is what the notebook's
+        names lead to, ``budget`` the time limit.
         """
         kept, met = [], {}
         for thing, weights in _shared(found, budget):

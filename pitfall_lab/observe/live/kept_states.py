@@ -61,7 +61,8 @@ class KeptStates:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[KeptState]:
         """The kept states that were changed, or that share the tensors of an optimizer; ``now`` is the number of the
-        last cell. An empty list if there are none or the time is over.
+        last cell. An empty list if there are none or the time is over. ``found`` is what the notebook's names lead to,
+        ``budget`` the time limit.
         """
         sums, seen = Sums(), dict[Path, _SeenState]()
         sums.left = SUMMED

@@ -29,7 +29,8 @@ def leaf_losses(found: Found, budget: Budget) -> list[LeafLoss]:
     """A record for each tensor bound to a name that has one element, requires a gradient, is a leaf, and is neither a
     parameter nor held by an optimizer.
 
-    Empty if there is no optimizer, since then no gradient is needed.
+    Empty if there is no optimizer, since then no gradient is needed. ``found`` is what the notebook's names lead to,
+    ``budget`` the time limit.
     """
     if not found.optimizers:
         return []

@@ -59,7 +59,8 @@ class LeftHooks:
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[LeftHook]:
         """The lists and dicts that forward hooks have filled, if the model with the hook has been made anew since,
         without the hook, and they have not changed since then; ``now`` is the number of the last cell. An empty list if
-        there are none or the time is over. ``namespace`` has the notebook's names and their objects.
+        there are none or the time is over. ``namespace`` has the notebook's names and their objects. ``found`` is what
+        the notebook's names lead to, ``budget`` the time limit.
         """
         if not (self._hooks or self._left or any(_of_forward(found, budget))):
             return []

@@ -58,7 +58,8 @@ class Leftovers:
 
     def compare(self, found: Found, now: int, budget: Budget) -> Leftover | None:
         """The first leaf that the last cell, of number ``now``, has written, of those that already had a gradient left
-        from an earlier cell; None if there is none, or when time is over.
+        from an earlier cell; None if there is none, or when time is over. ``found`` is what the notebook's names lead
+        to, ``budget`` the time limit.
         """
         if now == self._cell:
             return self._found

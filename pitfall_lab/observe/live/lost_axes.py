@@ -41,7 +41,9 @@ class Shapes:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Reshaped]:
         """The names that have gained or lost axes of size 1 and have not been given back their shape since; ``now`` is
-        the number of the last cell. An empty list if there are none.
+        the number of the last cell. An empty list if there are none. Axes of other sizes must be the same before and
+        after, and at least one; at most ``MOST`` (100) changes are remembered. ``found`` is what the notebook's names
+        lead to, ``budget`` the time limit.
         """
         if now == self._cell:
             return list(self._changes.values())

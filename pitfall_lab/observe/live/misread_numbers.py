@@ -61,7 +61,7 @@ class Misread(NamedTuple):
 
 def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
     """The tensors with one element among ``roots`` (named tensors with a graph) that were computed from values of
-    another kind or shape than their loss is meant for: one record for each.
+    another kind or shape than their loss is meant for: one record for each. ``budget`` is the time limit.
     """
     found = []
     for root in roots:

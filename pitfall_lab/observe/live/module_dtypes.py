@@ -18,10 +18,8 @@ from pitfall_lab.observe.live.object_kinds import Kinds, is_own, tables
 
 
 class ConvertedModule(NamedTuple):
-    """The parameters of the module ``name`` had the dtype ``before`` (``float32``), and have had ``after`` since the
-    cell with the number ``cell``.
-
-    ``also`` are further names of the same module.
+    """The first floating-point parameter of the module ``name`` had the dtype ``before`` (``float32``), and has had
+    ``after`` since the cell with the number ``cell``. ``also`` are further names of the same module.
     """
 
     name: str
@@ -39,7 +37,7 @@ class ModuleTypes:
 
     def compare(self, found: Found, now: int, budget: Budget) -> None:
         """Remember the dtypes of the modules after the cell with the number ``now``; of each module the last two.
-        Returns nothing.
+        Returns nothing. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         seen: dict[int, tuple[tuple[int, str], ...]] = {}
         for thing in found.modules:

@@ -64,7 +64,7 @@ class ModuleModes:
     def compare(self, found: Found, now: int, budget: Budget) -> list[Evaluating]:
         """The modules that are in evaluation mode after the last cell, of number ``now``, and whose parameters that
         cell has changed; only those with a layer that computes something else in this mode. An empty list if there are
-        none.
+        none. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now

@@ -202,7 +202,8 @@ def _held(thing: Thing) -> int:
 
 def rows(found: Found, table: Table, budget: Budget, first: int, most: int) -> tuple[list[Row], int]:
     """At most ``most`` rows of ``found.names`` from the one with index ``first`` on, made by ``table`` as far as the
-    budget allows; and how many names are left after them.
+    budget allows; and how many names are left after them. ``found`` is what the notebook's names lead to, ``budget``
+    the time limit.
     """
     made: list[Row] = []
     for thing in found.names[first : first + most]:

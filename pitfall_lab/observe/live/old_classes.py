@@ -61,6 +61,7 @@ def old_object(
     the object was made; ``None`` if there is none.
 
     ``read`` are the names that the failed cell reads. ``namespace`` has the notebook's names and their objects.
+    ``budget`` is the time limit.
     """
     found = _reason(error, namespace, read, budget)
     if found is None:

@@ -69,7 +69,7 @@ class Snapshots:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[OldSnapshot]:
         """The copies whose model has been created again since; ``now`` is the number of the last cell. An empty list if
-        there are none or the time is over.
+        there are none or the time is over. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         models = {
             thing.text: made for thing in found.modules if len(thing.path) == 1 and (made := _model(thing, budget))

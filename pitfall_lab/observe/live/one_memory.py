@@ -27,10 +27,12 @@ class OneMemory(NamedTuple):
 
 
 def one_memory(found: Found, budget: Budget) -> list[OneMemory]:
-    """The lists (at least ``LEAST`` elements) whose elements are all one block of memory; at
-    most one list for each name.
+    """The lists (at least ``LEAST`` elements) whose elements are all one block of memory; at most one list for each
+    name.
 
-    A list of tuples or dicts counts if the tensors at one place in all of them are one block of memory.
+    A list of tuples or dicts counts if the tensors at one place in all of them are one block of memory. If one tensor
+    object is there several times, it counts only if it was written in place. ``found`` is what the notebook's names
+    lead to, ``budget`` the time limit.
     """
     lists: dict[tuple[str, Path], list[Thing]] = {}
     for thing in (*found.tensors, *found.arrays):

@@ -62,8 +62,9 @@ class PartedWeights:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[PartedWeight]:
-        """The ties that were parted and have not been tied again; ``now`` is the number of the last cell. An empty list
-        if there are none.
+        """The ties that were parted and have not been tied again, without those whose new parameter has another shape
+        or begins with the values of the old one; ``now`` is the number of the last cell. An empty list if there are
+        none. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         if now == self._cell:
             return [each for each, _, _ in self._found.values()]

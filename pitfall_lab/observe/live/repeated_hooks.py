@@ -66,7 +66,8 @@ class Hooks:
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Twice]:
         """The hooks that are registered twice on one object, by two cells (on a tensor also by one): one record for
         each table of hooks. ``now`` is the number of the last cell. An empty list if there are none or the time is
-        over. ``namespace`` has the notebook's names and their objects.
+        over. ``namespace`` has the notebook's names and their objects. ``found`` is what the notebook's names lead to,
+        ``budget`` the time limit.
         """
         came: dict[tuple[int, str, int], int] = {}
         many: list[tuple[Thing, str, list[_Hook]]] = []
@@ -143,7 +144,7 @@ def hook_tables(
 ) -> Iterator[tuple[Thing, str, list[_Hook]]]:
     """Yield the tables of hooks that are not empty, of modules and, unless ``modules_only``, of tensors that require
     grad: the module or tensor, the name of the table (``_forward_hooks``), and its hooks, each with ``key`` and
-    ``function``.
+    ``function``. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
     """
     for thing in found.layers:
         if not budget.goes_on():

@@ -41,7 +41,7 @@ class Parametrizations:
     def compare(self, found: Found, now: int, budget: Budget) -> list[ParametrizedAgain]:
         """The weights with several parametrizations of one class that different cells have registered; one record for
         those that the same two cells have registered. ``now`` is the number of the last cell. An empty list if there
-        are none or the time is over.
+        are none or the time is over. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         came, said = dict[tuple[int, str], int](), dict[tuple[int, int, str], ParametrizedAgain]()
         for thing in found.layers:

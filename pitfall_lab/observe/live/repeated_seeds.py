@@ -57,9 +57,9 @@ def _is_first(state: tuple[int, ...], seed: int) -> bool:
 
 
 def draws(namespace: Mapping[str, Any], name: str) -> str:
-    """How the object with this name uses the global random generator: ``dropout`` for a module with dropout in it,
-    ``loader`` for a ``DataLoader`` that shuffles without a generator of its own, else empty. ``namespace`` has the
-    notebook's names and their objects.
+    """How the object with this ``name`` uses the global random generator: ``dropout`` for a module with a dropout in it
+    whose ``p`` is not 0, ``loader`` for a ``DataLoader`` that shuffles without a generator of its own, else empty.
+    ``namespace`` has the notebook's names and their objects.
     """
     value = namespace.get(name)
     kind = Kinds().of(value)

@@ -79,7 +79,8 @@ class Orders:
         """The tables and columns whose rows are in two different orders now; ``now`` is the number of the last cell. An
         empty list if there are none.
 
-        Tables that do not fit into the limit of bytes and rows of one cell are compared after a later cell.
+        Tables that do not fit into the limit of bytes and rows of one cell are compared after a later cell. ``found``
+        is what the notebook's names lead to, ``budget`` the time limit.
         """
         left, rest, tables, new = READ, ROWS, dict[str, TableOrder](), set[str]()
         for thing in (*found.tensors, *found.arrays):

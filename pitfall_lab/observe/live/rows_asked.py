@@ -34,7 +34,7 @@ def rows_asked(namespace: Mapping[str, Any], numbers: Any, table: Any, budget: B
     if all indices are in range, or if they cannot be read.
 
     ``numbers`` (the indices, integers of any shape) and ``table`` (rows, length of a row) are the tensors of the failed
-    call. ``namespace`` has the notebook's names and their objects.
+    call. ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
     """
     if not (is_own(numbers) and is_own(table)) or numbers.device.type != "cpu" or numbers.is_floating_point():
         return None

@@ -24,8 +24,9 @@ STALE_LOOKED_AT = 40
 
 @dataclass(slots=True)
 class FirstSeen:
-    """A saved tensor as it was first seen: the number of the cell, its version and its checksum (None where none is
-    computed) then; and ``moved``, the cell that changed it later (None: none).
+    """A saved tensor as it was first seen: ``cell`` is the number of the cell then, ``version`` its version and ``sum``
+    its checksum (None where none is computed) then; ``moved`` the number of the cell that changed it later (None:
+    none).
 
     ``version`` is ``None`` if it had been changed before it was first seen and the version at which it was saved could
     not be found.
@@ -73,7 +74,7 @@ class Memory:
 
     def compare(self, nodes: Iterable[Any], cells: Cells, budget: Budget) -> tuple[list[SavedRow], list[Moved]]:
         """The saved tensors of the nodes ``nodes``: a list of all, and a list of those that have changed since they
-        were first seen, at most :data:`STALE_LOOKED_AT`.
+        were first seen, at most :data:`STALE_LOOKED_AT`. ``budget`` is the time limit.
         """
         held: list[SavedRow] = []
         moved: list[Moved] = []

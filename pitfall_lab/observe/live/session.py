@@ -72,8 +72,8 @@ FINDING, GRAPHS, ROWS, ORDERS, OTHERS = 0.22, 0.4, 0.2, 0.08, 0.1
 
 @dataclass(slots=True)
 class LookResult:
-    """The result of one look: the findings of each search as records, in the order in which they were found; an empty
-    list, or None, where there are none.
+    """The result of one look: for each search the records that it has found (see their classes), in the order in which
+    they were found; an empty list, or None where there is at most one record, if there are none.
 
     ``rows`` are the rows of the panel that were wanted (None: none were), ``more`` is how many names are left after
     them.
@@ -130,8 +130,8 @@ class LookResult:
 
 
 class Computed(NamedTuple):
-    """A named tensor that an operation has computed: ``node`` is the name of its grad_fn, ``made`` the number of the
-    cell that made it (None: unknown).
+    """A tensor that an operation has computed: ``name`` is its name in the notebook, ``node`` the name of its grad_fn,
+    ``made`` the number of the cell that made it (None: unknown).
     """
 
     name: str
@@ -332,8 +332,8 @@ class Live:
     ) -> None:
         """Compare data and its splits with the cells before, and set what is found in ``look``.
 
-        The fields are ``split_again``, ``settings``, ``rewritten``, ``shared``, ``reordered``, ``split_gone``,
-        ``left_hooks`` and, at the end, as it reads the most, ``snapshots``.
+        The fields are ``split_again``, ``settings``, ``rewritten``, ``overwritten``, ``shared``, ``reordered``,
+        ``split_gone``, ``left_hooks`` and, at the end, as it reads the most, ``snapshots``.
         """
         now, parts = self._cells.now, subsets(namespace, budget)
         look.split_again = self._splits.compare(parts, now) if parts is not None else []
@@ -456,8 +456,9 @@ class Live:
 
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
         """The smallest and largest of the indices ``numbers`` that a failed embedding or index look-up was given, and
-        how many rows its table ``table`` has; None if no index was out of range, or if the two cannot be read within
-        ``seconds``. ``namespace`` has the notebook's names and their objects.
+        how many rows its table ``table`` has; None if no index was out of range, or if the indices cannot be read.
+        ``seconds`` limits the search for the names of the two. ``namespace`` has the notebook's names and their
+        objects.
         """
         with unseen():
             return rows_asked(namespace, numbers, table, Budget(seconds))
@@ -488,9 +489,9 @@ class Live:
     def kept_inference(
         self, error: BaseException, namespace: Mapping[str, Any], seconds: float
     ) -> KeptInference | None:
-        """The tensor of inference mode that a failed cell has met inside a module or a collection; ``None`` if there is
-        none. ``error`` is what the cell raised; ``namespace`` has the notebook's names and their objects, ``seconds``
-        is the time limit.
+        """The tensor of inference mode that a failed cell has met, which a name, a module, a collection or an object of
+        the notebook holds; ``None`` if there is none. ``error`` is what the cell raised; ``namespace`` has the
+        notebook's names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             return kept_inference(error, namespace, Budget(seconds))
@@ -519,7 +520,7 @@ class Live:
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
         """Return the rows of the objects inside the object at ``path``; None if it no longer exists. ``namespace`` has
-        the notebook's names and their objects.
+        the notebook's names and their objects. ``budget`` is the time limit.
         """
         with unseen():
             thing = resolve(namespace, path)

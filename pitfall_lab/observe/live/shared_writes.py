@@ -64,7 +64,7 @@ class SharedWrites:
         last cell.
 
         ``began`` returns, for a path, a sample of the object's values when it was first seen (None: not known), for one
-        that had only one name until now.
+        that had only one name until now. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         if now == self._cell:
             return [each for each, _ in self._changes]

@@ -38,7 +38,7 @@ class Spanning(NamedTuple):
 
 def spanning(found: Found, roots: Sequence[Root], budget: Budget) -> list[Spanning]:
     """The named tensors with a graph (``roots``), and the buffers of modules, whose graphs go back through several
-    steps; an empty list if there are none.
+    steps; an empty list if there are none. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
     """
     buffers = [
         Root(each, node)

@@ -97,6 +97,7 @@ class GoneSplits:
         are none.
 
         ``parts`` are all subsets of the namespace (``None``: they are not known), ``orders`` knows its tables.
+        ``found`` is what the notebook's names lead to.
         """
         if parts is None:
             self._was_skipped = True

@@ -52,10 +52,11 @@ class Gradients:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Stacked | None:
-        """The first leaf to whose gradient the last cell has added after a step, with the number of others; ``now`` is
-        the number of that cell.
+        """The first leaf to whose gradient the last cell has added after a step, or of which that cell has written both
+        the values and the gradient at least twice, with the number of others; ``now`` is the number of that cell.
 
-        None if there is none, or if the time for looking ran out.
+        None if there is none, or if the time for looking ran out. ``found`` is what the notebook's names lead to,
+        ``budget`` the time limit.
         """
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now

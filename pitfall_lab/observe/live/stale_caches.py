@@ -100,7 +100,7 @@ class Caches:
     ) -> list[StaleCache]:
         """The caches of ``asked`` with entries that modules or functions computed, where the weights of the module, or
         the function, have changed since; ``now`` is the number of the last cell. An empty list if there are none or the
-        time is over. ``namespace`` has the notebook's names and their objects.
+        time is over. ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
         """
         found, met = list[StaleCache](), dict[tuple[Any, ...], _Kept]()
         sums = Sums()

@@ -78,7 +78,8 @@ class Schedulers:
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Stale]:
         """The schedulers, and other objects of the kind, whose optimizer no longer trains, that were stepped in a cell
         in which another optimizer trained; ``now`` is the number of the last cell. An empty list if there are none or
-        the time is over. ``namespace`` has the notebook's names and their objects.
+        the time is over. ``namespace`` has the notebook's names and their objects. ``found`` is what the notebook's
+        names lead to, ``budget`` the time limit.
         """
         if now == self._cell:
             return [each for _, _, each in self._found.values()]
@@ -134,6 +135,7 @@ class Schedulers:
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], budget: Budget) -> Stepped | None:
         """By which cells a scheduler of a fixed number of steps was moved before the cell that runs now; ``None`` if no
         name leads to it, or if no cell had moved it. ``namespace`` has the notebook's names and their objects.
+        ``budget`` is the time limit.
         """
         total = _number(scheduler, "total_steps") if _is_scheduler(scheduler) else None
         drivers = _drivers(namespace, budget)

@@ -53,7 +53,8 @@ class GradientSums:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Summed]:
         """The leaves to whose gradients the last cell, of number ``now``, has added, the first of each name in the
-        namespace. An empty list if there are none or the time is over.
+        namespace. An empty list if there are none or the time is over. ``found`` is what the notebook's names lead to,
+        ``budget`` the time limit.
         """
         if now == self._cell:
             return self._found

@@ -54,10 +54,10 @@ def _extent(tensor: torch.Tensor) -> int:
 
 
 def mark(value: Any) -> Any:
-    """A value to compare later: equal as long as a tensor or array has the same contents, or a module or
-    optimizer is the same object.
+    """A value to compare later: equal as long as a tensor or array has the same contents, or a module or optimizer is
+    the same object.
 
-    ``None`` for objects of other kinds and for tensors that cannot be read.
+    ``None`` for objects of other kinds, and for tensors and arrays that cannot be read at once.
     """
     kind = Kinds().of(value)
     if kind in ("module", "optimizer"):

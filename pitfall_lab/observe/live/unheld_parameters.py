@@ -64,8 +64,9 @@ class Owners:
         self._frozen: dict[int, frozenset[int]] = {}
 
     def compare(self, found: Found, roots: Sequence[Root], now: int, budget: Budget) -> list[LeftOut]:
-        """The parameters that are left out now; ``roots`` are the named tensors with a graph, ``now`` is the number of
-        the last cell. Empty if there are none, or if the search or the time limit cut something off.
+        """The parameters that are left out now, one record for each reason and optimizer; ``roots`` are the named
+        tensors with a graph, ``now`` is the number of the last cell. Empty if there are none, or if the search or the
+        time limit cut something off. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         if budget.spent or found.more or found.hidden:
             return []

@@ -50,7 +50,8 @@ class Attributes:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Unread]:
         """The attributes that torch does not read and that say something else than what it reads, one record for each
-        kind of object and attribute; ``now`` is the number of the last cell. An empty list if there are none.
+        kind of object and attribute; ``now`` is the number of the last cell. An empty list if there are none. ``found``
+        is what the notebook's names lead to, ``budget`` the time limit.
         """
         came: dict[tuple[int, str], int] = {}
         groups: dict[tuple[str, str], list[Unread]] = {}

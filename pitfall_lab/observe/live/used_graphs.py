@@ -49,7 +49,7 @@ def used(roots: Sequence[Root], live: set[Any], cells: Cells, carriers: Carriers
     Nodes in ``live`` are known to be not freed.
 
     A loss whose backward has run, and what was computed from it alone (a percentage to print), is left out: between it
-    and the parameters no node holds saved tensors any more.
+    and the parameters no node holds saved tensors any more. ``budget`` is the time limit.
     """
     found = [_used(root, live, cells, carriers, budget) for root in roots if root.thing.value.numel() == 1]
     return [each for each in found if each is not None] if not budget.spent else []
@@ -79,7 +79,7 @@ def _used(root: Root, live: set[Any], cells: Cells, carriers: Carriers, budget: 
 
 def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: Budget) -> Used | None:
     """The freed graph from which ``root`` was computed through the tensor of a name that had it after a cell with a
-    smaller number than ``before``; None if there is none.
+    smaller number than ``before``; None if there is none. ``budget`` is the time limit.
     """
     for carrier, node in carriers.of(root.node, before, budget):
         freed = freed_behind(node, budget)
@@ -92,7 +92,7 @@ def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: B
 
 def with_leaves(used: Used, found: Found, budget: Budget) -> Used:
     """Return ``used`` with ``learns``, ``more`` and ``optimizer`` set, if an optimizer holds leaves in the carrier's
-    graph; else unchanged.
+    graph; else unchanged. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
     """
     carrier = next((each.value for each in found.tensors if each.path == used.carrier_path), None)
     if carrier is None or not is_own(carrier) or carrier.is_inference():
@@ -113,13 +113,15 @@ def _is_of(root: Root, made: int | None, cells: Cells) -> bool:
 
 
 def freed_behind(node: Any, budget: Budget) -> Any:
-    """The nearest node that a backward has freed, this one or one in its graph; ``None`` if there is none."""
+    """The nearest node that a backward has freed, this one or one in its graph; ``None`` if there is none. ``budget``
+    is the time limit.
+    """
     return next((each for each in walk([node], budget) if is_freed(each)), None)
 
 
 def begun_from(roots: Iterable[Root], cells: Cells, budget: Budget) -> list[Used]:
     """The tensors of ``roots`` with a freed node in their own graph: backward through what is computed from them would
-    fail. In each record only the carrier is set, not ``name``.
+    fail. In each record only the carrier is set, not ``name``. ``budget`` is the time limit.
     """
     found = []
     for root in roots:

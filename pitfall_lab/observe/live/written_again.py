@@ -77,7 +77,8 @@ class Rewrites:
 
         ``writes`` are the cell's statements that change data (:class:`~pitfall_lab.panel.rewrites.RewriteStatement`).
 
-        ``assigned`` are the names that the cell has bound to another object.
+        ``assigned`` are the names that the cell has bound to another object. ``found`` is what the notebook's names
+        lead to, ``budget`` the time limit.
         """
         if now == self._cell:
             return list(self._found.values())
@@ -111,7 +112,9 @@ class Rewrites:
         return list(self._found.values())
 
     def began(self, path: Path) -> np.ndarray | None:
-        """A sample of the values of the object at ``path`` when it was first seen; ``None`` if it was not."""
+        """A sample of the values of the object at ``path`` when it was first seen; ``None`` if it was not seen, or not
+        readable.
+        """
         return self._began.get(path)
 
     def _search(
@@ -180,7 +183,8 @@ def _pointer(tensor: Any) -> int:
 
 def place_of(thing: Thing, least: int = LEAST) -> Place | None:
     """The memory of a tensor or array of numbers on the CPU (address, number of bytes, dtype) that has no gaps and at
-    least ``least`` elements; ``None`` for all others, and for tensors that require grad.
+    least ``least`` elements; ``None`` for all others (also bool, complex and bfloat16), and for tensors that require
+    grad.
     """
     value = thing.value
     if thing.kind == "array":
@@ -234,7 +238,9 @@ def sample_of(place: Place) -> np.ndarray:
 
 
 def differs(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether two samples differ by more than rounding (:data:`NEAR`)."""
+    """Whether a value of two samples differs by more than :data:`NEAR` (0.001) times the largest absolute value in
+    both; True for another number of values. NaN differs from nothing.
+    """
     if before.shape != after.shape:
         return True
     with np.errstate(all="ignore"):

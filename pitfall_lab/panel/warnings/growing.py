@@ -30,9 +30,9 @@ def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
     """The warning about a graph that grows with each run of a cell, about a sum of losses that keeps their graphs, or
     about a list that keeps used graphs.
 
-    ``None`` for a graph that fewer than :data:`RUNS` runs of the last cell made; for a sum, if it keeps fewer than
-    :data:`STEPS` graphs that a backward has used, or if a cell may call its backward. For a list, ``None`` if it may
-    hold the results of one iteration only.
+    ``None`` for a graph that fewer than :data:`RUNS` runs of the last cell made, or whose name that cell does not bind;
+    for a sum, if it keeps fewer than :data:`STEPS` graphs that a backward has used, or if a cell may call its backward.
+    For a list, ``None`` if it may hold the results of one iteration only.
 
     ``graph`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

@@ -108,7 +108,9 @@ def _is_use(name: ast.Name, statement: ast.stmt) -> bool:
 
 
 def _calls(node: ast.AST, model: str, functions: dict[str, ast.AST]) -> bool:
-    """Whether code, or a function of the notebook that it calls, calls the model."""
+    """Whether code, or a function of the notebook that it calls, calls the model, or passes it to a function of the
+    notebook.
+    """
     work, met = [node], set[str]()
     for each in work:  # the list grows during the iteration
         names = set(called_in(each))

@@ -27,8 +27,8 @@ def kept(found: KeptReference, ran: Ran) -> dict[str, Any] | None:
     """The warning about weights that were stored without a copy; ``None`` if the cells' texts do not show that their
     values at that moment are wanted.
 
-    They are if the name was bound in a loop under a condition (the best so far); if nothing has read it before the
-    weights changed; or if it is loaded back, or compared, afterwards.
+    They are if the name was bound in a loop under a condition (the best so far); for other things than a second name of
+    a module also if nothing has read it before the weights changed, or if it is loaded back, or compared, afterwards.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

@@ -114,8 +114,9 @@ def refused_by(found: Switched, things: Sequence[Kind], ran: Ran) -> tuple[T, T,
     """Why a cell has failed with an error that can follow from the switched setting ``found``: a sentence, an
     explanation and a fix.
 
-    ``things`` are what the cell reads, with dtypes and devices. For a default dtype or device, None unless one of them
-    was made after the switch and another before it; never None for other settings.
+    ``things`` are what the cell reads, with dtypes and devices, ``ran`` the runs of cells. For a default dtype or
+    device, None unless one of them was made after the switch and another before it; never None for grad mode and
+    deterministic algorithms.
     """
     by = _by(found)
     if found.setting in ("grad", "deterministic"):

@@ -22,9 +22,9 @@ _BACKWARD = ".backward("
 def leftover(found: Leftover, ran: Ran) -> dict[str, Any] | None:
     """The warning that a training cell's first step used gradients left over from an earlier cell.
 
-    ``None`` if the text of the training cell clears gradients before its first backward, or calls none; if both cells
-    are the same one, or one of them is not known; and if the cell trains in no loop and was not run before, so that the
-    step may use the sum of two cells' losses.
+    ``None`` if the text of the training cell clears gradients before its first backward, or calls none; if that of the
+    earlier cell calls none; if both cells are the same one, or one of them is not known; and if the training cell
+    trains in no loop and was not run before the earlier one, so that the step may use the sum of two cells' losses.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

@@ -14,10 +14,11 @@ SEPARATOR = "\x1f"
 
 
 class Said(NamedTuple):
-    """The texts of a warning, each in English and Chinese; ``fix`` is None if there is none.
+    """The texts of a warning, each in English and Chinese: ``sentence``, ``explanation`` and ``fix`` (None if there is
+    none).
 
     ``row`` is the path (name and keys) of the object that the warning is about, ``root`` that of what would fail, if
-    that is another one.
+    that is another one; each is empty if there is none.
     """
 
     sentence: T

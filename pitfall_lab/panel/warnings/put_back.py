@@ -27,7 +27,8 @@ Functions = Mapping[str, ast.AST]
 
 def begun_again(found: BegunAgain, ran: Ran) -> dict[str, Any] | None:
     """The warning that a model was reset and trained again with the old optimizer; ``None`` if the cells' texts show no
-    second training, or show that the optimizer starts again, too.
+    second training, do not show the reset (where the values alone do not), or show that the optimizer starts again,
+    too.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

@@ -38,7 +38,8 @@ _ONCE = T(
 
 def used(found: Used, ran: Ran, *, failed: bool = False, last: Cell | None = None) -> dict[str, Any] | None:
     """The warning about a loss whose graph goes into a freed one; ``None`` if no cell calls backward on its name (then
-    it may be a sum that is only printed), or if a cell has run that backward already.
+    it may be a sum that is only printed), or if the loss was made in the same run as the freed node and a cell has run
+    its backward since.
 
     ``failed``: the backward has raised, in the cell ``last`` if this is not yet among the runs; then the warning is
     made in any case.

@@ -56,8 +56,9 @@ to torch, or no longer exist.
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of torch: its qualified names, the ``topic`` it belongs to, and its entry in the shadow (None if it
-    has no model).
+    """One operation of torch: ``names`` are its qualified names, ``topic`` is the topic it belongs to (of an operation
+    that is not modelled: the part of the name before its last dot), ``entry`` its entry in the shadow (None if it has
+    no model).
     """
 
     names: tuple[str, ...]
@@ -184,7 +185,9 @@ def mirrored() -> tuple[Operation, ...]:
 
 
 def topic_words(topic: str) -> str:
-    """The description of a topic: the first paragraph of its file's docstring."""
+    """The description of a ``topic`` of modelled operations (:func:`modelled`): the first paragraph of its file's
+    docstring. KeyError is raised for any other topic.
+    """
     said = sys.modules[f"pitfall_lab.shadow.ops.{topic}"].__doc__ or topic
     return " ".join(said.split("\n\n", maxsplit=1)[0].split())
 
@@ -217,7 +220,9 @@ def is_module(word: str) -> bool:
 
 
 def near(word: str) -> list[str]:
-    """Up to three names similar to ``word``, the most similar first."""
+    """Up to three short names of operations (``softmax``) that are similar to the last part of ``word``, the most
+    similar first; an empty list if none is.
+    """
     last = {}
     for operation in (*mirrored(), *modelled()):
         for name in operation.names:

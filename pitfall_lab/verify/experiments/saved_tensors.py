@@ -33,8 +33,8 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CreatedNode:
-    """One node that the operation created: its name, and for each saved tensor its slot (torch's name for it,
-    ``result``) and whose memory it is.
+    """One node that the operation created: its ``name``, and in ``slots``, for each saved tensor, the slot (torch's
+    name for it, ``result``) and whose memory it is.
 
     That is ``"a"`` (an operand), ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression),
     ``"own"``, or ``"lost"`` if the operation itself has overwritten what it had saved.
@@ -53,7 +53,7 @@ class Experiment:
     a"`` (same storage and version counter) or ``"memory a, own counter"``. ``bumps`` are the operands whose version
     increased, and by how much. ``writes`` has, for each tensor, the first sentence of the error that backward raised
     after that tensor was overwritten, or None; ``alone`` is the error that backward raises with nothing overwritten, or
-    None (then ``writes`` is empty).
+    None. ``writes`` is empty where backward raises so, and where no node was created.
     """
 
     wanting: frozenset[str]

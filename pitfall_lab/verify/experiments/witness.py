@@ -29,13 +29,15 @@ MOST_BACKWARDS, MOST_LEAVES, HEAD = 200, 300, 8
 def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, meant: bool = False) -> dict[str, Any]:
     """Run ``source`` in ``namespace`` and return what it computed, as plain data that JSON can hold.
 
-    Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each of the first
-    ``MOST_BACKWARDS`` (200): the digests (:func:`digest`) of its ``roots``, of the ``leaves`` at that moment, of the
-    ``gradients`` they have afterwards and of the ``results`` of ``torch.autograd.grad``, and whether it ``raised``),
-    ``leaves`` (their digests at the end), ``names`` (the digests of the tensors and arrays that are values of global
-    variables at the end), ``numbers`` (the finite values of global variables that are one number, in the order of their
-    first assignment) and ``warnings`` (the texts of torch's warnings). With ``meant``, each tensor is cloned when it is
-    saved for backward. ``name`` is the file name in tracebacks.
+    Keys: ``error`` (``None`` or the type of the exception that ended it; None too for an exit with the code 0),
+    ``backwards`` (for each of the first ``MOST_BACKWARDS`` (200) outside of transforms of ``torch.func``: the digests
+    (:func:`digest`) of its ``roots``, of the ``leaves`` at that moment, of the ``gradients`` they have afterwards and
+    of the ``results`` of ``torch.autograd.grad``, and whether it ``raised``), ``leaves`` (the digests at the end of at
+    most ``MOST_LEAVES`` (300)), ``names`` (the digests of the tensors and arrays of numbers that are values of global
+    variables at the end), ``numbers`` (the finite values of global variables that are one number, without names that
+    begin with ``_``, in the order of their first assignment) and ``warnings`` (the first 200 characters of each text of
+    a ``UserWarning``, sorted). With ``meant``, each tensor is cloned when it is saved for backward. ``name`` is the
+    file name in tracebacks.
     """
     record = _Record()
     error = None

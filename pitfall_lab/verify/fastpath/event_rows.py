@@ -84,9 +84,10 @@ class NodesRan(NamedTuple):
     """The nodes that one backward ran, as one object in the place of the events of all of them.
 
     ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The
-    lists have one item for each node: mark (the number in its label), name, shape and contents of the gradient that it
-    received (``gradients`` is empty without values), and whether its saved tensors were freed. ``parts``, by the node's
-    place: the gradients that were added up to it, each with the mark of its node.
+    lists have one item for each node: ``marks`` (the numbers in their labels), ``names``, ``shapes`` and contents
+    (``gradients``; empty without values) of the gradient that each received, and ``freed``, whether its saved tensors
+    were freed. ``parts``, by the node's place: the gradients that were added up to it, each with the mark of its node;
+    an empty list where an earlier backward had some and this one has none.
     """
 
     parent: int

@@ -26,7 +26,8 @@ SET_GRAD: Any = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 class Expected(NamedTuple):
     """The expected properties of one result of a call with a plan: ``window`` is its place in the shadow, ``form`` its
     form (None: it has none), ``node`` the name of its grad_fn (None: none), ``nbytes`` the size of its storage and
-    ``itemsize`` that of an element, in bytes.
+    ``itemsize`` that of an element, in bytes. ``shape``, ``stride``, ``offset``, ``dtype``, its name ``dtype_name``,
+    ``requires_grad`` and ``version`` are those that torch's tensor is to have.
 
     The label numbers ``t`` (of the tensor), ``storage`` and ``counter`` are relative to those before the call;
     ``counter`` is 0 if it has no new one.
