@@ -22,12 +22,14 @@ from pitfall_lab.trace.operation_facts import spellings
 ABOVE, BELOW = spellings("gt", "ge"), spellings("le", "lt")
 """Comparisons whose ones are removed, and those whose ones are kept."""
 SHARES = {"softmax", "exp"}
+"""Calls that make shares of scores."""
 KEPT_PLACE = spellings("div", "mul") | {"__getitem__", "clone", "double", "exp", "float", "softmax", "to"}
 """Calls between the sort and the running sum that leave each token at its place."""
 MASKING = {"__setitem__", "masked_fill", "masked_fill_", "where"} | spellings("mul", in_place=True)
 """Calls that leave tokens out by a mask."""
-INVERTING = {"__invert__", "bitwise_not", "logical_not"}
-MOVED = {"scatter", "scatter_", "gather"}
+INVERTING = spellings("bitwise_not") | {"logical_not"}
+"""Calls that turn a mask into its opposite."""
+MOVED = spellings("scatter", in_place=True) | {"gather"}
 """Calls that put a mask back into the order of the tokens."""
 FURTHER = 10
 
