@@ -195,7 +195,8 @@ class Saved:
     def differs(self) -> bool:
         """Whether backward will read other values than were saved; True if either is unknown.
 
-        False for an own copy, and once it is freed.
+        False for an own copy, once it is freed, and where no saved values had to be copied (nothing was written, or the
+        values were unknown then) and the tensor still has the same storage.
         """
         if (
             self.own
@@ -333,7 +334,9 @@ class Graph:
         return head + tail.removeprefix("0") if found and (not tail or tail.isdigit()) else node.name
 
     def new_node(self, name: str, next: tuple[Edge, ...], vjp: Vjp | None = None) -> Node:
-        """Make a node with the next sequence number and add it to ``created``."""
+        """Make a node with the next sequence number and add it to ``created``; one without a derivative has the number
+        ``FIRST``.
+        """
         node = Node(name, next, FIRST if name == NO_DERIVATIVE else self.sequence, vjp)
         self.sequence += 1
         self.created.append(node)
@@ -376,8 +379,8 @@ class Graph:
     # -- views
 
     def grad_fn(self, tensor: ShadowTensor, *, dry_run: bool = False) -> Node | None:
-        """The grad_fn of ``tensor``, None without one; for a view whose base was written
-        since, a new AsStridedBackward0.
+        """The grad_fn of ``tensor``, None without one; for a view that requires grad and whose base was written since,
+        a new AsStridedBackward0, or ``ShadowError`` where torch refuses to make one (:meth:`check_creation`).
 
         Its edge goes to the base's present grad_fn. ``dry_run=True``: return a placeholder with the
         right name and do not create the node; creating it now would give it the wrong sequence number,

@@ -97,7 +97,7 @@ class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """Return the shape to which tensors of these shapes broadcast; a number is a shape of one dimension.
+    """Return the shape to which tensors of these shapes (at least one) broadcast; a number is a shape of one dimension.
 
     Raises RuntimeError, as torch does, if there is none.
     """

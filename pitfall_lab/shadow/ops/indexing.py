@@ -355,7 +355,8 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
     :func:`basic` returns it.
 
     Raises ``ShadowError`` (torch's error) for an index out of range, as far as values are known, a mask of another
-    shape, and index tensors of inference mode that would be saved; ``Unmodelled`` for a mask whose values are unknown.
+    shape, and index tensors of inference mode that would be saved; ``Unmodelled``, among others, for a mask whose
+    values are unknown.
     """
     if records(e, self) and any(t is not None and t.inference for t in rest):
         raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=self)  # before the kernel looks at the index
@@ -572,8 +573,8 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     Only where it is ``assigned`` (not for ``index_put_``) are a value's leading dimensions of size 1 dropped.
 
     Raises ``ShadowError`` (torch's error) where torch does: for an index out of range, after the rows before it are
-    written. Raises ``Unmodelled`` for a value of another dtype, and where it is not modelled what was written before an
-    error.
+    written. Raises ``Unmodelled``, among others, for a value of another dtype, and where it is not modelled what was
+    written before an error.
     """
     # Torch's order: first Python's number becomes a tensor, or a view is taken, then what autograd forbids, then
     # the overlap, then the shapes.

@@ -1054,8 +1054,8 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
     the ``margin``.
 
     They are raised to the power ``p`` (1 or 2), weighted by the target class, and reduced. Raises ``ShadowError``
-    (torch's error) for another ``p``, an unknown ``reduction``, and a weight that is not 1-D or of another dtype;
-    ``Unmodelled`` for other shapes, an empty input, ``size_average`` and ``reduce``.
+    (torch's error) for another ``p``, an unknown ``reduction``, and a weight that is not 1-D, of another dtype, or
+    requires grad; ``Unmodelled`` for other shapes, an empty input, ``size_average`` and ``reduce``.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)

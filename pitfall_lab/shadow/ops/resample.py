@@ -428,7 +428,8 @@ def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTenso
 def channel_shuffle(e: Engine, input: Any, groups: int) -> ShadowTensor:
     """``F.channel_shuffle``: channels numbered (group, place) are put into the order (place, group).
 
-    Raises ``Unmodelled`` if ``groups`` does not divide the channels, and for an input that is empty or channels_last.
+    Raises ``Unmodelled`` if ``groups`` does not divide the channels, and for an input that is empty, channels_last, or
+    of fewer than 3 dimensions.
     """
     tensor_only(input)
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups or is_channels_last(input) or not input.numel:
