@@ -86,8 +86,8 @@ class LedgerLine:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the points of the line are a mark: a submission that could not be read, or not be graded as a whole,
-        has none before the teacher gives one.
+        """Whether the points of the line are a mark. Where nothing was handed in, or it could not be read, or not be
+        graded as a whole, they are one only if the teacher gave a mark.
         """
         return self.own or self.row.verdict not in _UNDECIDED
 
