@@ -77,8 +77,8 @@ class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name
 
 
 class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
-    """A context manager that, when its block ends, sets the versions of the tensors back to
-    what they were when it began.
+    """A context manager that, when its block ends, sets the versions of the tensors back to what they were when this
+    object was made.
     """
 
     def __init__(self, tensors: Any) -> None:

@@ -197,7 +197,8 @@ class Module:
 
         Returns the keys that are only in the module (``missing_keys``) and those that are only in ``state_dict``
         (``unexpected_keys``); with ``strict``, such keys raise RuntimeError before anything is copied. A value whose
-        shape does not fit raises RuntimeError too, when those before it have been copied.
+        shape does not broadcast to that of its place raises RuntimeError too, when those before it have been copied;
+        with ``assign``, shapes are not compared.
         """
         places = {key: (owner, name) for key, owner, name in self.places()}
         keys = Keys([k for k in places if k not in state_dict], [k for k in state_dict if k not in places])

@@ -470,11 +470,12 @@ def pure(
     """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride
     (None: contiguous).
 
-    Raises ``ShadowError`` (torch's error) if ``rule.refused`` has the text of one, for an unsuitable Python number. The
-    new tensor gets a node if the rule has one, the operation is recorded (:func:`records`) and ``dtype`` is no integer
-    or bool. Its values are unknown if an operand's are, above the engine's limit, where the rule returns None, and
-    where a reduction may overflow in float32. ``hidden`` names further results that are only saved for backward
-    (statistics, buffers): then ``forward`` returns a tuple.
+    Raises ``ShadowError`` (torch's error) if ``rule.refused`` has the text of one, for an unsuitable Python number, and
+    what ``rule.forward`` and :func:`records` raise. The new tensor gets a node if the rule has one, the operation is
+    recorded (:func:`records`) and ``dtype`` is no integer or bool. Its values are unknown if an operand's are, above
+    the engine's limit, for a dtype that NumPy lacks, where the rule returns None, and where a reduction may overflow in
+    float32. ``hidden`` names further results that are only saved for backward (statistics, buffers): then ``forward``
+    returns a tuple.
     """
     node = None
     if rule.refused:

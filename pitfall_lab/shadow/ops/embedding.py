@@ -140,8 +140,9 @@ def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None
     """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias, which increases
     its version.
 
-    Raises ``ShadowError`` (torch's error) for an index or ``padding_idx`` out of range, and ``Unmodelled`` for
-    ``sparse``, integer weights, and weights that are not 2-D.
+    Raises ``ShadowError`` (torch's error) for indices that are not integers and an index or ``padding_idx`` out of
+    range, ``Unmodelled`` for ``sparse``, integer weights, and weights that are not 2-D; and with ``max_norm`` what
+    :func:`renormalise` raises.
     """
     tensor_only(weight, input)
     if weight.ndim != 2 or sparse:

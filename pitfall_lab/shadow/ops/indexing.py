@@ -551,7 +551,8 @@ def places_to_write(
     target: ShadowTensor, rest: list[ShadowTensor | None]
 ) -> tuple[Shape, tuple[int, ShadowError] | None]:
     """The shape of what an index selects, and a number out of range with torch's error: the pair of its position in the
-    index tensor and the error, None if all are in range. ``rest`` has an index tensor or None for each dimension.
+    index tensor and the error, None if all that are known are in range. ``rest`` has an index tensor or None for each
+    dimension.
 
     Torch raises for that number while it writes. Raises ``ShadowError`` (torch's error) for masks of a wrong shape,
     index tensors that do not broadcast, and numbers for an empty dimension; ``Unmodelled`` for a bare True or False.

@@ -389,9 +389,11 @@ def nll(
     (N, ...), of which those equal to ``ignore_index`` do not count. torch reshapes any number of inner dimensions to
     two before it calls the kernel.
 
-    Raises ``ShadowError`` (torch's error) for sizes and dtypes of ``target`` and ``weight`` that do not fit, and for a
-    ``weight`` that requires grad; ``Unmodelled`` for a dtype that NumPy lacks, a ``weight`` of another dtype or one
-    with several dimensions, and, without a batch dimension, several targets or a target of shape (1,).
+    Raises ``ShadowError`` (torch's error) for log-probabilities without dimensions, sizes and dtypes of ``target`` and
+    ``weight`` that do not fit, a class out of range, and a ``weight`` that requires grad; ``Unmodelled`` for a dtype
+    that NumPy lacks, other sizes of two inner dimensions in ``target``, a ``weight`` of another dtype or one with
+    several dimensions, and, without a batch dimension, several targets or, with ``reduction="none"``, a target of shape
+    (1,).
     """
     if log_probs.dtype.numpy is None:
         raise Unmodelled(f"a loss of {log_probs.dtype[:]}")

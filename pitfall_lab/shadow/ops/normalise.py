@@ -388,7 +388,7 @@ def rms_norm(
 
     The average is over the last dimensions, those of ``normalized_shape``; ``eps`` None is the machine epsilon of the
     dtype. Raises ``ShadowError`` (torch's error) for a ``weight`` of another shape, and ``Unmodelled`` for an input of
-    another shape, another dtype of ``weight``, and half precision.
+    another shape or a dtype other than float32 and float64, and for another dtype of ``weight``.
     """
     tensor_only(input, *(() if weight is None else (weight,)))
     shape = tuple(normalized_shape)

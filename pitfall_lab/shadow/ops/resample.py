@@ -76,7 +76,8 @@ def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> S
     """``F.pad`` with a ``mode`` that is no constant: reflect, replicate or circular.
 
     Raises ``ShadowError`` (torch's error) where a border of reflect is not smaller than its dimension, or one of
-    circular is larger; ``Unmodelled`` for negative paddings, other modes and other numbers of dimensions.
+    circular is larger; ``Unmodelled`` for negative paddings, other modes, an empty input and other numbers of
+    dimensions.
     """
     rank = len(pad) // 2
     if (

@@ -138,7 +138,8 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 def _view_dtype(e: Engine, self: ShadowTensor, dtype: DType) -> ShadowTensor:
     """``view(dtype)``: the same storage and version counter, without grad_fn.
 
-    Only for a dtype with as many bytes; others are declined.
+    Declined for a dtype of another element size, for an inference tensor outside of inference mode, and for a tensor
+    that requires grad unless ``dtype`` is an integer or bool.
     """
     if (
         dtype.itemsize != self.dtype.itemsize
