@@ -558,8 +558,8 @@ class Pass:
     # -- leaves
 
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
-        """Add a gradient to the ``.grad`` of ``leaf``: the first becomes ``.grad``, later ones are added to it in
-        place.
+        """Add a gradient to the ``.grad`` of ``leaf``: the first (under the belief ``backward_overwrites_grad`` every
+        one) becomes ``.grad``, later ones are added to it in place.
 
         A leaf that no longer requires a gradient gets none. In the run ``as_meant`` the gradient is only noted in
         ``filled``. Raises ``ShadowError`` where torch does: for a tensor that is no leaf any more, an expanded

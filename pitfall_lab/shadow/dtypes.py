@@ -57,7 +57,7 @@ class DType(str):
 
     @property
     def itemsize(self) -> int:
-        """Return the number of bytes per element."""
+        """Return the number of bytes per element; 2 for every quantized type, whatever its size."""
         numpy_dtype = self.numpy
         return (
             numpy_dtype.itemsize

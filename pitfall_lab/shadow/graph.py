@@ -123,7 +123,8 @@ class Saved:
     output as storage and strides, with ``tensor`` None, so that node and output do not keep each other alive.
     ``freed``: backward has dropped it. ``stale``: a write has made its version wrong. ``packed``: hooks of the program
     (``saved_tensors_hooks``) keep it; what they return in backward is unknown, and no version is checked. ``original``:
-    a copy of the saved values, made before the memory was first written (None until then).
+    a copy of the saved values, made before the memory was first written (None until then). To save an inference tensor
+    raises ``ShadowError`` (torch's error).
 
     In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no copy, and which its
     counter does not know.
@@ -445,6 +446,8 @@ class Graph:
         Nothing is checked if neither the tensor nor another operand requires a gradient (``any_requires_grad``), with
         grad mode off, in inference mode, and for inference tensors. In torch: ``check_inplace`` in
         ``torch/csrc/autograd/VariableTypeUtils.h``. Raises ``Unmodelled`` for a tensor that ``autograd.grad`` returned.
+        Under the belief ``inplace_on_leaf_allowed`` nothing is checked, under ``inplace_always_refused`` every such
+        operation is an error.
         """
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed or tensor.inference:
             return
@@ -467,8 +470,8 @@ class Graph:
         """Increase the version by ``by``; returns the saved tensors that this made invalid, as pairs of the node that
         saved it and the saved tensor, ordered by the creation of the nodes.
 
-        Nothing happens without a counter: ``()``. A negative ``by`` sets the version back, which can make saved tensors
-        valid again.
+        Nothing happens without a counter, nor with grad mode off under the belief ``no_grad_hides_versions``: ``()``. A
+        negative ``by`` sets the version back, which can make saved tensors valid again.
         """
         if counter is None or (self.policy.no_grad_hides_versions and not self.grad_enabled):
             return ()
