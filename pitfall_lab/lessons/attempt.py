@@ -623,8 +623,8 @@ def memory(value: Any) -> int | None:
 
 
 def shares(a: Any, b: Any) -> bool:
-    """Whether two tensors share a storage, or a tensor and an array share memory. It can be used in the expressions of
-    exercises.
+    """Whether two tensors share a storage, or an array shares memory with a tensor or an array. It can be used in the
+    expressions of exercises.
 
     Raises ``TypeError`` for anything else.
     """

@@ -581,9 +581,10 @@ def pointwise(
     """Run ``rule`` on operands that are broadcast, into a new tensor of ``dtype`` with the strides
     that TensorIterator gives it.
 
-    The operands are converted to ``compute_in`` before. ``like``: the operand from which ``empty_like`` takes
-    the result's strides; ``iterated``: the operands as passed to TensorIterator, if their order differs there,
-    or the rule has a number built in.
+    The operands are converted to ``compute_in`` before. Raises ``ShadowError`` (torch's error) if they do not
+    broadcast, and what :func:`pure` raises. ``like``: the operand from which ``empty_like`` takes the result's strides;
+    ``iterated``: the operands as passed to TensorIterator, if their order differs there, or the rule has a number built
+    in.
     """
     if e.policy.equal_counts_pair_up:
         operands = _paired(e, operands)

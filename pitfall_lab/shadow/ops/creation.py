@@ -312,7 +312,8 @@ def _python_values(data: Any) -> np.ndarray | None:
 def _number_of(element: ShadowTensor) -> np.ndarray | None:
     """The number in a tensor that is an element of a list, whatever the tensor's number of dimensions.
 
-    As an array without dimensions; None if its value is unknown
+    As an array without dimensions; None if its value is unknown. Raises torch's error for a tensor of several elements,
+    or of none.
     """
     if element.numel != 1:
         raise _value_error("only one element tensors can be converted to Python scalars")

@@ -712,7 +712,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
 
 
 def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
-    """``x * log(y)``, and 0 where x is 0."""
+    """``x * log(y)``, and 0 where x is 0. Raises ``ShadowError`` (torch's error) if the two do not broadcast."""
 
     def forward(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(np.isnan(b), b, np.where(a == 0, 0, a * np.log(b)))

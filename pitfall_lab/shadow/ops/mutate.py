@@ -385,8 +385,8 @@ def item(e: Engine, self: Any) -> Any:
 
 
 def _one_number(e: Engine, self: Any) -> Any:
-    """The value of a one-element tensor for ``int(tensor)`` and ``float(tensor)``;
-    ``item`` has another error message.
+    """The value of a one-element tensor for ``int(tensor)`` and ``float(tensor)``; ``item`` has another error message
+    for other tensors, for which this raises.
     """
     tensor_only(self)
     if self.numel != 1:
