@@ -94,8 +94,8 @@ class Optimizer:
         returned, else None.
 
         Raises what the operations raise (RuntimeError or TypeError where torch does, among others), NotImplementedError
-        for what the engine has no model of, and AttributeError for a class without ``update``, or without ``fused`` in
-        a fused step.
+        for what the engine has no model of (``Unmodelled``), and AttributeError for a class without ``update``, or
+        without ``fused`` in a fused step.
         """
         loss = None
         if closure is not None:

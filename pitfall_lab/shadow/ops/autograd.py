@@ -117,7 +117,7 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
     """Run a copy of the pass with saved values as they were when saved, to find wrong gradients; nothing is filled.
 
     Return that copy, and the changed saved tensors as pairs of the node and the saved tensor. None if no saved value
-    has changed without an error, or if the copy raises ``ShadowError``.
+    has changed without an error, or if the copy ends in an error of torch's.
     """
     causes = wrongly_read(the_pass.nodes.values())
     if not causes:
