@@ -68,7 +68,8 @@ def tell_again(
     files are called.
 
     A mark of the teacher's stays, also where the new answer has more points: the notes say what it replaces. A second
-    line is printed if its files have made it later than it was before: the teacher may have repaired or copied one.
+    line is printed if its files have made it later than it was before (not where the roster says when it came): the
+    teacher may have repaired or copied one.
     """
     names = called(entries)
     for entry in entries:

@@ -30,9 +30,11 @@ class Item:
     """A property of an exercise, or a misconception at a question, counted over the students.
 
     ``key`` is the exercise or question and ``name`` the property's sentence or the misconception's key. ``handed_in``
-    is how many students handed in something readable, ``answered`` how many of them have an answer (a cell that is
-    missing or unchanged is none), ``holds`` how many have the property or misconception. ``separates`` is the
-    correlation from -1 to 1 between having it and the points; None for fewer than ten students, or if all are equal.
+    is how many students handed in something readable (of a misconception: a progress file that names one), ``answered``
+    how many of them have an answer (a cell that is missing or unchanged is none; of a misconception: all of them),
+    ``holds`` how many have the property or misconception. ``separates`` is the correlation from -1 to 1 between having
+    it and the points (of a property: those for the other exercises); None for fewer than ten students, or if all are
+    equal.
     """
 
     key: str
@@ -65,7 +67,9 @@ def properties(assignment: Assignment, rows: Sequence[Row], at: int = 0) -> list
 
 
 def misconceptions(assignment: Assignment, rows: Sequence[Row]) -> list[Item]:
-    """One item for each misconception at each question, counted over the students who handed in a progress file."""
+    """One item for each misconception at each question, counted over the students whose progress file names at least
+    one misconception.
+    """
     with_beliefs = [row for row in rows if row.beliefs]
     sums = [row.points(assignment) for row in with_beliefs]
     pairs: list[_KIND] = sorted({pair for row in with_beliefs for pair in row.beliefs})

@@ -76,8 +76,8 @@ def refuse_documents(name: str, raw: bytes) -> None:
 def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, float]]:
     """The notebooks of a zip, each as its name, its bytes and when it was written (seconds since 1970).
 
-    Raises :class:`UnreadableArchive` if the zip is damaged, has no notebook, too many files, more than ``most``
-    notebooks, or notebooks of more than ``largest`` bytes together.
+    Raises :class:`UnreadableArchive` if the zip is damaged, has a password or an unusual compression, has no notebook,
+    too many files, more than ``most`` notebooks, or notebooks of more than ``largest`` bytes together.
     """
     if _has_too_many(raw):
         raise UnreadableArchive(f"the zip has more than {MOST_MEMBERS} files", f"压缩包中的文件超过 {MOST_MEMBERS} 个")

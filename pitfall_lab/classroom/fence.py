@@ -67,8 +67,9 @@ def missing() -> list[str]:
 
 
 class Fence:
-    """Rules of the kernel for what a process may do with files: write in ``folder``, read the libraries, and nothing
-    else. They can be applied to one process after the other, each of which calls :meth:`close`.
+    """Rules of the kernel for what a process may do with files: write in ``folder``, and read what :func:`readable`
+    yields: libraries, this package without the answers, a few files of the system. They can be applied to one process
+    after the other, each of which calls :meth:`close`.
 
     ``hidden`` are folders that stay unreadable wherever they are. Raises :class:`FenceError` if the kernel does not
     accept these rules, or if ``sys.path`` has a folder that is not absolute.
@@ -178,8 +179,9 @@ def libraries() -> set[Path]:
 def readable(hidden: Iterable[Path]) -> Iterator[tuple[Path, int]]:
     """Yield each path that a submission may read, with the rights to it as Landlock's bits.
 
-    These are the standard library, installed packages, shared libraries and this package. Of a folder that contains one
-    of ``hidden``, each other entry by itself: rights that were given to a folder are never taken back below it.
+    These are the standard library, installed packages, shared libraries, this package, and a few devices and files of
+    the system (``/dev/urandom``, ``/proc/meminfo``). Of a folder that contains one of ``hidden``, each other entry by
+    itself: rights that were given to a folder are never taken back below it.
     """
     shut = {Path(os.path.realpath(path)) for path in hidden}
     shared = [

@@ -132,7 +132,8 @@ def _collect(code: CodeType, found: Known) -> None:
 
 def keep_frames(trusted: Known, reached: list[str]) -> None:
     """Install an audit hook, for good, that raises an error where code of the cell gets a stack frame, traces, or lists
-    all objects, and adds the name of that event to ``reached``. Code in ``trusted`` (of :func:`known`) may do so.
+    all objects, and adds the name of that event to ``reached``. Code in ``trusted`` (of :func:`known`) may do so, and
+    code that really is in a library's file and names the function.
     """
     frame_of, compiles, reads, mine = sys._getframe, compile, Path.read_bytes, [False]  # noqa: SLF001 - there is no other way to see who calls
 

@@ -439,7 +439,8 @@ def _out_of_memory(problem: Problem) -> bool:
 def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> CellOutcome:
     """Grade ``source`` as the answer to ``exercise``; ``None`` means that the submission has no such cell.
 
-    Whatever the answer does when it runs, it raises nothing here: its outcome says how it ended.
+    Whatever the answer does when it runs, it raises nothing here: its outcome says how it ended. :class:`RoomError` is
+    raised if the process for runs cannot be started.
     """
     blank = CellOutcome(
         exercise.key,

@@ -75,7 +75,7 @@ class LedgerLine:
     @property
     def received(self) -> float | None:
         """The time at which the submission came (seconds since 1970): that in the roster, else that of its files; None
-        if there is no submission.
+        if there is no submission, or its time is not known.
         """
         return _received(self.row, self.person)
 
@@ -86,8 +86,8 @@ class LedgerLine:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the points of the line are a mark: a submission that could not be read, or not be graded as a whole,
-        has none before the teacher gives one.
+        """Whether the points of the line are a mark. Where nothing was handed in, or it could not be read, or not be
+        graded as a whole, they are one only if the teacher gave a mark.
         """
         return self.own or self.row.verdict not in _UNDECIDED
 
@@ -157,9 +157,9 @@ def settled(
     """The final lines: one for each graded submission in ``rows``, and one for each of ``people`` (the roster; None:
     there is none) without a submission, sorted by section and name.
 
-    Raises :class:`~pitfall_lab.cli.Refusal` if the teacher's own marks (``overrides``) name someone unknown.
-    ``directory`` says whose each submission is (default: decided by names alone); there must not be two rows for one
-    person.
+    Raises :class:`~pitfall_lab.cli.Refusal` if the teacher's own marks (``overrides``) fit no student or several, or a
+    student has two for the same (:func:`meant`). ``directory`` says whose each submission is (default: decided by names
+    alone); there must not be two rows for one person.
     """
     rows = list(rows)
     directory = directory or Directory(people or (), (row.student for row in rows))

@@ -254,7 +254,8 @@ def write(
     """Write the table for the learning management system ``system`` beside ``grades`` and return its path. ``column``
     is what its column of marks is called (None: as the assignment).
 
-    Raises :class:`~pitfall_lab.cli.Refusal` if two students would be found by one cell, or the file cannot be written.
+    Raises :class:`~pitfall_lab.cli.Refusal` if two students would be found by one cell, if Canvas keeps columns of that
+    name for itself, or if the file cannot be written.
     """
     path = place(grades, system)
     most = sum(assignment.worth(key) for key in assignment.keys)

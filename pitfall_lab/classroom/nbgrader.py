@@ -83,7 +83,8 @@ def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
     """The points (of ``worth``) for the cell of the exercise ``key`` in the *saved* notebooks of ``folder``: what
     nbgrader takes as partial credit. The reasons are printed.
 
-    Raises ``AssertionError`` with the reasons when there are none: nbgrader's sign for no points.
+    Raises ``AssertionError`` with the reasons when there are none: nbgrader's sign for no points. Raises
+    ``RuntimeError`` as :func:`credit` does.
     """
     share, reasons = credit(key, folder)
     assert share > 0, "\n".join(reasons)

@@ -137,8 +137,8 @@ class Row:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Row:
-        """The row from the JSON data of one line of the state file; raises ``KeyError``, ``TypeError`` or
-        ``IndexError`` if the data are something else.
+        """The row from the JSON data of one line of the state file; raises ``KeyError``, ``TypeError``, ``ValueError``,
+        ``IndexError`` or ``AttributeError`` if the data are something else.
         """
         return cls(
             str(values["student"]),

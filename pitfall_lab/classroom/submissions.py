@@ -149,7 +149,7 @@ def found(folder: Path, grades: str | None = "grades") -> tuple[list[Submission]
 
     Each file and each folder is a submission; a link is one that cannot be read, and is not followed. ``grades`` is the
     beginning of the file names of the tables that an earlier run wrote there: these are no submissions, and are not
-    named. None: there are no such tables.
+    named. None: there are no such tables. Raises ``OSError`` if ``folder`` itself cannot be listed.
     """
     begin = r"(?!)" if grades is None else re.escape(grades)
     generated = re.compile(rf"{begin}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)

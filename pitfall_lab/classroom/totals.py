@@ -70,8 +70,8 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
 
     There is a column for each assignment, then the sum, computed before rounding. Who is not in an assignment's table,
     or has no mark there, has an empty cell, which counts 0. The last columns are the versions that graded; several, if
-    the assignments had different ones. Raises :class:`~pitfall_lab.cli.Refusal` if an assignment has not been graded,
-    or is named twice, or a table cannot be read.
+    the assignments had different ones. Raises :class:`~pitfall_lab.cli.Refusal` if an assignment has not been graded or
+    is named twice, or a table cannot be read, has two lines for one person, or has no number where points should be.
     """
     files = [graded(path, "grades.csv") for path in paths]
     places = [grades.resolve() for grades in files]

@@ -623,8 +623,8 @@ def memory(value: Any) -> int | None:
 
 
 def shares(a: Any, b: Any) -> bool:
-    """Whether two tensors share a storage, or a tensor and an array share memory. It can be used in the expressions of
-    exercises.
+    """Whether two tensors share a storage, or an array shares memory with a tensor or an array. It can be used in the
+    expressions of exercises.
 
     Raises ``TypeError`` for anything else.
     """
@@ -729,7 +729,8 @@ none of the interpreter's own.
 
 def plain(value: Any) -> Any:
     """Return a copy of ``value`` without objects of the learner's classes: numbers, text, arrays, lists, tuples and
-    dicts stay, tensors become their numbers, and any other object an :class:`Opaque` with the name of its class.
+    dicts stay, tensors become their numbers, torch's dtypes, devices and the like text, and any other object an
+    :class:`Opaque` with the name of its class.
 
     >>> plain({"a": (1, [2.5, None])}), plain(object()).kind
     ({'a': (1, [2.5, None])}, 'object')

@@ -35,8 +35,9 @@ def demonstrates(cell: str, names: tuple[str, ...]) -> bool:
 
 
 def without(cell: str, names: tuple[str, ...]) -> str:
-    r"""The cell up to the first statement below its last definition that uses one of ``names``, so that nothing is left
-    that demonstrates its answer; the whole cell if there is no such statement. Every line that stays keeps its number.
+    r"""The cell up to the first statement below its last definition (of a function, a class, or by assignment of one of
+    ``names``) that uses one of ``names``, so that nothing is left that demonstrates its answer; the whole cell if there
+    is no such statement or no definition. Every line that stays keeps its number.
 
     What is no Python stays as it is.
 

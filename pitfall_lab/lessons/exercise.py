@@ -250,7 +250,9 @@ class Attempt:
         return self.look(**run).error
 
     def trace(self, **run: Any) -> Trace:
-        """Return the trace of a run: of the cell, the inputs and the drive, one below the other."""
+        """Return the trace of a run: of the cell, the inputs and the drive, one below the other. Where nothing was
+        recorded, a trace with a note that says so.
+        """
         found = self.look(watched=True, **run).trace
         return found or Trace(notes=(Note("stopped", "The cell was not observed.", "没有观察此单元格。"),))
 
@@ -419,7 +421,9 @@ def _unquoted(got: Any, meant: Any) -> Any:
 
 
 def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
-    """Check that an expression is true, for each seed; ``reason`` is shown when it is false."""
+    """Check that an expression is true (of an array: all its elements), for each seed; ``reason`` is shown when it is
+    false. Sides that it compares by ``==`` must also be equal as plain data.
+    """
     seeds, sides = tuple(seeds), _compared(expression)
 
     def check(attempt: Attempt) -> bool | T:
@@ -514,8 +518,9 @@ def gradient_as_solved(*leaves: str, **options: Any) -> Check:
 
 
 def fails(kind: str, **run: Any) -> Check:
-    """Check that the run raises outside of the cell's own lines, and that ``kind`` is the kind of failure
-    (:class:`pitfall_lab.trace.Failure`), the type of the exception, or the name of torch's function that raised it.
+    """Check that the run raises after the cell itself has come to its end (in ``inputs`` or ``drive``, or in a function
+    of the cell that these call), and that ``kind`` is the kind of failure (:class:`pitfall_lab.trace.Failure`), the
+    type of the exception, or the name of torch's function that raised it.
 
     With ``inputs`` or ``drive`` of its own, only the run with these may raise: a cell that raises without them as well
     is not right.
@@ -538,7 +543,8 @@ def fails(kind: str, **run: Any) -> Check:
 
 
 def surprises(misconception: str, **run: Any) -> Check:
-    """Check that the run raises on torch, and does not where ``misconception`` (its key) is true, on the shadow engine.
+    """Check that the run raises on torch after the cell itself has come to its end, and does not where
+    ``misconception`` (its key) is true, on the shadow engine.
 
     It has to raise on the engine without that belief, too: a cell that finds out where it runs could do something else
     there.
@@ -579,8 +585,8 @@ def finds(rule: str, **run: Any) -> Check:
 
 
 def finds_nothing(*rules: str, **run: Any) -> Check:
-    """Check that nothing is raised and that none of the ``rules`` (codes; without any, no rule above ``info``) finds
-    anything.
+    """Check that nothing is raised, that the run was observed to its end, and that none of the ``rules`` (codes or
+    names; without any, no rule above ``info``) finds anything.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -614,7 +620,8 @@ def not_shared(a: str, b: str, **run: Any) -> Check:
 def unchanged(name: str, **run: Any) -> Check:
     """Check that the drive leaves what ``inputs`` made under this name as it was, and all of its storage.
 
-    Where the drive ends with a backward, it has to be so before that as well: a hook could take a change back.
+    Where the drive has several lines, and those before the last one call no ``backward``, it has to be so before the
+    last line as well: in a backward, a hook could take a change back.
     """
     reason = T(en=f"{name} (or the memory that it is on) was changed", zh=f"{name}(或其所在的内存)被改动了")
 
@@ -713,8 +720,8 @@ def _before(seen: Observation) -> set[int]:
 
 
 def as_many_calls(larger: str, **run: Any) -> Check:
-    """Check that ``larger`` inputs take no more calls of torch, and lines of the cell, than the
-    exercise's own: there is no loop.
+    """Check that ``larger`` inputs take no more calls of torch, and lines of the cell, than the exercise's own: there
+    is no loop. A loop that is written in one of the cell's functions is refused at once.
 
     An answer that is right on the exercise's own inputs has to be right on these, too: else it could
     leave out work on large inputs.
@@ -875,8 +882,8 @@ finally:
 
 
 def updated_once(parameter: str | None, steps: int, **run: Any) -> Check:
-    """Check that a parameter (its name in the trace; ``None``: each that backward reached) was written
-    once in each of ``steps`` steps.
+    """Check that a parameter (its first name in the trace; ``None``: each leaf that requires grad and has a name) was
+    written once in each of ``steps`` steps.
 
     Writes before the first backward (initial values) do not count; writes by one line between
     two backwards are one update.

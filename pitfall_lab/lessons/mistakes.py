@@ -63,8 +63,8 @@ def single(program: str, held: list[Misconception]) -> Iterator[Mistake]:
 
 def slips(program: str) -> Iterator[Mistake]:
     """Yield a mistake for each part of the program that may be overlooked, with the program without it: an operation
-    with a constant (``* 3``), then a method call, then a statement, the last first. Yield nothing for a program with a
-    ``while`` loop.
+    with a constant on its right (``* 3``), then a method call, both only where they are on one line, then a statement
+    other than an import, the last first. Yield nothing for a program with a ``while`` loop.
     """
     tree = ast.parse(program)
     if any(isinstance(node, ast.While) for node in ast.walk(tree)):

@@ -184,7 +184,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class StatementEffects:
-    """What the statement that ends in ``line`` changed on real torch: ``came`` has a sentence for each new value."""
+    """What the statement that ends in ``line`` changed on real torch: ``came`` has a sentence for each new value (at
+    most ``MOST_CAME``, then "…").
+    """
 
     line: int
     came: tuple[T, ...]
@@ -245,14 +247,15 @@ def pose(
 
     ``because``: whether to ask for the deciding fact; or the reasons to choose from in the lesson's own words
     (:mod:`~pitfall_lab.lessons.offered`), where none of the facts that are known by themselves decides. ``beliefs``
-    restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`): what each of them leads to is
-    offered, as many as there is room for. ``taken_for`` are lines that many take for another: ``(6, "w.grad = g")``
-    is what line 6 is read as, and what would come of it is offered next. Two sentences, in English and in Chinese,
-    may follow in the tuple: they are what is answered to who chooses it, in the place of "so it would be if line 6
-    were …". ``draw`` are the numbers by which the offered outcomes and reasons are drawn, those of the course where
-    none are given; each ``learner`` has an order of their own. Raises ``ValueError`` for a program or expression
-    that is no Python, an unknown kind, or a question that has no answer, and ``KeyError`` for an unknown belief:
-    all are mistakes of the lesson, not of the learner.
+    restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`): what each of them leads to is offered,
+    as many as there is room for. ``taken_for`` are lines that many take for another: ``(6, "w.grad = g")`` is what line
+    6 is read as, and what would come of it is offered next. Two sentences, in English and in Chinese, may follow in the
+    tuple: they are what is answered to who chooses it, in the place of "so it would be if line 6 were …". ``draw`` are
+    the numbers by which the offered outcomes and reasons are drawn, those of the course where none are given; each
+    ``learner`` has an order of their own. Raises ``SyntaxError`` for a program or expression that is no Python,
+    ``KeyError`` for an unknown belief, ``ValueError`` for an unknown kind, for reasons of which not exactly one is
+    true, and for a question about changes whose program raises or whose tensor has too many cells; and what the
+    expression raises. All are mistakes of the lesson, not of the learner.
     """
     program = program.strip("\n")  # so that lines count as the reader sees them
     compile(program, "<program>", "exec"), compile(ask, "<ask>", "eval")

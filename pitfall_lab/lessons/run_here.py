@@ -37,7 +37,8 @@ class ProgramRan:
 
 
 def execute(source: str, name: str = "<lesson>", after: After | None = None) -> ProgramRan:
-    r"""Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer.
+    r"""Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer, except
+    ``SystemExit`` and ``KeyboardInterrupt``, which are raised.
 
     ``after`` is called after each top-level statement with its last line, the names, and what has been printed.
 
@@ -66,7 +67,9 @@ def execute(source: str, name: str = "<lesson>", after: After | None = None) -> 
 
 
 def failing_line(error: BaseException | None, name: str) -> int | None:
-    """Return the innermost line of the program ``name`` in the traceback of ``error``; None if there is none."""
+    """Return the innermost line of the program ``name`` in the traceback of ``error``; None if there is none. Of a
+    SyntaxError, the line that it names, whatever its file.
+    """
     if isinstance(error, SyntaxError):
         return error.lineno
     found, frame = None, error.__traceback__ if error else None

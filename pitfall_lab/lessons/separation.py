@@ -197,7 +197,8 @@ def _search(
 
 def page(table: Matrix) -> str:
     """Return the matrix ``table`` as text: a row for each program, a column for each belief; a letter for each ending
-    other than torch's, "?" where it is not known. The smallest quiz follows.
+    other than torch's, "?" where it is not known. The smallest quiz follows (ValueError where :func:`smallest_quiz`
+    raises it).
     """
     width = max(map(len, table.endings))
     lines = [

@@ -22,7 +22,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 def markdown(exercise: Exercise) -> str:
-    """The heading and the task, as they are above the exercise in its chapter."""
+    """The heading and the task in English as Markdown, as they are above the exercise in its chapter's notebook."""
     return f"### Exercise {exercise.key} · {exercise.title.en}\n\n{exercise.task.en}"
 
 

@@ -57,7 +57,8 @@ def run(
     program: str, policy: shadow.Policy, after: After | None = None
 ) -> tuple[dict[str, Any], BaseException | None, str] | None:
     """Run ``program`` on the engine under ``policy``, and return its names, the error that ended it (or None) and what
-    it printed; None when the engine has no model of something in it, or it is no Python.
+    it printed; None when the engine has no model of something in it, when it is no Python, and when an exception ended
+    it that is no ``Exception`` (``SystemExit``). ``KeyboardInterrupt`` is raised.
 
     ``after`` is called after each top-level statement with its last line, the names, and the text printed so far.
     """
@@ -250,7 +251,8 @@ def say(value: Any) -> str:
 
 def separating(sources: Iterable[str], beliefs: Iterable[Misconception]) -> str | None:
     """Return, of the programs ``sources``, the one that ends differently for the most of ``beliefs``, the shortest of
-    several; None if all end alike in all.
+    several; None if all end alike in all. Programs of which the engine has no model under one of the beliefs are left
+    out.
     """
     held = list(beliefs)
     best: tuple[int, str] = (1, "")

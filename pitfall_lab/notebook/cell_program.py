@@ -111,14 +111,17 @@ def program(
 
 
 def taken_by(imports: str) -> set[str]:
-    """Return the names that import statements bind."""
+    """Return the names that import statements bind (of ``import a.b`` it is ``"a.b"``); none if ``imports`` cannot be
+    parsed.
+    """
     found = [node for node in _statements(imports) if isinstance(node, (ast.Import, ast.ImportFrom))]
     return {alias.asname or alias.name for node in found for alias in node.names}
 
 
 def definition(value: Any, name_of: Callable[[str], Part | None]) -> Definition | None:
     """Where ``value`` is defined, if it is a function or class defined under its own name at the top level of an
-    earlier cell; None for everything else.
+    earlier cell; None for everything else, and for a class without a method of its own: a class is found by its
+    methods' code.
     """
     if not isinstance(value, (type, types.FunctionType)) or getattr(value, "__module__", None) != "__main__":
         return None

@@ -216,8 +216,9 @@ class Hint:
 
 
 def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | None:
-    """Return the text below the traceback of ``cell``'s error, if torch raised it or ``cell`` reads a name
-    that nothing defines; else None.
+    """Return the text below the traceback of ``cell``'s error; None if it is not one of these: ``cause`` is given,
+    ``cell`` reads a name that nothing defines, the error was raised in torch's own files or has a type of torch's, or
+    its words are those of a known error of torch.
 
     ``cause``: the panel's explanation, if it had warned of this error before; it is then the text.
     """

@@ -1,10 +1,10 @@
 """One line, one picture: ``show_storage(t, v)``, ``show_graph(loss)``, ``show_broadcast(a, b)``,
 ``show_versions(t)``, ``show_memory(f)``.
 
-The first four look at live tensors as they are now; nothing has to be recorded before, and nothing is changed.
-Each returns a :class:`~pitfall_lab.views.picture.Picture`: a notebook draws it, ``print`` gives its words,
-``save`` writes it to a file. What cannot be drawn is said in one sentence in its place; none of these functions
-raises for what it is given.
+The first four look at live tensors as they are now; nothing has to be recorded before, and nothing is changed. Each
+returns a :class:`~pitfall_lab.views.picture.Picture`: a notebook draws it, ``print`` gives its words, ``save`` writes
+it to a file. What cannot be drawn is said in one sentence in its place; none of the first four raises for what it is
+given.
 """
 
 # ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them

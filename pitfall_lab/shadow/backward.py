@@ -250,7 +250,9 @@ class Pass:
         return self.engine.suspicious or bool(hooks)
 
     def is_foreign(self, node: Node) -> bool:
-        """Whether user code computes the node's outgoing gradients, or they have no model (in an engine with values).
+        """Whether user code computes the node's outgoing gradients (a custom Function, or ``saved_tensors_hooks`` that
+        keep one of its saved tensors), or they have no model (in an engine with values). True for every node but a
+        leaf's where ``engine.suspicious`` says that there may be node hooks.
 
         For a leaf: whether it has post-accumulate-grad hooks.
         """
@@ -347,7 +349,8 @@ class Pass:
             node.release()
 
     def must_run(self, node: Node) -> bool:
-        """Whether the node runs: it must be among the targets.
+        """Whether the node runs: it must be among ``targets``. False where these are None: then every node runs, and
+        this is not asked.
 
         With ``autograd.grad``, also one of its children must be: a node whose incoming gradient is only returned
         does not run, and is not freed.
@@ -439,10 +442,10 @@ class Pass:
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``).
 
-        None for an input without a gradient. Values are unknown where an incoming gradient or a saved tensor is, where
-        an input has more elements than the engine's limit, and where the formula has no model (``Unmodelled``). Raises
-        ``Unmodelled`` itself where the shape of a saved tensor, or of one in a graph with unknown values, was changed
-        since.
+        None for an input that needs no gradient or gets none, and for all if none has arrived. Values are unknown where
+        an incoming gradient or a saved tensor is, where an input has more elements than the engine's limit, and where
+        the formula has no model (``Unmodelled``). Raises ``Unmodelled`` itself where the shape of a saved tensor, or of
+        one in a graph with unknown values, was changed since.
         """
         if all(g is None for g in incoming):
             return [None] * len(node.children)
@@ -555,8 +558,8 @@ class Pass:
     # -- leaves
 
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
-        """Add a gradient to the ``.grad`` of ``leaf``: the first becomes ``.grad``, later ones are added to it in
-        place.
+        """Add a gradient to the ``.grad`` of ``leaf``: the first (under the belief ``backward_overwrites_grad`` every
+        one) becomes ``.grad``, later ones are added to it in place.
 
         A leaf that no longer requires a gradient gets none. In the run ``as_meant`` the gradient is only noted in
         ``filled``. Raises ``ShadowError`` where torch does: for a tensor that is no leaf any more, an expanded
@@ -700,7 +703,9 @@ def reducible(shape: Shape, wanted: Shape) -> bool:
 
 
 def meta_of(edge: Edge) -> Meta | None:
-    """The shape and dtype that a gradient along this edge must have; None for an edge without a node."""
+    """The shape and dtype that a gradient along this edge must have; None for an edge without a node. Where the node
+    has no record of that output, a shape without dimensions.
+    """
     node, index = edge
     if node is None:
         return None
@@ -728,7 +733,8 @@ def compare(
     before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
 ) -> list[WrongGradient]:
     """The wrong gradients: a ``WrongGradient`` for each tensor filled in ``real`` whose gradient differs by more than
-    rounding from that in ``rehearsal``, the pass with the values as they were when saved. Empty if all agree.
+    rounding from that in ``rehearsal`` (or where one of the two is unknown), the pass with the values as they were when
+    saved. Empty if all agree.
 
     Both gradients include what ``.grad`` was before this backward (``before``, by the tensor's ``id``). ``causes`` are
     the overwritten saved tensors, copied into each. ``harmed`` maps each tensor with a wrong gradient to its present

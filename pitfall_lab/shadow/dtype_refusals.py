@@ -115,7 +115,8 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
     """Raise ``ShadowError`` for operands of a dtype that torch's kernel for the operation was not compiled for.
 
     The first tensor's dtype decides. Raises ``Unmodelled`` for complex operands of an operation in the table, for a
-    negative number with uint8, and for calls that also fail in another way.
+    negative number with uint8, for dtypes for which the table has no kernel's name (no prediction is made), and for
+    calls with several dtypes, shapes or overlapping memory, which may fail in another way.
     """
     tensors = [x for x in args if isinstance(x, ShadowTensor)]
     if 3 in entry.refuses and any(x.dtype.is_complex for x in tensors):

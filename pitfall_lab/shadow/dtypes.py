@@ -57,7 +57,7 @@ class DType(str):
 
     @property
     def itemsize(self) -> int:
-        """Return the number of bytes per element."""
+        """Return the number of bytes per element; 2 for every quantized type, whatever its size."""
         numpy_dtype = self.numpy
         return (
             numpy_dtype.itemsize
@@ -151,8 +151,8 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def of_number(value: complex) -> DType:
-    """The dtype that torch gives a Python number: bool, int64, the default float dtype, or the complex dtype of its
-    precision.
+    """The dtype that torch gives a Python number: bool, int64, the default float dtype, or for a complex number the
+    complex dtype that goes with the default float dtype.
     """
     if isinstance(value, bool | np.bool_):
         return BOOL
@@ -164,8 +164,9 @@ def of_number(value: complex) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype that torch promotes two dtypes to (``torch.promote_types``); unlike in NumPy,
-    int64 with float16 gives float16.
+    """The dtype that torch promotes two dtypes to (``torch.promote_types``); unlike in NumPy, int64 with float16 gives
+    float16. ValueError is raised for two types of one category of which one is float8, quantized, uint16 to uint64, or
+    complex32.
 
     >>> promote(DType("int64"), DType("float16")), promote(DType("uint8"), DType("int8")), promote(DType("float16"), DType("bfloat16"))
     (torch.float16, torch.int16, torch.float32)

@@ -133,8 +133,8 @@ class Engine:
         """Do what the torch function ``name`` (in full: ``torch.Tensor.mul_``) does with shadow tensors in ``args`` and
         ``kwargs``, and return what it did.
 
-        Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed, where the call is
-        not modelled.
+        Raises :class:`ShadowError` where torch raises (its ``applied`` is what was done before), and
+        :class:`Unmodelled` where the call is not modelled, also for a fault in an entry (unless ``strict``).
 
         In torch: the dispatcher calls one layer after another, of which ``VariableType`` (graph, saved tensors) and
         ``ADInplaceOrView`` (versions, views) are generated; here an entry does all of it.
@@ -291,7 +291,8 @@ class Engine:
     def write(self, tensor: ShadowTensor, values: np.ndarray | None) -> None:
         """Put ``values`` (broadcast to the tensor's shape; None: unknown) into the tensor's memory.
 
-        Does not increase the version. Raises ``Unmodelled`` if unknown values would go into memory that a NumPy array
+        Does not increase the version. Unknown values of the storage stay unknown, unless ``tensor`` covers it and is
+        within the engine's limit. Raises ``Unmodelled`` if unknown values would go into memory that a NumPy array
         shares.
         """
         storage = tensor.storage

@@ -1,7 +1,7 @@
 """The exceptions of the shadow engine, and the exact texts of torch's errors.
 
 Two kinds of failure must not be mixed up: :class:`ShadowError` is a *prediction* ("torch raises this here"),
-:class:`Unmodelled` is honesty ("the shadow does not know"), and leaves the engine as it was.
+:class:`Unmodelled` says that the shadow does not know what torch does here.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DTy
     its strides fit, else a copy.
 
     ``dtype`` is the leaf's when the graph was made; ``leaf.data = …`` may have changed it since. Raises Unmodelled if
-    the shapes differ, unless the gradient is one element that nothing else holds.
+    the shapes differ, unless the gradient is one element of known value that nothing else holds.
     """
     dense = is_dense(leaf.shape, leaf.stride)
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)

@@ -123,7 +123,8 @@ class Saved:
     output as storage and strides, with ``tensor`` None, so that node and output do not keep each other alive.
     ``freed``: backward has dropped it. ``stale``: a write has made its version wrong. ``packed``: hooks of the program
     (``saved_tensors_hooks``) keep it; what they return in backward is unknown, and no version is checked. ``original``:
-    a copy of the saved values, made before the memory was first written (None until then).
+    a copy of the saved values, made before the memory was first written (None until then). To save an inference tensor
+    raises ``ShadowError`` (torch's error).
 
     In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no copy, and which its
     counter does not know.
@@ -195,7 +196,8 @@ class Saved:
     def differs(self) -> bool:
         """Whether backward will read other values than were saved; True if either is unknown.
 
-        False for an own copy, and once it is freed.
+        False for an own copy, once it is freed, and where no saved values had to be copied (nothing was written, or the
+        values were unknown then) and the tensor still has the same storage.
         """
         if (
             self.own
@@ -333,7 +335,9 @@ class Graph:
         return head + tail.removeprefix("0") if found and (not tail or tail.isdigit()) else node.name
 
     def new_node(self, name: str, next: tuple[Edge, ...], vjp: Vjp | None = None) -> Node:
-        """Make a node with the next sequence number and add it to ``created``."""
+        """Make a node with the next sequence number and add it to ``created``; one without a derivative has the number
+        ``FIRST``.
+        """
         node = Node(name, next, FIRST if name == NO_DERIVATIVE else self.sequence, vjp)
         self.sequence += 1
         self.created.append(node)
@@ -376,8 +380,8 @@ class Graph:
     # -- views
 
     def grad_fn(self, tensor: ShadowTensor, *, dry_run: bool = False) -> Node | None:
-        """The grad_fn of ``tensor``, None without one; for a view whose base was written
-        since, a new AsStridedBackward0.
+        """The grad_fn of ``tensor``, None without one; for a view that requires grad and whose base was written since,
+        a new AsStridedBackward0, or ``ShadowError`` where torch refuses to make one (:meth:`check_creation`).
 
         Its edge goes to the base's present grad_fn. ``dry_run=True``: return a placeholder with the
         right name and do not create the node; creating it now would give it the wrong sequence number,
@@ -442,6 +446,8 @@ class Graph:
         Nothing is checked if neither the tensor nor another operand requires a gradient (``any_requires_grad``), with
         grad mode off, in inference mode, and for inference tensors. In torch: ``check_inplace`` in
         ``torch/csrc/autograd/VariableTypeUtils.h``. Raises ``Unmodelled`` for a tensor that ``autograd.grad`` returned.
+        Under the belief ``inplace_on_leaf_allowed`` nothing is checked, under ``inplace_always_refused`` every such
+        operation is an error.
         """
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed or tensor.inference:
             return
@@ -464,8 +470,8 @@ class Graph:
         """Increase the version by ``by``; returns the saved tensors that this made invalid, as pairs of the node that
         saved it and the saved tensor, ordered by the creation of the nodes.
 
-        Nothing happens without a counter: ``()``. A negative ``by`` sets the version back, which can make saved tensors
-        valid again.
+        Nothing happens without a counter, nor with grad mode off under the belief ``no_grad_hides_versions``: ``()``. A
+        negative ``by`` sets the version back, which can make saved tensors valid again.
         """
         if counter is None or (self.policy.no_grad_hides_versions and not self.grad_enabled):
             return ()

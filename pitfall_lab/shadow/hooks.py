@@ -116,8 +116,8 @@ class Suspended:
 
     def recognise(self, array: np.ndarray, dtype: DType, *, on_known_memory: bool) -> ShadowTensor | None:
         """Return the shadow tensor of a gradient that user code (a hook, a custom backward) received, whose values are
-        ``array``: that of the gradient in ``stop.given`` with the same shape, strides and close values. None if there
-        is none.
+        ``array``: that of the first gradient in ``stop.given`` without a tensor so far that has the same dtype, shape
+        and strides, and close values. None if there is none.
 
         ``on_known_memory``: the gradient's storage is tracked already, so gradients that are ``loose`` are not
         considered.

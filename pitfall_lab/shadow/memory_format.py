@@ -34,8 +34,8 @@ def strides(shape: Shape, memory_format: Any) -> Shape:
 
 
 def channels_last_strides(shape: Shape) -> Shape:
-    """Strides in elements for shape (N, C, H, W) with C as the fastest dimension, as ``channels_last`` has them; for
-    three dimensions (C, H, W) likewise.
+    """Strides in elements for a shape (N, C, ...) of two to five dimensions with C (dimension 1) as the fastest, as
+    ``channels_last`` has them.
     """
     result, step = [0] * len(shape), 1
     for d in (1, *reversed(range(2, len(shape))), 0):
@@ -46,7 +46,7 @@ def channels_last_strides(shape: Shape) -> Shape:
 
 def follows(shape: Shape, stride: Shape, memory_format: Any) -> bool:
     """Whether the strides ``stride`` of a tensor with this shape are those of ``memory_format``; strides of dimensions
-    of size 1 are ignored.
+    of size 1 are ignored. Raises what :func:`strides` raises (for another number of dimensions than the format has).
 
     Without elements, any strides are contiguous_format.
     """

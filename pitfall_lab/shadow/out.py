@@ -28,11 +28,11 @@ REFUSED_AS = {
 
 def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run the operation ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each result);
-    return those. The version of each is increased once.
+    return those. The version of each is increased once (not with the trait ``out_uncounted``).
 
-    With ``out=None`` it runs as usual. Raises ``ShadowError`` (torch's error) if an argument or ``out`` requires grad,
-    and ``Unmodelled`` for ``out`` of another dtype or shape, one that overlaps an operand or itself, and functions
-    whose ``out`` is not modelled.
+    With ``out=None`` it runs as usual. Raises ``ShadowError`` (torch's error) if an argument or ``out`` requires grad
+    (unless grad mode is off), and ``Unmodelled``, among others, for ``out`` of another dtype, of another shape unless
+    its storage is empty, one that overlaps an operand or itself, and functions whose ``out`` is not modelled.
     """
     out = kwargs["out"]
     if out is None:

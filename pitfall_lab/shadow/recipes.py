@@ -118,7 +118,8 @@ class Made:
     (no write can invalidate it, so all calls share one), or ``(name in the node, name of the tensor in the recipe's
     code, is_output)``. The other fields are those of :class:`Node`.
 
-    Raises :class:`Underivable` for a mirrored node, a CopySlices, and one with hooks.
+    Raises :class:`Underivable` for a mirrored node, a CopySlices, one with hooks, and one whose edges or saved tensors
+    belong neither to an operand nor to what the call made.
     """
 
     __slots__ = ("edges", "multiple", "name", "outputs", "saved", "vjp")
@@ -140,7 +141,8 @@ class Window:
     gets a new one, with the number ``storage`` or ``counter`` (else -1). ``node`` is the index of its grad_fn among the
     nodes of the recipe (None: none), ``base`` the code for the tensor that it is a view of (None: no view),
     ``creation`` how that view was made. ``size`` is that of its storage; ``offset`` is relative to that of the operand
-    ``on``.
+    ``on``. Raises :class:`Underivable` for an inference tensor, memory that NumPy shares, a storage that is neither new
+    nor an operand's, and another dtype than that of the operand ``on``.
     """
 
     __slots__ = (
@@ -251,7 +253,9 @@ class Parts:
         self.counters: list[Counter] = []
 
     def name(self, x: ShadowTensor) -> str:
-        """The name of a tensor in the recipe's code: of an operand, or of one that it makes."""
+        """The name of a tensor in the recipe's code: of an operand, or of one that it makes; any other is added to
+        ``tensors`` (:class:`Underivable` where :class:`Window` raises it).
+        """
         for j, operand in enumerate(self.operands):
             if operand is x:
                 return f"o{j}"

@@ -54,7 +54,9 @@ class Rounding:
         return any(tensor.storage is storage for tensor, _ in self._made)
 
     def allowed(self, storage: Storage) -> np.ndarray:
-        """For each element of a gradient's storage, the difference that rounding between two engines can cause."""
+        """For each element of a gradient's storage, the difference that rounding between two engines can cause, as a
+        flat array; 0 where this backward is not known to have written a gradient.
+        """
         flat = np.zeros(storage.size)
         for tensor, gradient in self._made:
             if (

@@ -62,7 +62,7 @@ class Counter:
 
 
 class Storage:
-    """A one-dimensional block of ``size`` elements.
+    """A one-dimensional block of ``size`` elements of ``dtype`` on ``device``.
 
     ``data`` is a one-dimensional array, or None when the values are not modelled. ``shared`` is True once NumPy code
     outside the engine can write to it: such a write cannot be noticed, so saved values are copied when they are saved.
@@ -87,7 +87,7 @@ class Storage:
         """The data before and after the last change of strides by ``ShadowTensor.lay_out``."""
 
     def watch(self, saved: Saved) -> None:
-        """Have ``saved`` copy its values before this storage is next written."""
+        """Have ``saved`` copy its values before this storage is next written; at once if the storage is ``shared``."""
         if self.shared:
             saved.keep()
             return
@@ -260,10 +260,11 @@ class ShadowTensor:
 
     @property
     def has_stale_grad_fn(self) -> bool:
-        """True while this view has no grad_fn although an in-place write gave its base one:
-        reading ``grad_fn`` will make it.
+        """True for a view that was written since its grad_fn was last made (the versions differ), has no grad_fn, and
+        whose base requires grad, if it was made in the ``"default"`` way: reading ``grad_fn`` will make one.
 
-        Also True where regenerating it would fail an internal assert of torch (``has_lost_hook``).
+        Such a view that has a grad_fn counts only where making it anew would fail an internal assert of torch
+        (``has_lost_hook``).
         """
         view = self.view
         if view is None or view.version == self.version:
@@ -303,8 +304,8 @@ class ShadowTensor:
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
 
     def become(self, other: ShadowTensor) -> None:
-        """Take over storage, shape, dtype, counter and grad_fn of ``other``, as the same
-        object (``p.data = …``, ``out=``).
+        """Take over memory (storage, offset, shape, strides, dtype, device, counter) and history (``view``, grad_fn,
+        ``flag``, ``inference``) of ``other``, as the same object (``p.data = …``, ``out=``).
 
         Its gradient and hooks stay.
         """

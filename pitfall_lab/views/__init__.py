@@ -109,7 +109,7 @@ def scene(
     gives that, if it is not None; what it left out comes with :func:`rest`.
 
     A view that raises is replaced by ``{"failed": its error's type}``: one broken picture must not prevent the others.
-    ``worth`` is empty where there are stories of findings.
+    ``worth`` is empty where there are stories (of findings, or of the error that ended the program).
     """
     found = list(findings)
     facts = facts or gather(trace)

@@ -96,7 +96,9 @@ class _Text:
 
 
 def _certain(body: list[ast.stmt]) -> Iterator[int]:
-    """The lines of the simple statements that every round comes to: none behind a ``break`` or ``continue``."""
+    """The lines of the simple statements that every round comes to: none behind a ``break``, ``continue`` or
+    ``return``.
+    """
     for statement in body:
         if isinstance(statement, (ast.With, ast.AsyncWith)):
             yield from range(statement.lineno, statement.body[0].lineno)

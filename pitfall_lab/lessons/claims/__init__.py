@@ -66,10 +66,11 @@ class Claim:
 
     ``article`` counts from 0 (an index into :data:`ARTICLES`), ``chapter`` is the section's title and ``lines`` are
     line numbers of that article. ``claim`` is the sentence, ``verdict`` a key of :data:`VERDICTS`, ``truth`` the
-    corrected statement; ``observed`` is what the program ``snippet`` printed on :data:`RECORDED_WITH`. With
-    ``needs_gpu`` a part of the claim concerns CUDA and the snippet is a CPU analogue. Where the article's sentence
-    leaves nothing to decide, ``asked`` is another one on its subject (else empty), which the same snippet decides, and
-    which ``holds`` or not, or ``depends``: it holds for some programs only; ``answer`` says why.
+    corrected statement; ``observed`` is what the program ``snippet`` printed on :data:`RECORDED_WITH`. ``pitfall`` are
+    names of pitfalls and ``visual`` names of views that it is about, ``exercise_idea`` a sentence. With ``needs_gpu`` a
+    part of the claim concerns CUDA and the snippet is a CPU analogue. Where the article's sentence leaves nothing to
+    decide, ``asked`` is another one on its subject (else empty), which the same snippet decides, and which ``holds`` or
+    not, or ``depends``: it holds for some programs only; ``answer`` says why.
     """
 
     id: str

@@ -116,10 +116,10 @@ def names() -> list[str]:
 def experiment(name: str, *, live: bool | None = None, file: Path | str | None = None) -> Recording:
     """Run the experiment ``name`` where a CUDA device is present, else replay its recording.
 
-    ``live=False`` always replays, ``live=True`` always runs; ``file`` replays a recording of one's own, as ``python
-    -m pitfall_lab.lessons.gpu.record FILE`` makes it on a machine with a device. Raises KeyError for an unknown
-    name, :class:`ExperimentFailed` when the program does not run through or the file is no recording,
-    :class:`NotRecorded` when there is none.
+    ``live=False`` always replays, ``live=True`` always runs; ``file`` replays a recording of one's own, as ``python -m
+    pitfall_lab.lessons.gpu.record FILE`` makes it on a machine with a device. Raises KeyError for an unknown name,
+    :class:`ExperimentFailed` when the program does not run through, the file is no recording, or the recording was made
+    with another text of the program, :class:`NotRecorded` when there is none.
     """
     if name not in names():
         raise KeyError(f"There is no experiment {name!r}; there are {', '.join(names())}.")
@@ -234,8 +234,8 @@ def run(name: str) -> Recording:
 
 @cache
 def recorded() -> dict[str, Any]:
-    """The recording that comes with the package, if one does: ``device``, ``driver``, ``torch``, ``date``
-    and ``experiments`` by name.
+    """The recording that comes with the package, if one does: ``device``, ``driver``, ``torch``, ``date`` and
+    ``experiments`` by name (only these, empty, where none comes with it).
     """
     file = files(__package__).joinpath("recorded.json")
     kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"experiments": {}}

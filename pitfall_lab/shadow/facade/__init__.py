@@ -8,8 +8,9 @@ There is no table of methods here: whatever has an entry in :mod:`pitfall_lab.sh
 >>> x.grad
 tensor([2., 4.])
 
-In torch: random numbers come from another generator, printing rounds differently in rare cases, and everything without
-an entry raises ``NotImplementedError``.
+In torch: random numbers come from another generator, and printing rounds differently in rare cases. Here a name without
+an entry raises ``AttributeError`` (:class:`Absent`), and a call that the engine has no model of raises
+``NotImplementedError``.
 """
 
 # ruff: noqa: A001 - tables in rows; the names are torch's

@@ -77,8 +77,8 @@ class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name
 
 
 class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
-    """A context manager that, when its block ends, sets the versions of the tensors back to
-    what they were when it began.
+    """A context manager that, when its block ends, sets the versions of the tensors back to what they were when this
+    object was made.
     """
 
     def __init__(self, tensors: Any) -> None:
@@ -97,7 +97,7 @@ class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """Return the shape to which tensors of these shapes broadcast; a number is a shape of one dimension.
+    """Return the shape to which tensors of these shapes (at least one) broadcast; a number is a shape of one dimension.
 
     Raises RuntimeError, as torch does, if there is none.
     """

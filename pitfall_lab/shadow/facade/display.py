@@ -12,10 +12,12 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 
 def show(tensor: ShadowTensor) -> str:
-    """Return the text that torch's ``repr`` of the tensor is: its values, its dtype unless it is float32, int64 or
-    bool, and its grad_fn or ``requires_grad=True``.
+    """Return the text that torch's ``repr`` of the tensor is (in the common cases): its values, its shape if it has no
+    elements and several dimensions, its dtype unless it is float32, int64 or bool, and its grad_fn or
+    ``requires_grad=True``.
 
-    Where values are unknown, the text says so with the shape in their place.
+    Where values are unknown, the text says so with the shape in their place; ``grad_fn=<Invalid>`` stands for a grad_fn
+    that torch refuses to make.
     """
     values = tensor.values()
     body = _body(values) if values is not None else f"<{'x'.join(map(str, tensor.shape))} values, not modelled>"

@@ -63,7 +63,8 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         """Return the saved tensors; None where ``save_for_backward`` was given None.
 
-        Raises RuntimeError, as torch does, if one was modified or freed since.
+        Raises RuntimeError, as torch does, if one was modified or freed since; not before ``apply`` has returned, or
+        where it made no node.
         """
         kept = {saved.name: saved for saved in self.node.saved} if self.node is not None else {}
         if self.node is not None and self.node.freed and self.to_save:
@@ -83,10 +84,12 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Run ``forward`` with ``args`` under no_grad, make one node the grad_fn of its outputs, and return what
-        ``forward`` returned.
+        """Run ``forward`` with ``args`` under no_grad, make one node the grad_fn of its outputs (of the floating-point
+        ones that are not marked as non-differentiable), and return what ``forward`` returned; an input that it returns
+        unmarked becomes a view of itself.
 
-        No node is made with grad mode off, or if no argument requires a gradient.
+        No node is made with grad mode off, in inference mode, or if no argument requires a gradient. Raises
+        RuntimeError for an input marked dirty that is a leaf and requires a gradient.
         """
         e, ctx = engine(), FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)

@@ -95,7 +95,7 @@ class Module:
         setattr(self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a buffer: a tensor that belongs to the module's state but is no parameter.
+        """Add a buffer: a tensor (or None) that belongs to the module's state but is no parameter.
 
         With ``persistent=False`` it is not in the state_dict.
         """
@@ -186,17 +186,19 @@ class Module:
             yield from child.places(f"{prefix}{name}.")
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters and buffers by key, detached and not copied: the returned tensors
-        share memory with the module's.
+        """Return parameters and persistent buffers by key (their dotted names), detached and not copied: the returned
+        tensors share memory with the module's.
         """
         return {key: getattr(owner, name).detach() for key, owner, name in self.places()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> Keys:
-        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them by new Parameters
-        and tensors.
+        """Copy the values in place into parameters and buffers; with ``assign=True``, replace each parameter by a new
+        Parameter on the given memory, and each buffer by the given tensor.
 
         Returns the keys that are only in the module (``missing_keys``) and those that are only in ``state_dict``
-        (``unexpected_keys``); with ``strict``, such keys raise RuntimeError before anything is copied.
+        (``unexpected_keys``); with ``strict``, such keys raise RuntimeError before anything is copied. A value whose
+        shape does not broadcast to that of its place raises RuntimeError too, when those before it have been copied;
+        with ``assign``, shapes are not compared.
         """
         places = {key: (owner, name) for key, owner, name in self.places()}
         keys = Keys([k for k in places if k not in state_dict], [k for k in state_dict if k not in places])
@@ -222,7 +224,11 @@ class Module:
         return keys
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set all gradients that exist to None, or to zeros in place with ``set_to_none=False``."""
+        """Set the gradients of all parameters that have one to None, or to zeros in place with ``set_to_none=False``.
+
+        Under the belief ``zero_grad_leaves_zeros`` they always become zeros; under ``zero_grad_spares_unused`` only
+        those that a step has used are changed.
+        """
         for p in self.parameters():
             if not takes_zero_grad(p):
                 continue
@@ -261,10 +267,11 @@ class Module:
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Convert floating-point parameters and buffers, and their gradients, to a dtype: they stay the same
-        objects and get other memory.
+        """Convert floating-point parameters and buffers, and their gradients, to a dtype: they stay the same objects
+        and get other memory, unless they have that dtype already.
 
-        Returns the module. Without a dtype nothing changes; a device other than the CPU raises AttributeError.
+        Returns the module. Without a dtype nothing changes. AttributeError is raised for a device other than the CPU,
+        and for any other positional argument that is no dtype.
         """
         dtype = kwargs.get("dtype") or next((a for a in args if isinstance(a, DType)), None)
         others = [a for a in (*args, kwargs.get("device")) if not isinstance(a, DType) and a is not None]
@@ -292,16 +299,19 @@ class Module:
     # -- hooks
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(module, args, result)`` after each forward; return a handle that removes the hook.
+        """Call ``hook(module, args, result)`` after each forward (``args``: its positional arguments, as a tuple);
+        return a handle that removes the hook.
 
         What the hook returns, unless None, replaces the result.
         """
         return RemovableHandle(self._hooks["after"], hook)
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(module, args)`` before each forward; return a handle that removes the hook.
+        """Call ``hook(module, args)`` before each forward (``args``: its positional arguments, as a tuple); return a
+        handle that removes the hook.
 
-        What the hook returns, unless None, replaces the arguments.
+        What the hook returns, unless None, replaces these arguments: a tuple all of them, another value as the only
+        one.
         """
         return RemovableHandle(self._hooks["before"], hook)
 

@@ -331,8 +331,8 @@ KLDivLoss = _activation("KLDivLoss", "kl_div")
 
 
 class Dropout(Module):
-    """Sets elements to zero with probability ``p`` in training mode; in evaluation mode it
-    returns its input, the same object.
+    """Sets elements to zero with probability ``p`` in training mode, and multiplies the others by 1 / (1 - p); in
+    evaluation mode it returns its input, the same object.
 
     With ``inplace`` it writes its input.
     """
@@ -359,7 +359,8 @@ class utils:  # noqa: N801 - torch's name
         """Scale the gradients in place so that their common Euclidean norm is at most ``max_norm``; return the norm
         that the gradients had before.
 
-        Parameters without a gradient are left out; all others are written even if nothing changes.
+        Parameters without a gradient are left out; all others are written even if nothing changes. Raises RuntimeError
+        if no parameter has a gradient.
         """
         given = [parameters] if isinstance(parameters, Tensor) else parameters
         gradients: list[Any] = [p.grad for p in given if p.shadow.gradient is not None]

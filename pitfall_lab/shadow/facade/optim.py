@@ -1,8 +1,8 @@
 """``torch.optim`` for the facade, in the in-place operations that torch's for-loop versions use.
 
-``foreach=True`` makes the same changes (of :class:`ASGD` and :class:`Rprop`: nearly), with one call for all parameters;
-``fused=True`` makes them without counting them.
-Source in torch: the ``_single_tensor_*`` functions in ``torch/optim``.
+With ``foreach=True`` the same operations run here, parameter by parameter (:class:`ASGD` and :class:`Rprop`: partly
+other ones, as in torch's foreach form); ``fused=True`` does not increase the versions of the parameters. Source in
+torch: the ``_single_tensor_*`` functions in ``torch/optim``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Optimizer:
     Subclasses give their ``options`` with torch's defaults, say in ``begin`` what is put into the state of a parameter
     at its first step, and in ``update`` how one parameter is changed. The constructor raises what torch's does:
     ``TypeError`` for an unknown option, ``RuntimeError`` for ``fused`` together with ``differentiable`` or ``foreach``,
-    ``ValueError`` without parameters.
+    ``ValueError`` without parameters, and what :meth:`add_param_group` raises. ``lr`` None means the default.
     """
 
     options: ClassVar[dict[str, Any]] = {}
@@ -71,7 +71,11 @@ class Optimizer:
         self.param_groups.append({**self.defaults, **param_group, "params": params})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set all gradients that exist to None, or to zeros in place with ``set_to_none=False``."""
+        """Set the gradients of all parameters that have one to None, or to zeros in place with ``set_to_none=False``.
+
+        Under the belief ``zero_grad_leaves_zeros`` they always become zeros; under ``zero_grad_spares_unused`` only
+        those that a step has used are changed.
+        """
         for p in (p for group in self.param_groups for p in group["params"]):
             if not takes_zero_grad(p):
                 continue
@@ -86,10 +90,12 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, in place.
 
-        ``closure``, if given, is called first to compute the loss again; its result is returned, else None.
+        ``closure``, if given, is called once before that, with grad mode on, to compute the loss again; its result is
+        returned, else None.
 
-        Raises RuntimeError or TypeError where torch does, and NotImplementedError for what the engine has no model of
-        (``Unmodelled``).
+        Raises what the operations raise (RuntimeError or TypeError where torch does, among others), NotImplementedError
+        for what the engine has no model of (``Unmodelled``), and AttributeError for a class without ``update``, or
+        without ``fused`` in a fused step.
         """
         loss = None
         if closure is not None:
@@ -124,8 +130,9 @@ class Optimizer:
         """
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """Called when a step has raised: remove the state that torch stores only after a whole step. ``known`` has, for
-        each parameter that was to be updated, the keys of its state before the step.
+        """Called when the update of a parameter has raised: remove the state that torch stores only when all parameters
+        of the group were updated. ``known`` has, for each parameter of the group that has a gradient, the keys of its
+        state before the step. Not called for a foreach or fused step of several parameters.
 
         In this base class there is no such state.
         """
@@ -160,7 +167,8 @@ class Optimizer:
         """
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """Update one parameter in place from its gradient; each subclass defines it.
+        """Update the parameter ``p`` in place from its gradient, with its ``state`` and the options in ``group``; each
+        subclass defines it.
 
         Raises ``AttributeError`` in a class that does not.
         """
@@ -185,10 +193,11 @@ class Optimizer:
         return {"state": {number[id(p)]: state for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Replace the state and the groups by those in ``state_dict``, with the very tensors that are saved there where
-        their dtype fits the parameter's (else converted copies).
+        """Replace the state, and the options of the groups, by those in ``state_dict``. The tensors that are saved
+        there are used themselves where they have the parameter's dtype or it is no floating-point one, else converted
+        copies (of all but ``step``).
 
-        Raises ValueError if the groups do not have the same numbers of parameters.
+        Raises ValueError if the number of groups, or of parameters in one of them, is another.
         """
         order = [p for group in self.param_groups for p in group["params"]]
         if [len(g["params"]) for g in state_dict["param_groups"]] != [len(g["params"]) for g in self.param_groups]:
@@ -329,7 +338,9 @@ class AdamW(Adam):
 
 
 class NAdam(Adam):
-    """Adam with Nesterov momentum: each step writes every parameter twice."""
+    """Adam with Nesterov momentum: a step writes a parameter that has a gradient twice, or three times with
+    ``decoupled_weight_decay``.
+    """
 
     options: ClassVar[dict[str, Any]] = {
         "lr": 2e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "momentum_decay": 4e-3,

@@ -78,7 +78,8 @@ def run(
     r"""Run ``source`` under ``policy``; returns its names, the exception that ended it (or None) and what it printed.
 
     A syntax error is raised. ``release`` is the modelled release of torch. ``after`` is called after each top-level
-    statement with its last line, the names, and the text printed so far.
+    statement with the number of its last line, the names, and the text printed so far; what it raises ends the program
+    like an error of its own.
 
     >>> names, error, printed = run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)")
     >>> printed, error

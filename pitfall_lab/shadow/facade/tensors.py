@@ -146,8 +146,8 @@ def raise_as_torch(error: ShadowError) -> NoReturn:
 def unwrap(value: Any) -> Any:
     """Return ``value`` with facade tensors replaced by their shadow tensors, also inside tuples, lists and slices.
 
-    A function (a hook) is wrapped: the engine may call it with a shadow tensor, the program's function gets a facade
-    tensor, and what that returns is unwrapped.
+    A function (a hook) is wrapped (any other callable too, unless it is a class): the engine may call it with a shadow
+    tensor, the program's function gets a facade tensor, and what that returns is unwrapped.
     """
     if isinstance(value, Tensor):
         return value.shadow
@@ -304,7 +304,9 @@ class Tensor:
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - torch's name
-        """Return a view with the dimensions in reverse order; with torch's warning unless there are two (or none)."""
+        """Return a view with the dimensions in reverse order; torch's warning is given unless there are two dimensions
+        or none.
+        """
         if self.shadow.ndim not in (0, 2):
             warnings.warn(REVERSED, UserWarning, stacklevel=2)
         result: Tensor = call("torch.Tensor.T.__get__", self)
@@ -343,8 +345,8 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
-        """Return the accumulated gradient, or None; with torch's warning for a tensor that
-        is no leaf and retains none.
+        """Return the accumulated gradient, or None; with torch's warning where there is none because the tensor is no
+        leaf and ``retain_grad`` was not called.
         """
         if not self.shadow.is_leaf and not self.shadow.retains_grad and self.shadow.gradient is None:
             warnings.warn(NON_LEAF_GRAD, UserWarning, stacklevel=2)
@@ -396,8 +398,8 @@ class Tensor:
         return self.shadow.dtype.itemsize
 
     def data_ptr(self) -> int:
-        """Return the address of the first element; for a tensor without known values, a number that can
-        only be compared with others.
+        """Return the address of the first element; 0 if the storage is empty; for a tensor without known values, a
+        number that can only be compared with others.
         """
         return (
             address(self.shadow.storage) + self.shadow.offset * self.element_size() if self.shadow.storage.size else 0
@@ -456,7 +458,9 @@ class Tensor:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a copy on new memory, a leaf; copies of tensors that share a storage share one copy of it.
 
-        The gradient is copied too, except a Parameter's. Raises RuntimeError if this is no leaf.
+        The gradient is copied too, except a Parameter's. Raises RuntimeError if this is no leaf, and
+        NotImplementedError for an inference tensor, in inference mode, and for a ``.grad`` of another shape or dtype.
+        ``memo`` is that of ``copy.deepcopy``; storages are shared within one.
         """
         if id(self) in memo:
             answer: Self = memo[id(self)]
@@ -499,8 +503,8 @@ class Tensor:
 
 
 class Parameter(Tensor):
-    """A leaf tensor that modules register and optimizers update; it shares the memory and the
-    version counter of its ``data``.
+    """A leaf tensor that modules register and optimizers update; it shares the memory and the version counter of
+    ``data``, the tensor that it is made of.
     """
 
     def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
@@ -513,8 +517,8 @@ class Parameter(Tensor):
 
 
 def address(storage: Storage) -> int:
-    """Return the address of the first byte of a storage; 0 if it is empty, and a number that only tells
-    storages apart without values.
+    """Return the address of the first byte of a storage; 0 if it is empty, and for one without known values a number
+    that only tells storages apart.
     """
     if not storage.size:
         return 0
@@ -522,8 +526,9 @@ def address(storage: Storage) -> int:
 
 
 def id_of_memory(value: Any) -> int:
-    """Return what ``id()`` gives under the belief that it identifies memory: the address of the data of a tensor or an
-    array that has any; for everything else the real ``id``.
+    """Return what ``id()`` gives under the belief that it identifies memory: the address of the storage of a facade
+    tensor, or of the first element of a NumPy array; for everything else, and for a tensor with an empty storage, the
+    real ``id``.
     """
     place = address(value.shadow.storage) if isinstance(value, Tensor) else 0
     return place or (value.__array_interface__["data"][0] if isinstance(value, np.ndarray) else id(value))
@@ -594,7 +599,8 @@ for _method, _entry, _plain in AUGMENTED:
 
 class Namespace(ModuleType):
     """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``: its attributes are the operations that
-    have an entry under ``prefix``, torch's full name of the module.
+    have an entry under ``prefix``, torch's full name of the module; another name raises ``AttributeError``
+    (:class:`Absent`). ``name`` is the ``__name__`` of this module object.
     """
 
     def __init__(self, name: str, prefix: str) -> None:
@@ -654,19 +660,20 @@ class _Mode:
 
 
 class no_grad(_Mode):  # noqa: N801 - torch's name
-    """Switches grad mode off: results of operations do not require grad."""
+    """Switches grad mode off in a ``with`` block or a decorated function: operations are not recorded in the graph."""
 
     grad = False
 
 
 class enable_grad(_Mode):  # noqa: N801 - torch's name
-    """Switches grad mode on: operations are recorded in the graph."""
+    """Switches grad mode on in a ``with`` block or a decorated function: operations are recorded in the graph."""
 
 
 class inference_mode(_Mode):  # noqa: N801 - torch's name
-    """Inference mode: operations are not recorded, and new tensors have no version counter.
+    """Inference mode in a ``with`` block: operations are not recorded, and tensors with new memory have no version
+    counter.
 
-    With ``mode=False``, it is off in the block.
+    With ``mode=False``, inference mode is off and grad mode is on in the block.
     """
 
     grad, inference = False, True
@@ -676,7 +683,9 @@ class inference_mode(_Mode):  # noqa: N801 - torch's name
 
 
 class set_grad_enabled(_Mode):  # noqa: N801 - torch's name
-    """Switches grad mode on or off: from now on, or within a ``with`` block."""
+    """Switches grad mode on or off (``mode``) when it is called; as a context manager, until the end of the ``with``
+    block.
+    """
 
     def __init__(self, mode: bool) -> None:
         self.grad = mode

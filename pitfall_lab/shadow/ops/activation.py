@@ -303,8 +303,8 @@ PRELU = OpRule(
 def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
     """``F.prelu``: one weight for all, or one for each channel (dimension 1).
 
-    Raises ``ShadowError`` (torch's error) for another number of weights, weights of several dimensions, and weights of
-    another dtype.
+    Raises ``ShadowError`` (torch's error) for another number of weights, weights of several dimensions, weights of
+    another dtype, and integer operands.
     """
     tensor_only(input, weight)
     if input.dtype != weight.dtype:

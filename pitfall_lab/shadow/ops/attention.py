@@ -48,8 +48,9 @@ def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, at
 
     A bool ``attn_mask`` is True where attention is allowed, any other is added to the scores; ``scale`` defaults to ``1
     / sqrt(E)``; ``dropout_p`` is the probability with which weights are zeroed. Raises ``ShadowError`` (torch's error)
-    for a mask together with ``is_causal``, and ``Unmodelled`` for half precision, several dtypes, empty operands,
-    shapes that do not fit and ``enable_gqa``.
+    for a mask together with ``is_causal`` (in older releases only where the fused kernel is not used), and
+    ``Unmodelled``, among others, for half precision, several dtypes, empty operands, shapes that do not fit and
+    ``enable_gqa``.
     """
     tensor_only(query, key, value, *(() if attn_mask is None else (attn_mask,)))
     if enable_gqa or not query.dtype == key.dtype == value.dtype or query.dtype not in ("float32", "float64"):

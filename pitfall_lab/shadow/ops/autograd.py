@@ -35,10 +35,12 @@ def as_list(x: Any) -> list[Any]:
 
 def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
     """The gradients at which a backward begins, one for each of ``outputs``: the one in ``given``, else (where that is
-    None) ones for a scalar; None for an output that requires no gradient.
+    None) ones for an output of one element; None where none is given and the output requires no gradient. A given one
+    is converted to the output's dtype.
 
-    Raises ``ShadowError`` (torch's error) where none is given for an output of several or of non-real elements, and for
-    a given one of another shape.
+    Raises ``ShadowError`` (torch's error) where none is given for an output of several elements (ones under the belief
+    ``backward_sums_elements``) or of non-real ones, and for a given one of another shape; ``Unmodelled`` for a given
+    one that is no tensor.
     """
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
@@ -115,7 +117,7 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
     """Run a copy of the pass with saved values as they were when saved, to find wrong gradients; nothing is filled.
 
     Return that copy, and the changed saved tensors as pairs of the node and the saved tensor. None if no saved value
-    has changed without an error, or if the copy raises.
+    has changed without an error, or if the copy ends in an error of torch's.
     """
     causes = wrongly_read(the_pass.nodes.values())
     if not causes:

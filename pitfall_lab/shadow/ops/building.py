@@ -186,10 +186,11 @@ LARGEST = {
 
 
 def overflows(value: Any, dtype: DType) -> bool:
-    """Whether a Python number overflows a dtype (``c10/util/TypeCast.h``); inf and NaN do
-    not, except in an integer dtype.
+    """Whether a Python number overflows ``dtype``, which must not be bool (``c10/util/TypeCast.h``); inf and NaN do so
+    only in an integer dtype.
 
-    A negative int may wrap around in an unsigned one. Of a complex number for a real dtype, any imaginary part counts.
+    A negative int may wrap around in an unsigned one. Of a complex number for a real dtype, any imaginary part but 0
+    counts. No finite number overflows float64, complex128 and the types that NumPy lacks (except bfloat16).
     """
     if isinstance(value, complex):
         return (dtype.category < 3 and value.imag != 0) or overflows(value.real, dtype)
@@ -209,8 +210,8 @@ def check_word(value: Any) -> None:
 
 def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
     """Torch's error text when one of the numbers in ``values`` overflows a dtype, else empty; other values do not
-    count. ``wide``: the kernel computes half precision in float32. Raises ``Unmodelled`` for an int that does not fit
-    into 64 bits.
+    count. Also empty for a dtype that is not in ``C_NAMES`` (bool, for one). ``wide``: the kernel computes half
+    precision in float32. Raises ``Unmodelled`` for an int that does not fit into 64 bits.
     """
     if wide and dtype[:] in {"float16", "bfloat16"}:
         dtype = DType("float32")
@@ -242,7 +243,9 @@ def tensor_only(*values: Any) -> None:
 
 
 def computed_in(dtype: DType) -> Any:
-    """NumPy's dtype for computing: half precision is computed in float32 and rounded once, as in torch's kernels."""
+    """NumPy's dtype for computing: half precision is computed in float32 and rounded once, as in torch's kernels. None
+    for a dtype that NumPy lacks.
+    """
     return np.float32 if dtype == "float16" else dtype.numpy
 
 
@@ -274,7 +277,7 @@ def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = 
 def promoted(*operands: Operand) -> DType:
     """The result dtype of a pointwise operation on tensors and numbers, after type promotion.
 
-    Raises ``Unmodelled`` if it is complex32.
+    Raises ``Unmodelled`` if it is complex32, and ValueError where :func:`result_type` does.
     """
     first, last = operands[0], operands[-1]
     if (
@@ -364,10 +367,12 @@ def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
 
 
 def records(e: Engine, *operands: Any) -> bool:
-    """Whether an operation on these operands makes a node: grad mode is on and one of them requires a gradient.
+    """Whether an operation on these operands makes a node: grad mode is on, inference mode off, and one of them
+    requires a gradient.
 
-    Raises ``Unmodelled`` for leaves of inference mode outside of it, operands that are all inference tensors, integers
-    with a grad_fn.
+    Where these modes allow it, ``Unmodelled`` is raised for an operand that requires a gradient and is a leaf of
+    inference mode, or an integer or bool; where all operands are inference tensors; and where :func:`check_base` raises
+    it.
     """
     if not e.grad_enabled or e.inference:
         return False
@@ -398,8 +403,8 @@ def check_base(x: ShadowTensor) -> None:
 
 
 def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
-    """Raise ``ShadowError`` (torch's error) if one of ``arguments`` (operands by torch's names for them) requires grad:
-    the operation ``name`` has no derivative for these (torch's ``check_no_requires_grad``).
+    """Raise ``ShadowError`` (torch's error) if one of ``arguments`` (operands by torch's names for them) requires grad
+    and grad mode is on: the operation ``name`` has no derivative for these (torch's ``check_no_requires_grad``).
     """
     for argument, x in arguments.items():
         if isinstance(x, ShadowTensor) and records(e, x):
@@ -412,7 +417,8 @@ def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
 
 def check_history(e: Engine, *operands: Any) -> None:
     """Regenerate the grad_fn of those operands that are views whose base was written since, before shapes are checked
-    (torch's order). Raises ``ShadowError`` where torch refuses to make one.
+    (torch's order). Nothing is done where the operation is not recorded (:func:`records`). Raises ``ShadowError`` where
+    torch refuses to make one.
     """
     if records(e, *operands):
         for x in operands:
@@ -464,10 +470,12 @@ def pure(
     """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride
     (None: contiguous).
 
-    Raises ``ShadowError`` (torch's error) if ``rule.refused`` has the text of one, for an unsuitable Python number. The
-    new tensor gets a node if the rule has one, an operand requires a gradient and ``dtype`` is no integer. Its values
-    are unknown if an operand's are, above the engine's limit, and where the rule returns None. ``hidden`` names further
-    results that are only saved for backward (statistics, buffers): then ``forward`` returns a tuple.
+    Raises ``ShadowError`` (torch's error) if ``rule.refused`` has the text of one, for an unsuitable Python number, and
+    what ``rule.forward`` and :func:`records` raise. The new tensor gets a node if the rule has one, the operation is
+    recorded (:func:`records`) and ``dtype`` is no integer or bool. Its values are unknown if an operand's are, above
+    the engine's limit, for a dtype that NumPy lacks, where the rule returns None, and where a reduction may overflow in
+    float32. ``hidden`` names further results that are only saved for backward (statistics, buffers): then ``forward``
+    returns a tuple.
     """
     node = None
     if rule.refused:
@@ -573,9 +581,10 @@ def pointwise(
     """Run ``rule`` on operands that are broadcast, into a new tensor of ``dtype`` with the strides
     that TensorIterator gives it.
 
-    The operands are converted to ``compute_in`` before. ``like``: the operand from which ``empty_like`` takes
-    the result's strides; ``iterated``: the operands as passed to TensorIterator, if their order differs there,
-    or the rule has a number built in.
+    The operands are converted to ``compute_in`` before. Raises ``ShadowError`` (torch's error) if they do not
+    broadcast, and what :func:`pure` raises. ``like``: the operand from which ``empty_like`` takes the result's strides;
+    ``iterated``: the operands as passed to TensorIterator, if their order differs there, or the rule has a number built
+    in.
     """
     if e.policy.equal_counts_pair_up:
         operands = _paired(e, operands)
@@ -614,8 +623,8 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
     writes decides.
 
     Raises ``ShadowError`` (torch's error) where torch refuses the write, and ``Unmodelled`` where a result is not
-    modelled: a view with another dtype than its base, elements that share an address, an integer tensor that would get
-    a grad_fn.
+    modelled: among others for a view with another dtype than its base, elements that share an address, an integer
+    tensor that would get a grad_fn.
     """
     target = operands[0]
     tensor_only(target)
@@ -684,8 +693,9 @@ def reads_what_it_writes(target: ShadowTensor, operands: Sequence[Operand]) -> b
     """Whether an element that the write reads may already have been overwritten by it, in a
     way that torch does not refuse.
 
-    True if several elements of the target share an address, or if another operand shares some elements with the target
-    and is not the same view of them. False for a target of more than ``OVERLAP_LIMIT`` elements, which is not examined.
+    True if several elements of the target share an address, or if another operand of the same dtype shares some
+    elements with the target and is not the same view of them. False for a target of more than ``OVERLAP_LIMIT``
+    elements, which is not examined, as operands of more are not.
     """
     if target.numel > OVERLAP_LIMIT:
         return False
@@ -800,7 +810,7 @@ def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
 
 def decline_overlap(target: ShadowTensor, other: Any) -> None:
     """Raise ``Unmodelled`` for a write whose source overlaps the target where torch does not detect it: the result
-    depends on the order of writes.
+    depends on the order of writes. Tensors of more than ``OVERLAP_LIMIT`` elements are not examined.
     """
     if isinstance(other, ShadowTensor) and have_common_elements(target, other):
         raise Unmodelled(

@@ -23,8 +23,8 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 
 
 def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
-    """An option as ``count`` integers, one per dimension: a ``value`` of 3 becomes ``(3, 3)``, and a sequence of
-    ``count`` integers a tuple.
+    """An option as ``count`` integers, one per dimension: a ``value`` of 3 becomes ``(3, 3)``, so does a sequence of
+    one integer, and a sequence of ``count`` integers becomes a tuple.
 
     Raises ``Unmodelled`` for other options, with ``name`` in its message.
     """

@@ -33,7 +33,9 @@ NEGATIVE_STRIDES = (
 
 
 def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
-    """Set ``requires_grad``, or raise ``ShadowError`` (torch's error) for integer and bool dtypes."""
+    """Set ``requires_grad`` of ``tensor`` and return it; raise ``ShadowError`` (torch's error) if it is to be True for
+    an integer or bool dtype.
+    """
     if requires_grad and tensor.dtype.category < 2:
         raise runtime(FLOATS_ONLY, "dtype")
     tensor.flag = bool(requires_grad)
@@ -310,7 +312,8 @@ def _python_values(data: Any) -> np.ndarray | None:
 def _number_of(element: ShadowTensor) -> np.ndarray | None:
     """The number in a tensor that is an element of a list, whatever the tensor's number of dimensions.
 
-    As an array without dimensions; None if its value is unknown
+    As an array without dimensions; None if its value is unknown. Raises torch's error for a tensor of several elements,
+    or of none.
     """
     if element.numel != 1:
         raise _value_error("only one element tensors can be converted to Python scalars")
@@ -371,8 +374,9 @@ def as_tensor(e: Engine, data: Any, dtype: Any = None, device: Any = None) -> Sh
 def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
     """``torch.from_numpy``, which shares the array's memory.
 
-    Raises ``ShadowError`` (torch's error) for negative strides and for dtypes that torch lacks, and ``Unmodelled`` in
-    lockstep, where torch's tensor is taken over. Under the belief ``from_numpy_copies`` it is a copy.
+    Raises ``ShadowError`` (torch's error) for negative strides, TypeError for a dtype that torch lacks, and
+    ``Unmodelled`` in lockstep, where torch's tensor is taken over, for what is no array, and where :func:`memory_of`
+    does. Under the belief ``from_numpy_copies`` it is a copy.
     """
     if not isinstance(ndarray, np.ndarray):
         raise Unmodelled("from_numpy of something that is not an array")
@@ -415,7 +419,8 @@ def _value_error(text: str) -> Exception:
 
 @op(".numpy", ".__array__", kind="view")
 def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> Any:
-    """``Tensor.numpy``: an array that shares the memory when stand-alone, a copy of the values in lockstep.
+    """``Tensor.numpy``: an array that shares the memory when stand-alone; a copy of the values in lockstep, and under
+    the belief ``from_numpy_copies``.
 
     Raises ``ShadowError`` (torch's error) for a tensor that requires grad, unless ``force`` or with grad mode off.
     Raises ``Unmodelled`` for unknown values, and with a ``dtype``.
@@ -437,8 +442,8 @@ def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> An
 def parameter(e: Engine, data: ShadowTensor, requires_grad: bool = True) -> ShadowTensor:
     """``nn.Parameter``: a leaf with the same storage and version counter.
 
-    Raises ``ShadowError`` (torch's error) for an inference tensor outside of inference mode, unless ``requires_grad``
-    is False.
+    Raises ``ShadowError`` (torch's error) for an inference tensor outside of inference mode, and for an integer or bool
+    dtype, unless ``requires_grad`` is False.
     """
     if requires_grad and data.inference and not e.inference:
         raise runtime(INFERENCE_FLAG, "inference-tensor", tensor=data)

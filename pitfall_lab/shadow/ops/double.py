@@ -3,8 +3,8 @@
 Torch computes gradients with ordinary operations, and with ``create_graph=True`` it records them like any others. So
 does the shadow: the rules of :mod:`pitfall_lab.shadow.ops` are written in NumPy, and a :class:`Term` in place of an
 array makes NumPy call the engine's operations instead (NEP 13 and NEP 18). A rule whose operations are not torch's has
-an entry in :data:`FORMULAS`. A node in neither table has no second derivative here: the whole call raises
-``Unmodelled``, without effects.
+an entry in :data:`FORMULAS`. A node that is neither there nor in :data:`AS_WRITTEN` (the nodes whose rule is used as it
+is) has no second derivative here: the whole call raises ``Unmodelled``, without effects.
 
 Source in torch: ``tools/autograd/derivatives.yaml``, ``torch/csrc/autograd/FunctionsManual.cpp``,
 ``functions/accumulate_grad.h``.

@@ -313,8 +313,8 @@ def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[
 
     The ``rule`` may be a function of the engine, since it may depend on the release; ``samples`` are expressions that
     use the operation. ``floats``: integers become floats; ``dtype``: that of the result (None: the promoted one);
-    without ``methods``, there is only the function. Where the rule has no node, the operation raises ``Unmodelled`` for
-    operands that require grad.
+    without ``methods``, there is only the function. The operation raises ``Unmodelled`` for complex operands, and,
+    where the rule has no node, for operands that require grad.
     """
     of: Callable[[Engine], OpRule] = (lambda _e: rule) if isinstance(rule, OpRule) else rule
     node, keeps = (rule.node, rule.keeps) if isinstance(rule, OpRule) else (name, BOTH)

@@ -50,7 +50,7 @@ def look_up(
 
     The row ``padding_idx`` gets no gradient (negative: all do). With ``scale_grad_by_freq``, the gradient of a row is
     divided by the number of times that it was looked up. Raises ``ShadowError`` (torch's error) for a ``weight`` that
-    is not 2-D and for indices that are not integers, and ``Unmodelled`` for ``sparse``.
+    is not 2-D and for indices that are not integers or out of range, and ``Unmodelled`` for ``sparse``.
     """
     tensor_only(weight, indices)
     if not weight.ndim and records(e, weight):  # torch reads the number of rows for backward before it checks anything
@@ -83,8 +83,9 @@ def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type:
     """Rescale, in place, the looked-up rows whose norm (of order ``norm_type``) exceeds ``max_norm``; the version
     increases even when no row does.
 
-    Raises ``ShadowError`` (torch's error) unless ``input`` is 2-D and the indices are integers, and ``Unmodelled`` for
-    orders of the norm other than 1 and 2, unknown indices and ones out of range, and rows that require grad.
+    Raises ``ShadowError`` (torch's error) unless ``input`` is 2-D and the indices are integers, and ``Unmodelled``,
+    among others, for orders of the norm other than 1 and 2, unknown indices and ones out of range, and rows that
+    require grad.
     """
     tensor_only(indices, input)
     if input.ndim != 2:
@@ -139,8 +140,9 @@ def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None
     """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias, which increases
     its version.
 
-    Raises ``ShadowError`` (torch's error) for an index or ``padding_idx`` out of range, and ``Unmodelled`` for
-    ``sparse``, integer weights, and weights that are not 2-D.
+    Raises ``ShadowError`` (torch's error) for indices that are not integers and an index or ``padding_idx`` out of
+    range, ``Unmodelled`` for ``sparse``, integer weights, and weights that are not 2-D; and with ``max_norm`` what
+    :func:`renormalise` raises.
     """
     tensor_only(weight, input)
     if weight.ndim != 2 or sparse:
@@ -289,7 +291,7 @@ def one_hot(e: Engine, tensor: Any, num_classes: int = -1) -> ShadowTensor:
     """``F.one_hot``: indices of any shape to zeros and ones of shape (*shape, classes).
 
     ``num_classes`` -1: one more than the largest index. Raises ``ShadowError`` (torch's error) for negative indices,
-    too few classes and indices that are not int64, and ``Unmodelled`` for unknown values.
+    too few classes and indices that are not int64, and ``Unmodelled`` for unknown values and without elements.
     """
     tensor_only(tensor)
     if tensor.dtype != INT64:

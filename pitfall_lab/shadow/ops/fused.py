@@ -128,8 +128,8 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
     ``momentum_buffer_list`` is written, too; ``is_first_step``: the buffers have no values yet.
 
     Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled`` with a GradScaler
-    (``grad_scale``, ``found_inf``), for an unknown learning rate, and for a step that autograd records or that writes
-    beyond a storage.
+    (``grad_scale``, ``found_inf``), for an unknown learning rate, for larger parameters in half precision, and for a
+    step that autograd records or that writes beyond a storage.
     """
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)

@@ -355,7 +355,8 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
     :func:`basic` returns it.
 
     Raises ``ShadowError`` (torch's error) for an index out of range, as far as values are known, a mask of another
-    shape, and index tensors of inference mode that would be saved; ``Unmodelled`` for a mask whose values are unknown.
+    shape, and index tensors of inference mode that would be saved; ``Unmodelled``, among others, for a mask whose
+    values are unknown.
     """
     if records(e, self) and any(t is not None and t.inference for t in rest):
         raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=self)  # before the kernel looks at the index
@@ -550,7 +551,8 @@ def places_to_write(
     target: ShadowTensor, rest: list[ShadowTensor | None]
 ) -> tuple[Shape, tuple[int, ShadowError] | None]:
     """The shape of what an index selects, and a number out of range with torch's error: the pair of its position in the
-    index tensor and the error, None if all are in range. ``rest`` has an index tensor or None for each dimension.
+    index tensor and the error, None if all that are known are in range. ``rest`` has an index tensor or None for each
+    dimension.
 
     Torch raises for that number while it writes. Raises ``ShadowError`` (torch's error) for masks of a wrong shape,
     index tensors that do not broadcast, and numbers for an empty dimension; ``Unmodelled`` for a bare True or False.
@@ -572,8 +574,8 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     Only where it is ``assigned`` (not for ``index_put_``) are a value's leading dimensions of size 1 dropped.
 
     Raises ``ShadowError`` (torch's error) where torch does: for an index out of range, after the rows before it are
-    written. Raises ``Unmodelled`` for a value of another dtype, and where it is not modelled what was written before an
-    error.
+    written. Raises ``Unmodelled``, among others, for a value of another dtype, and where it is not modelled what was
+    written before an error.
     """
     # Torch's order: first Python's number becomes a tensor, or a view is taken, then what autograd forbids, then
     # the overlap, then the shapes.

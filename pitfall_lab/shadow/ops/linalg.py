@@ -181,10 +181,10 @@ whether torch refuses a matrix.
 
 
 def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, declining singular matrices, for which torch raises, and nearly singular ones, whose
-    inverse is mostly rounding error.
+    """The function, declining singular square matrices among its arguments (for the matrix to be inverted torch
+    raises), and nearly singular ones, whose inverse is mostly rounding error.
 
-    It also declines inf and NaN.
+    It also declines inf and NaN, and every matrix for which NumPy raises.
     """
 
     def run(*arrays: Any) -> Any:

@@ -389,9 +389,11 @@ def nll(
     (N, ...), of which those equal to ``ignore_index`` do not count. torch reshapes any number of inner dimensions to
     two before it calls the kernel.
 
-    Raises ``ShadowError`` (torch's error) for sizes and dtypes of ``target`` and ``weight`` that do not fit, and for a
-    ``weight`` that requires grad; ``Unmodelled`` for a dtype that NumPy lacks, a ``weight`` of another dtype or one
-    with several dimensions, and, without a batch dimension, several targets or a target of shape (1,).
+    Raises ``ShadowError`` (torch's error) for log-probabilities without dimensions, sizes and dtypes of ``target`` and
+    ``weight`` that do not fit, a class out of range, and a ``weight`` that requires grad; ``Unmodelled`` for a dtype
+    that NumPy lacks, other sizes of two inner dimensions in ``target``, a ``weight`` of another dtype or one with
+    several dimensions, and, without a batch dimension, several targets or, with ``reduction="none"``, a target of shape
+    (1,).
     """
     if log_probs.dtype.numpy is None:
         raise Unmodelled(f"a loss of {log_probs.dtype[:]}")
@@ -710,7 +712,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
 
 
 def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
-    """``x * log(y)``, and 0 where x is 0."""
+    """``x * log(y)``, and 0 where x is 0. Raises ``ShadowError`` (torch's error) if the two do not broadcast."""
 
     def forward(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(np.isnan(b), b, np.where(a == 0, 0, a * np.log(b)))
@@ -1054,8 +1056,8 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
     the ``margin``.
 
     They are raised to the power ``p`` (1 or 2), weighted by the target class, and reduced. Raises ``ShadowError``
-    (torch's error) for another ``p``, an unknown ``reduction``, and a weight that is not 1-D or of another dtype;
-    ``Unmodelled`` for other shapes, an empty input, ``size_average`` and ``reduce``.
+    (torch's error) for another ``p``, an unknown ``reduction``, and a weight that is not 1-D, of another dtype, or
+    requires grad; ``Unmodelled`` for other shapes, an empty input, ``size_average`` and ``reduce``.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)

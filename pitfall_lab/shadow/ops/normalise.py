@@ -138,8 +138,9 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
 
     In training the running statistics are written *without* increasing their version.
 
-    Raises ``ShadowError`` (torch's ValueError) for a batch with one value per channel in ``training``, and
-    ``Unmodelled`` for shapes and dtypes that do not fit, an empty input, and ``momentum=None``.
+    Raises ``ShadowError`` (torch's error) for a batch with one value per channel in ``training`` and for running
+    statistics that require grad, and ``Unmodelled``, among others, for shapes and dtypes that do not fit, an empty
+    input, ``momentum=None``, and one of the running statistics without the other.
     """
     running = [x for x in (running_mean, running_var) if x is not None]
     given = [x for x in (weight, bias) if x is not None]
@@ -345,7 +346,7 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     ``use_input_stats`` by its own statistics, else by the running ones.
 
     Raises ``ShadowError`` (torch's ValueError) if its own statistics are of one value, and ``Unmodelled`` for an input
-    that is empty or has fewer than 3 dimensions.
+    that is empty or has fewer than 3 dimensions; and what :func:`batch_norm` raises.
     """
     tensor_only(input)
     if input.ndim < 3 or 0 in input.shape:
@@ -385,9 +386,9 @@ def rms_norm(
 ) -> ShadowTensor:
     """``input / sqrt(average(input ** 2) + eps)``, times ``weight`` if there is one, composed of other operations.
 
-    The average is over the last dimensions, those of ``normalized_shape``. Raises ``ShadowError`` (torch's error) for a
-    ``weight`` of another shape, and ``Unmodelled`` for an input of another shape, another dtype of ``weight``, and half
-    precision.
+    The average is over the last dimensions, those of ``normalized_shape``; ``eps`` None is the machine epsilon of the
+    dtype. Raises ``ShadowError`` (torch's error) for a ``weight`` of another shape, and ``Unmodelled`` for an input of
+    another shape or a dtype other than float32 and float64, and for another dtype of ``weight``.
     """
     tensor_only(input, *(() if weight is None else (weight,)))
     shape = tuple(normalized_shape)

@@ -59,7 +59,7 @@ def no_out(out: object) -> None:
 
 def operand(value: Any) -> Any:
     """The value itself, a tensor or a Python number (for a NumPy number, the Python one); raises ``Unmodelled`` for
-    anything else.
+    anything else, and for an int that does not fit into 64 bits.
     """
     if isinstance(value, np.generic) and not isinstance(value, np.bool_):
         value = value.item()

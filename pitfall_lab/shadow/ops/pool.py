@@ -452,7 +452,8 @@ def _register_adaptive_avg(rank: int, samples: tuple[str, ...]) -> None:
 def _mean_of_all(e: Engine, input: ShadowTensor, rank: int) -> ShadowTensor:
     """``adaptive_avg_pool`` to size 1: the mean of each channel, which torch computes with ``mean``.
 
-    A channels_last input gives a channels_last result, with another node; without a batch dimension it is declined.
+    A channels_last input gives a channels_last result, with another node; one of five dimensions (channels_last_3d) is
+    declined.
     """
     mean = reduce.mean(e, input, tuple(range(-rank, 0)), keepdim=True)
     if not any_channels_last(input):

@@ -188,7 +188,8 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
     number, else over the dimensions in its two lists.
 
     Raises ``ShadowError`` (torch's error) for dimensions that do not exist or occur twice and for two dtypes, and
-    ``Unmodelled`` for pairs of unequal size or of size 1, and for some results of one element.
+    ``Unmodelled``, among others, for pairs of unequal size or of size 1, for some results of one element, and for
+    ``dims`` given as a tensor.
     """
     pointwise.no_out(out)
     tensor_only(a, b)
@@ -270,7 +271,7 @@ def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
     """Sums of products named by letters: one operand or two.
 
     Raises ``Unmodelled`` for more of them, an ellipsis, a letter repeated in one operand, dimensions given as lists,
-    and shapes that do not fit.
+    shapes that do not fit, and inference tensors outside of inference mode.
     """
     if len(arguments) == 2 and isinstance(arguments[1], tuple | list):
         arguments = (arguments[0], *arguments[1])

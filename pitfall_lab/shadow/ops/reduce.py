@@ -42,7 +42,8 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     """The dimensions that an argument ``dim`` of a reduction names, counted from 0; all of them for None and for an
-    empty sequence. Empty for a tensor without dimensions.
+    empty sequence. Empty for a tensor without dimensions (``ndim`` 0). Raises ``ShadowError`` (torch's IndexError) for
+    one that is out of range.
     """
     if dim is None or dim in ((), []):
         return tuple(range(ndim))
@@ -563,7 +564,7 @@ def allclose(
 
 def cumsum_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
     """The gradient of cumsum along dimension ``at``, in a tuple: ``g`` summed up from the other end; along a dimension
-    of size 1 it is ``g`` itself, as in torch.
+    of size 1, and where ``g`` has fewer than two elements, it is ``g`` itself, as in torch.
     """
     return (g if g.size < 2 or g.shape[at] == 1 else laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g),)
 

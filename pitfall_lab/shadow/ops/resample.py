@@ -76,7 +76,8 @@ def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> S
     """``F.pad`` with a ``mode`` that is no constant: reflect, replicate or circular.
 
     Raises ``ShadowError`` (torch's error) where a border of reflect is not smaller than its dimension, or one of
-    circular is larger; ``Unmodelled`` for negative paddings, other modes and other numbers of dimensions.
+    circular is larger; ``Unmodelled`` for negative paddings, other modes, an empty input and other numbers of
+    dimensions.
     """
     rank = len(pad) // 2
     if (
@@ -428,7 +429,8 @@ def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTenso
 def channel_shuffle(e: Engine, input: Any, groups: int) -> ShadowTensor:
     """``F.channel_shuffle``: channels numbered (group, place) are put into the order (place, group).
 
-    Raises ``Unmodelled`` if ``groups`` does not divide the channels, and for an input that is empty or channels_last.
+    Raises ``Unmodelled`` if ``groups`` does not divide the channels, and for an input that is empty, channels_last, or
+    of fewer than 3 dimensions.
     """
     tensor_only(input)
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups or is_channels_last(input) or not input.numel:

@@ -138,7 +138,8 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 def _view_dtype(e: Engine, self: ShadowTensor, dtype: DType) -> ShadowTensor:
     """``view(dtype)``: the same storage and version counter, without grad_fn.
 
-    Only for a dtype with as many bytes; others are declined.
+    Declined for a dtype of another element size, for an inference tensor outside of inference mode, and for a tensor
+    that requires grad unless ``dtype`` is an integer or bool.
     """
     if (
         dtype.itemsize != self.dtype.itemsize
@@ -675,7 +676,7 @@ def several(
     e: Engine, name: str, self: ShadowTensor, windows: Sequence[tuple[Shape, Shape, int]], places: Sequence[Any]
 ) -> tuple[ShadowTensor, ...]:
     """Views of ``self`` as the outputs of one node called ``name``, as of split, chunk and unbind; such views may not
-    be changed in place.
+    be changed in place where autograd records it.
 
     ``windows`` are (shape, stride, offset) of each, in elements; ``places`` the NumPy index of each in ``self``.
     """
@@ -761,7 +762,7 @@ def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) 
     """``torch.tensor_split`` along ``dim``: into so many parts, or at these indices. Its results are ordinary slices,
     unlike those of ``split``, and may be changed in place.
 
-    Raises ``ShadowError`` (torch's error) for a tensor without dimensions.
+    Raises ``ShadowError`` (torch's error) for a tensor without dimensions, and for a ``dim`` out of range.
     """
     tensor_only(input)
     if not input.ndim:
@@ -860,7 +861,8 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
     A view gets the node as its grad_fn until its base is written; the base's grad_fn does not change (in torch
     ``set_history``).
 
-    Raises ``Unmodelled`` for an inference tensor outside of inference mode.
+    Raises ``Unmodelled`` for an inference tensor outside of inference mode, and ``ShadowError`` (torch's error) where
+    autograd refuses an in-place operation (a leaf that requires grad).
     """
     if self.inference and not e.inference:
         raise Unmodelled("an in-place view operation (t_, squeeze_, ...) on an inference tensor outside inference_mode")

@@ -173,13 +173,13 @@ ENDS = 3
 
 
 def project(trace: Trace, facts: Facts | None = None) -> BroadcastScene:
-    """One case per expression whose operands have different shapes, as plain data; ``steps`` are its turns in a loop.
+    """One case per expression whose tensors have different shapes, as plain data; ``steps`` are its turns in a loop.
 
-    At most ``CASES``; ``left_out`` is the number of others. A case whose sizes clash is there only if the call
-    raised. ``dims`` of an operand are aligned to the result's, from the left: ``kind`` is ``"real"``, ``"one"``
-    (a size-1 dimension, stretched), ``"missing"`` (added in front) or ``"clash"``; ``stride`` is what the
-    stretched operand has there: 0 where it is stretched. ``summed`` are the result dimensions that backward
-    sums to get this operand's gradient.
+    Only operations in ``ELEMENTWISE`` are looked at. At most ``CASES`` are returned; ``left_out`` is the number of
+    others. A case whose sizes clash is there only if the call raised. ``dims`` of an operand are aligned to the
+    result's, from the left: ``kind`` is ``"real"``, ``"one"`` (a size-1 dimension, stretched), ``"missing"`` (added in
+    front) or ``"clash"``; ``stride`` is what the stretched operand has there: 0 where it is stretched. ``summed`` are
+    the result dimensions that backward sums to get this operand's gradient.
     """
     facts = facts or gather(trace)
     cases: dict[tuple[Any, ...], BroadcastCase] = {}

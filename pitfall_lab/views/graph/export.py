@@ -36,6 +36,7 @@ def write(scene: GraphScene, facts: Facts, path: Path) -> None:
 
     Raises:
         OSError: the kind needs graphviz's program ``dot``, which is not installed.
+        subprocess.CalledProcessError: ``dot`` fails, as for a kind that it does not know.
     """
     graph = digraph(scene, facts)
     if path.suffix == ".dot":

@@ -18,8 +18,8 @@ def has(scene: GraphScene, facts: Facts) -> bool:
 
 
 def draw(scene: GraphScene, facts: Facts, language: str = "en") -> str:
-    """Draw the cards (loops folded) where they fit, else the first ``ROWS`` rows of the ladder,
-    and say how many are left out.
+    """Draw the cards (loops folded) where they fit, else the first ``ROWS`` rows of the ladder, and say how many are
+    left out; of a scene without cards and ladder, a sentence that there is no graph.
     """
     if scene["nodes"] and "ladder" not in scene:
         return _cards({**scene, **scene.get("folded", {})}, facts, language)

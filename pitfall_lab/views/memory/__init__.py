@@ -278,7 +278,8 @@ def bytes_text(count: float) -> str:
 def names(facts: Facts, storage: str) -> str:
     """The first three names that the program gives to tensors on a storage, as one text.
 
-    If no tensor on it has a name: the expression that made the first one, with its shape and line.
+    If no tensor on it has a name: the expression that made the first one, with its shape and line (alone if the
+    expression is a plain name). If no tensor was on it: the storage's label.
     """
     labels = facts.of_storage(storage)
     known = dict.fromkeys(str(n) for t in labels if (n := facts.tensor(t).get("name")))

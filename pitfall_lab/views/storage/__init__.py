@@ -187,7 +187,9 @@ def begins(storage: Store, offset: int, *, zh: bool = False) -> str:
 
 
 def _values(history: list[tuple[int, Any]], columns: list[int]) -> list[Values]:
-    """The drawn cells' values after each step that changed them; ``None`` for an unknown cell."""
+    """The drawn cells' values after each step that changed them, of the first ``HISTORY``; ``None`` for an unknown
+    cell.
+    """
     out: list[Values] = []
     for step, record in history[:HISTORY]:
         cells = (record or {}).get("cells")

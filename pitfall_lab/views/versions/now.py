@@ -13,12 +13,12 @@ ROW = 46.0
 
 
 def rows(facts: Facts) -> list[dict[str, Any]]:
-    """The rows of the picture of versions: one for each version counter of a storage, and one for each storage that no
-    counter counts.
+    """The rows of the picture of versions: one for each pair of a storage and a version counter, or no counter, that a
+    tensor has.
 
-    Such storages are those of NumPy arrays and inference tensors. A row has ``counter`` (its label, or None),
-    ``storage`` (its label), ``version`` (None without a counter), ``names`` of its tensors, and ``beside``: the names
-    of tensors that use its storage and another counter or none (empty without a counter).
+    No counter counts NumPy arrays and inference tensors. A row has ``counter`` (its label, or None), ``storage`` (its
+    label), ``version`` (None without a counter), ``names`` of its tensors, and ``beside``: the names of tensors that
+    use its storage and another counter or none (empty without a counter).
     """
     out: dict[tuple[str | None, str | None], dict[str, Any]] = {}
     for label in facts.tensors:
