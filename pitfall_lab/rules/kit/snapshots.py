@@ -61,6 +61,9 @@ class Kept:
 class Aliases:
     """The tensors and arrays on the memory of others that calls named ``makers`` (``"detach"``, ``"numpy"``, …)
     returned, in one trace.
+
+    ``made`` has a triple for each: the call (``Event``), the label of what it returned, and the label of the storage;
+    it is empty if the program's text does not parse.
     """
 
     def __init__(self, story: Story, *makers: str) -> None:

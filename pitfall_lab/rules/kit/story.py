@@ -110,6 +110,9 @@ class Story:
     def span(self, step: int | None) -> Span | None:
         """Return the place in the source of the event at ``step``, or of the call that it is a part of; None if there
         is none.
+
+        A write by NumPy is known by its line only: its place is that of the statement there, if it is alone on its
+        lines.
         """
         event = self.line_event(step)
         if event is None or event.span is None or event.kind != "write" or event.span.source != 0:
@@ -266,7 +269,9 @@ class Story:
 
     @cached_property
     def leaves(self) -> dict[str, Record]:
-        """Return the leaves that require grad, parameters included, by label."""
+        """Return the leaves that require grad, parameters included, by label, as they were last known: a parameter that
+        is frozen at the end is not among them.
+        """
         return {
             label: record
             for label, record in self.tensors.items()

@@ -38,7 +38,7 @@ Kind = Literal["added", "cleared", "changed", "used", "frozen"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One event in the history of a leaf's ``.grad``: ``event`` at ``step``.
+    """One event in the history of a leaf's ``.grad``: ``event`` at ``step`` (of ``added`` the backward itself).
 
     ``grad`` is the label of the gradient and ``storage`` its memory at that time; None where it had none. ``kind`` says
     what happened:
