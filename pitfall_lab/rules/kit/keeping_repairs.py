@@ -44,8 +44,10 @@ def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()"
 
 
 def copies_of_state(program: Program, call: ast.Call) -> tuple[Fix, ...]:
-    """Return fixes that keep copies of what ``call``, a call of ``state_dict``, returns: of each value, or, if the
-    program imports it, by ``copy.deepcopy``.
+    """Return fixes for ``call``, a call of ``state_dict``: one keeps a copy of each value that it returns, another, if
+    the program imports ``copy.deepcopy``, copies by that.
+
+    Only the first where a dict comprehension goes over the call and keeps its values as they are.
     """
     text, listed = program.segment(call), _listed(program, call)
     if listed is not None:

@@ -339,7 +339,9 @@ class Story:
         return found
 
     def uses(self, label: str | None) -> list[Event]:
-        """Return the calls that had the tensor as an operand, in order."""
+        """Return the calls that had the tensor ``label`` as an operand, in order; empty if there are none or the label
+        is None.
+        """
         return [self.events[step] for step in self._by_operand.get(label or "", ())]
 
     @cached_property
