@@ -159,7 +159,7 @@ def directions(story: Story, event: Event) -> int:
 
 def comes_from(story: Story, label: str | None, step: int, source: Event) -> bool:
     """Whether the tensor ``label`` at ``step`` was computed, directly or through others, from the result of the call
-    ``source``.
+    ``source``, as far as a search of ``FURTHER`` tensors shows it.
     """
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < FURTHER:
