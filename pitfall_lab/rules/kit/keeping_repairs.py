@@ -61,10 +61,11 @@ def copies_of_state(program: Program, call: ast.Call) -> tuple[Fix, ...]:
 
 
 def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
-    """The fix that keeps ``copy.deepcopy(…)`` of ``text`` in place of ``value``, and imports ``copy`` before
-    the first import if necessary.
+    """The fix that keeps ``copy.deepcopy(…)`` of ``text`` in place of ``value``, and imports ``copy`` before the first
+    import if necessary.
 
-    None if the program has no import at its top level.
+    None if that import cannot be added: the program has no import at its top level, or ``value`` is on the first one's
+    line.
     """
     name = imported_deepcopy(program)
     edits = program.replace((value, f"{name or 'copy.deepcopy'}({text})"))

@@ -168,7 +168,9 @@ class Story:
         return value
 
     def tensor(self, label: str | None, step: int | None = None) -> Record | None:
-        """Return the record of the tensor ``label`` as it was after ``step``; None if it did not exist yet."""
+        """Return the record of the tensor ``label`` as it was after ``step``, or at the end if ``step`` is None; None
+        if it did not exist yet, or the label is None.
+        """
         return self.record("tensors", label, step)
 
     def shape(self, label: str | None, step: int | None = None) -> tuple[int, ...] | None:
