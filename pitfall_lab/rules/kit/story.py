@@ -73,8 +73,8 @@ class Story:
 
     @cached_property
     def steps_at(self) -> dict[tuple[Span | None, str], list[int]]:
-        """For each pair of a place in the source and an operation (``Event.op``): the steps of all its events, in
-        order; one for each time a loop passed it.
+        """For each pair of a place in the source (None where an event has none) and an operation (``Event.op``): the
+        steps of all its events, in order; one for each time a loop passed it. An empty list for a pair without events.
         """
         steps: dict[tuple[Span | None, str], list[int]] = defaultdict(list)
         for event in self.events:
@@ -291,7 +291,7 @@ class Story:
 
     def bumps(self, counter: str | None, after: int, until: int) -> list[int]:
         """Return the steps after ``after`` and up to ``until`` (included) at which the version counter ``counter`` (a
-        label) changed.
+        label) changed; empty if there are none or the label is None.
         """
         return [step for step, effect in self._effects.get(f"counters.{counter}", ()) if after < step <= until]
 
@@ -426,7 +426,7 @@ class Story:
         return found
 
     def behind(self, node: str | None) -> Iterator[str]:
-        """Yield ``node`` and all nodes that a backward from it reaches, nearest first."""
+        """Yield ``node`` and all nodes that a backward from it reaches, nearest first; nothing for None."""
         pending: deque[str | None] = deque([node])
         seen: set[str] = set()
         while pending:
