@@ -73,11 +73,12 @@ def _refined(story: Story, finding: Finding) -> Finding:
 
 
 def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
-    """Return what all rules find in ``trace``, in the order in which it happened; each place once,
-    however often a loop passes it.
+    """Return what all rules find in ``trace``, and what :mod:`.refusals` says of torch's errors that no rule explains,
+    in the order in which it happened; each place once, however often a loop passes it. Findings without a step come
+    last.
 
-    ``cells`` are the first lines of the code cells where the program is a notebook: findings
-    then name lines by their cell.
+    ``cells`` are the first lines of the code cells where the program is a notebook: findings then name lines by their
+    cell.
 
     Fixes are candidates here: none is verified before it was applied and re-run (:func:`pitfall_lab.check.check`).
     """
@@ -85,8 +86,8 @@ def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
 
 
 def found_in(story: Story) -> list[Finding]:
-    """Return what all rules find in the trace of which ``story`` is the :class:`Story` (its look-ups), each finding
-    once.
+    """Return what all rules find in the trace of which ``story`` is the :class:`Story` (its look-ups), and what
+    :mod:`.refusals` says of torch's errors that no rule explains; each finding once, in the order of their steps.
     """
     seen: set[tuple[object, ...]] = set()
     findings = []

@@ -53,6 +53,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that compares predictions, collected over at least two batches of a loader in
     shuffled order, with as many labels in the order of the stored data, or that looks up such labels by the
     predictions.
+
+    Only for at least ``FEWEST`` predictions, all from one pass of the loader.
     """
     passed = {each.event.step: each for each in loaded(story)}
     told = set()

@@ -45,7 +45,10 @@ class Edited:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of the program that changed an argument in place where the caller used the
-    argument afterwards, by a name that it had before.
+    argument (or an overlapping part of it) afterwards, by a name that it had before.
+
+    Only writes in a layer of torch with ``inplace=True``, or in a function that returns the argument and whose name
+    does not end in ``_``; and only where the call is not a statement of its own.
 
     Nothing for writes to parameters and other leaves that require grad, for operations that overwrite all numbers, and
     for writes that left the numbers as they were.

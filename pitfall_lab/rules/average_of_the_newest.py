@@ -30,7 +30,8 @@ class Blend:
     ``old`` and ``new`` are numbers that add up to 1.
 
     ``parts`` are pairs of a call and a label: the call that multiplied the average (then the weights) by its factor,
-    and the label of the tensor that it multiplied. One pair for a ``lerp``, else two.
+    and the label of the tensor that it multiplied; for weights given with ``alpha``, that call is the sum itself. Of a
+    ``lerp`` there is one pair: the call, and the label of the average.
     """
 
     event: Event

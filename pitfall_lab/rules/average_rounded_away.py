@@ -54,10 +54,10 @@ class AverageRoundedAway:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that updates a moving average in float16 or bfloat16 most of whose elements stay
-    as they are, because each change is rounded away.
+    """Yield one finding for each line that updates a moving average in float16 or bfloat16, where at least ``MOST`` of
+    the known elements that should move clearly (by more than ``FAR`` of their size) stay as they are.
 
-    Only averages with at least ``ROUNDS`` updates.
+    Only averages with at least ``ROUNDS`` updates, of which the later half is looked at.
     """
     averages: dict[object, list[AverageRoundedAway]] = defaultdict(list)
     scaled: dict[object, Event] = {}

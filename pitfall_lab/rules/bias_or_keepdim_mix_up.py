@@ -46,10 +46,11 @@ class MixUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that combines a tensor with one value for each row as if there were one for each
-    column, or with a bias along the wrong axis.
+    """Yield one finding for each place and operation that combines a tensor with one value for each row as if there
+    were one for each column, or with a bias along the wrong axis.
 
-    Each call that made such values is reported once. Calls with an error of another kind than of shapes are left out.
+    Each reduction that made such values is reported once. Calls with an error of another kind than of shapes are left
+    out.
     """
     reported = set[object]()
     for event in story.calls(*ARITHMETIC):

@@ -41,7 +41,10 @@ class Bits:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line such as ``mask & x == 3``: ``&``, ``|`` or ``^`` comes before the comparison, so it
-    combines the bits of a bool tensor with those of whole numbers, and the comparison gets the result.
+    combines the bits of a tensor of truth values (bool, or whole numbers known to be 0 and 1) with those of whole
+    numbers, and the comparison gets the result.
+
+    Nothing if the result is also used for something else, or if it is compared with the operands themselves.
     """
     reported = set()
     for event in story.calls(*BITS):

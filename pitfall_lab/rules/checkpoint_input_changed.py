@@ -61,11 +61,11 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each backward that ran a checkpointed function again with other numbers, or after its
-    argument was written.
+    """Yield one finding for each backward that ran a checkpointed function again with other numbers, or that used
+    numbers drawn in a ``checkpoint`` with ``preserve_rng_state=False``, or that torch refused after an argument of the
+    function was written.
 
-    Written arguments only at backwards that torch refused; backwards with a harm, which other rules report, are left
-    out.
+    Where torch did not refuse, backwards with a harm, which other rules report, are left out.
     """
     if not checkpoints(story):
         return

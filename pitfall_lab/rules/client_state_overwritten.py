@@ -36,7 +36,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that adds in place the weights of one model to those of another, where a third
     model then gets the sum and the other still computes with it.
 
-    Only for parameters that an optimizer holds.
+    Both are entries such as those of a ``state_dict``. An optimizer must hold the parameter that was added to, and none
+    that of the third model.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     told = set()

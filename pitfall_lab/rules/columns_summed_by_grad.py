@@ -72,8 +72,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def is_ones(story: Story, label: str, step: int) -> bool:
-    """Whether all known values of the tensor ``label`` at ``step`` are one; where no value is known, whether ``ones``
-    or ``ones_like`` made it.
+    """Whether all values in the storage of the tensor ``label`` after ``step`` are one; where the trace does not have
+    them all, whether ``ones`` or ``ones_like`` made the tensor.
     """
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")

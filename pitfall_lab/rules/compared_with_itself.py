@@ -57,8 +57,9 @@ class Same:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that compares two equal results that require grad, in each of at least ``ROUNDS``
-    iterations, on the way to a backward.
+    """Yield one finding for each line that compares two equal results that require grad (for a distance or a ratio of
+    probabilities one of the two suffices), in each of at least ``ROUNDS`` iterations, where a backward went through the
+    comparison.
 
     An optimizer step must lie between the iterations; a ratio (``exp(new - old)``) must also be computed from the same
     data on both sides of a step.

@@ -46,8 +46,8 @@ class Leaked:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each backward of a loss of one network that leaves gradients in another network, whose
-    update uses them together with its own.
+    """Yield one finding for each line with a backward of a loss of one network that leaves gradients in another
+    network, whose update uses them together with its own.
 
     It must have happened in at least ``ROUNDS`` iterations. The networks are distinguished by the optimizers that hold
     their parameters.

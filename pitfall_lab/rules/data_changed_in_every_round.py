@@ -44,8 +44,10 @@ class DataChangedInEveryRound:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each memory of data that a line changes in place again, after an optimizer step since its
-    first change, so that the changes pile up; it is at the first such line.
+    """Yield one finding for each storage of data of which one line changes the same elements in place twice with an
+    optimizer step in between, if a call between the two computed a result that requires grad from it: the changes pile
+    up. It is at the first such line. Where the line writes some elements only (by a mask), the data must also be the
+    target of a loss.
 
     Also one for each line that changes the stored examples of a data set, unless all that it does is to add one whole
     number to them.

@@ -23,8 +23,11 @@ BY_ROW = {"BatchNorm1d": "GroupNorm(1, {})", "BatchNorm2d": "GroupNorm(1, {})", 
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of ``autograd.grad`` that differentiates an output by rows of an input, in order
-    to differentiate the result again, if the graph between them passes a batch norm in training mode.
+    """Yield one finding for each line of ``autograd.grad`` that differentiates its first output by the rows of its
+    first input, in order to differentiate the result again, if the graph between them passes a batch norm in training
+    mode over as many rows.
+
+    Not for inputs that are weights.
     """
     grads = [event for event in story.calls("grad") if event.op == "torch.autograd.grad" and event.error is None]
     passes = [each for each in Modes(story).passes if each.kind == "batch_norm" and each.active] if grads else []

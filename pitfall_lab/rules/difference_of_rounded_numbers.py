@@ -31,7 +31,8 @@ FURTHER = 300
 @dataclass(frozen=True, slots=True)
 class Rounded:
     """``event`` is the conversion (``Event``) to a dtype in which neighbouring numbers became equal; ``lost`` is the
-    record of how many (:class:`Lost`). ``used`` is a later call that computes differences of neighbours.
+    record of how many (:class:`Lost`). ``used`` is a later call that computes differences of the converted numbers or,
+    if they were whole numbers and the dtype has 16 bits, anything else.
     """
 
     event: Event
@@ -41,7 +42,8 @@ class Rounded:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line with a conversion that made at least the share ``MANY`` of the neighbouring
-    numbers equal, if a later call computes their differences.
+    numbers equal, if a later call computes differences of the converted numbers; for whole numbers in a dtype of 16
+    bits, if one computes with them at all.
     """
     reported = set()
     for lost in story.trace.beside.losses:

@@ -24,7 +24,8 @@ concave, so it has no minimum.
 
 @dataclass(frozen=True, slots=True)
 class Concave:
-    """A loss that grows with a tensor and falls with its ``exp`` or ``log``, or the reverse.
+    """A loss that grows with a tensor and falls with its ``exp``, or that falls with a tensor and grows with its
+    ``log``.
 
     ``backward`` is the backward (``Event``) that starts from the loss. ``plain`` is the path from the loss back to the
     tensor itself (a :class:`Slope`), ``curved`` that to its ``exp`` or ``log``.
@@ -36,8 +37,9 @@ class Concave:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes the exponential (or logarithm) of a tensor in a loss which falls with it
-    and grows with the tensor itself, or the reverse, so that an optimizer finds no smallest value.
+    """One finding for each line that computes the exponential of a tensor in a loss which falls with it and grows with
+    the tensor itself, or the logarithm in a loss which grows with it and falls with the tensor: an optimizer finds no
+    smallest value.
 
     Only if an optimizer steps after the backward, and not in programs with the word ``maximize``.
     """

@@ -43,6 +43,8 @@ class DtypeOrDeviceMismatch:
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each call that torch refused because its operands have different dtypes, are on different
     devices, or have a dtype that the operation cannot take.
+
+    Nothing where the operand with the wrong dtype is not clear from the dtypes, as in calls of ``masked_…`` functions.
     """
     for step, failure in story.failures("dtype"):
         event = story.event(step)

@@ -19,8 +19,8 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line where a layer (dropout or batch norm) ran in evaluation mode although an
-    optimizer trained the weights before it there.
+    """Yield one finding for each line where a layer (dropout or batch norm) ran in evaluation mode in a round of
+    training: a backward went through it, and the weight of the layer in front of it was written afterwards.
 
     Only if the layer ran in training mode before, or ran in evaluation mode in ``ROUNDS`` or more rounds and, since it
     was made, never in training mode.

@@ -30,7 +30,7 @@ class FactorWithoutEffect:
     """``factor`` is the call (``Event``) that multiplied or divided all results of the call ``softmax`` by one number;
     ``draw`` is the call that drew from the product, which uses only the ratios.
 
-    ``text`` is that number as the program writes it.
+    ``text`` is that number or, if it is a tensor, the tensor's name (``"one number"`` if it has none).
     """
 
     softmax: Event

@@ -34,10 +34,10 @@ HOPS = 10
 
 @dataclass(frozen=True, slots=True)
 class FlattenedInDifferentOrder:
-    """``event`` is the call (``Event``) that joined the first two axes of the tensor ``source`` (a label), of lengths
-    ``sizes``, into one.
+    """How one side of a loss, the predictions or the targets, was flattened: ``event`` is the call (``Event``) that
+    joined the first two axes of the tensor ``source`` (a label), of lengths ``sizes``, into one.
 
-    The result became one side of a loss, the predictions or the targets, whose other side had these axes swapped.
+    A finding is about two such records, one for each side, with exchanged ``sizes``.
     """
 
     event: Event

@@ -24,8 +24,9 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """``weight`` is the label of a weight that was all zeros when the call ``freezing`` (an ``Event``) switched its
-    ``requires_grad`` off; ``uses`` are the later calls that multiply with it.
+    """``weight`` is the label of a weight whose ``requires_grad`` the call ``freezing`` (an ``Event``) switched off;
+    ``uses`` are the later calls that multiply with it. At the first and at the last of these, all its known numbers are
+    zero.
     """
 
     weight: str
@@ -34,8 +35,11 @@ class Frozen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that froze weights which are all zeros and which an optimizer holds, if at least
-    ``ROUNDS`` calls multiply with them afterwards and an optimizer steps between these.
+    """Yield one finding for each line that froze weights which an optimizer holds, and which are all zeros at the first
+    and at the last call that multiplies with them afterwards, if there are at least ``ROUNDS`` such calls and an
+    optimizer steps between these two.
+
+    Only for weights of two or more axes that do not require grad at the end.
     """
     reported = set()
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)

@@ -25,7 +25,8 @@ class HalfRead:
     """``event`` is the call (``Event``) that reads one triangle of the matrix ``label``; ``count`` of the ``of``
     numbers in the other one are neither 0 nor the mirror image of those that are read.
 
-    ``most`` is the largest difference. ``lower`` says that the lower triangle is read, ``empty`` that it is 0.
+    ``most`` is the largest difference. ``lower`` is True where the lower triangle is the one that is read, ``empty``
+    where that triangle has nothing but zeros.
     """
 
     event: Event
@@ -38,8 +39,8 @@ class HalfRead:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that gives such a call a matrix whose two triangles differ, if what it does not
-    read is not zero either.
+    """Yield one finding for each call of ``CALLS`` of which the trace records that its matrix has two different
+    triangles, and that the one that is not read is not zero either.
     """
     for counted in story.trace.beside.counted:
         event = story.event(counted.step)

@@ -138,7 +138,7 @@ def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
 
 
 def statements(loop: Loop) -> list[ast.stmt]:
-    """The statements of a loop and of all blocks in it."""
+    """Return the loop itself and all statements inside it, those of inner blocks and functions included."""
     return [one for one in ast.walk(loop) if isinstance(one, ast.stmt)]
 
 

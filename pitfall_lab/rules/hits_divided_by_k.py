@@ -37,8 +37,8 @@ FURTHER, FEWEST = 12, 2
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """``event`` is the call (``Event``) that averaged the hits: the results of the comparison ``hits`` of ``k`` ranked
-    places of each row, along the axis ``axis``, with one label for the row.
+    """``event`` is the call (``Event``) that averaged the hits, or summed them before a division: the results of the
+    comparison ``hits`` of ``k`` ranked places of each row, along the axis ``axis``, with one label for the row.
 
     ``alone`` is True where the mean goes over these places and nothing else.
     """

@@ -26,8 +26,8 @@ class Piling:
     """``registration`` is the call in the program's text that registers a hook again and again; ``runs`` are the torch
     calls (``Event``) that the hook made on one of its lines.
 
-    ``counts`` are how many of these calls there were in each round of the loop. Where ``in_rounds`` is False: how many
-    times in succession the hook ran on one tensor, the different numbers, in order.
+    ``counts`` are how many of these calls there were in each round; a round ends with a backward. Where ``in_rounds``
+    is False: how many times in succession the hook ran on one tensor, the different numbers, in order.
     """
 
     registration: ast.Call

@@ -76,8 +76,8 @@ class LabelsOfAllRows:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each tensor of labels of which one part is used to train and another to measure, if an
-    input of a network was chosen or computed with all of them.
+    """Yield one finding for each tensor of labels, of at least ``FEWEST`` rows, of which one part is used to train and
+    another to measure, if the input of a layer through which no backward goes was chosen or computed with all of them.
 
     Only if a backward ran.
     """

@@ -36,7 +36,7 @@ class LearningRateOfZero:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each optimizer that made at least ``FEWEST`` steps with a rate of 0 at its beginning, or
-    later ones that are at least the share ``PART`` of all and come from a scheduler.
+    more than ``FEWEST`` later ones, if it has a scheduler and these are at least the share ``PART`` of all its steps.
 
     Not where the rate 0 is written where the optimizer is made.
     """

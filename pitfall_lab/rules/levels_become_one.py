@@ -45,9 +45,11 @@ class OneFromTwo:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each loop in which a statement reads two tensors that differed in its first round and are
-    one in all later ones, after an assignment in the loop gave them the name of a tensor which the loop writes in
-    place.
+    """Yield one finding for each loop in which a statement reads two tensors that differed in its first rounds (at most
+    ``FEWEST``) and are one in the following ones, after an assignment in the loop gave them the name of a tensor which
+    the loop writes in place.
+
+    At least ``FEWEST`` rounds must be known. Where the loop begins again, the two may differ again in its first rounds.
     """
     program = story.program
     for loop in program.nodes:

@@ -17,7 +17,9 @@ CLAMPS = spellings("clamp", in_place=True)
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each ``clamp`` with two plain numbers as limits, of which the lower limit is larger."""
+    """Yield one finding for each line of a ``clamp`` with two plain numbers as limits, of which the lower limit is
+    larger.
+    """
     reported = set()
     for event in story.calls(*CLAMPS):
         limits = decimal(argument(event, "min", 1)), decimal(argument(event, "max", 2))

@@ -25,7 +25,7 @@ DISTRIBUTIONS = {"Categorical", "OneHotCategorical", "OneHotCategoricalStraightT
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that divides logarithms by their own sum, where no known entry of them is
-    positive.
+    positive; where none is known, only results of ``log_softmax`` and ``logsigmoid``.
     """
     told = set()
     for event in story.calls(*QUOTIENTS):

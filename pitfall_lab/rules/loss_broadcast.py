@@ -54,8 +54,11 @@ SHAPED = {"view", "reshape", "arange", "linspace"}
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each comparison or product of a tensor of shape ``(N,)`` with one of shape ``(N, 1)``, or
-    ``s`` with ``s + (1,)``, whose N × N table was reduced to a loss, a count or another measure.
+    """Yield one finding for each loss, comparison, difference, sum or product of a tensor of shape ``(N,)`` with one of
+    shape ``(N, 1)``, or ``s`` with ``s + (1,)``, whose N × N table was reduced to a loss, a count or another measure,
+    or was given to a loss function together with a tensor of another shape.
+
+    One for each place and operation; not where the table of all pairs seems to be meant.
     """
     for event, pair in _comparisons(story):
         yield _finding(story, event, *pair)

@@ -63,7 +63,7 @@ class LossGivenOtherNumbers:
     """``event`` is the call (``Event``) of a loss, or of a softmax, that works on numbers of the kind ``wanted``
     ("logits", for example); its first operand holds numbers of the kind ``got``.
 
-    ``maker`` is the call that made these; None for plain scores of a layer.
+    ``maker`` is the call that made these; None for plain scores of a layer, and where it is not known.
     """
 
     event: Event

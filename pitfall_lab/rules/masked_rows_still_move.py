@@ -45,8 +45,8 @@ class GradientMask:
     """``event`` is the call (``Event``), a write into ``.grad`` or a call in a hook, that made a gradient 0 at the
     indices ``hidden``: it was not 0 there before, or the factor there is 0.
 
-    ``given`` are the storages of its other operands, the mask among them; or the name of the call that makes the mask
-    anew each time, such as ``zeros``.
+    ``given`` are the storages that its other operands, the mask among them, were made from; of a mask that is made anew
+    each time, the name of the call that makes it, such as ``zeros``.
     """
 
     event: Event

@@ -72,6 +72,9 @@ class UnequalBatches:
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of backward where at least half of the updates with several backwards use the sum
     of gradients of means of which one is over at least ``TIMES`` as many targets as another, all with the same weight.
+
+    All these backwards must be of one line, and each start from a mean that leaves out ignored or masked targets
+    (:class:`Mean`).
     """
     told: set[Span | None] = set()
     for label in lives(story):

@@ -31,11 +31,12 @@ ADDING = {"sum", "mean", "trace"}
 
 @dataclass(frozen=True, slots=True)
 class MixedDerivativesAdded:
-    """``grad`` is the call (``Event``) of ``autograd.grad`` that differentiated the sum of all columns of the tensor
-    ``slopes``, which are first derivatives by the tensor ``given``, by ``given`` once more; both are labels.
+    """``grad`` is the call (``Event``) of ``autograd.grad`` that differentiated the sum of the first ``summed`` columns
+    (at least two, often all) of the tensor ``slopes``, which are first derivatives by the tensor ``given``, by
+    ``given`` once more; both are labels.
 
     Of the result, the calls ``used`` take some columns, or add up all of them; ``columns`` are the numbers of the
-    columns taken, and ``summed`` how many columns of the slopes, the first ones, were differentiated as one sum.
+    columns that are used so.
     """
 
     grad: Event
@@ -47,8 +48,9 @@ class MixedDerivativesAdded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that differentiates the first derivatives by all columns of the input in one
-    backward, if a column of the result, or the sum of all, is then used as a second derivative.
+    """Yield one finding for each line that differentiates the first derivatives by several columns of the input (all,
+    or the first ones) in one backward, if a column of the result, or the sum of all, is then used as a second
+    derivative.
 
     Only if the function really mixes the columns of its input.
     """

@@ -36,7 +36,9 @@ class Origin:
     """Where a backward turned finite gradients into NaN or infinite ones: in ``backward`` (an ``Event``), the graph
     node with the record ``node`` received the gradient ``came``, which is finite, and returned ``left``, which is not.
 
-    ``came`` and ``left`` are the gradients' values, nested in lists. ``story`` has the look-ups of the trace.
+    ``came`` and ``left`` are the gradients' values, nested in lists; of a closer recording (``trace.beside.unfinite``)
+    one value only: 0 or None for ``came``, "nan" or an infinity for ``left``. ``consumer`` is None where it is not
+    known. ``story`` has the look-ups of the trace.
     """
 
     story: Story

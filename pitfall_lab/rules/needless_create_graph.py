@@ -14,8 +14,8 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with ``create_graph=True`` although no later backward goes through any of the
-    gradients that its runs recorded.
+    """Yield one finding for each line of a finished program with ``create_graph=True`` although no later backward goes
+    through any of the gradients that its runs recorded, nor again through the graphs that these went through.
     """
     for each in needless_arguments(story, "create_graph", lambda backward: _needed(story, backward)):
         yield _finding(story, each)

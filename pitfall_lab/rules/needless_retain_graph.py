@@ -15,8 +15,8 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward line with ``retain_graph=True`` although no later backward goes through any of the
-    graphs that it keeps.
+    """One finding for each backward line of a finished program with ``retain_graph=True`` although no later backward
+    goes through any of the graphs that it keeps.
 
     Not where ``create_graph`` is given, too.
     """

@@ -54,8 +54,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """``event`` is the call (``Event``) that multiplied the lengths ``sides`` of an overlap; ``known`` are some of the
-    lengths that are both negative.
+    """``event`` is the call (``Event``) that multiplied the lengths ``sides`` of an overlap; ``known`` are the lengths
+    of one pair of boxes (two or three), an even number of which are negative.
 
     Where ``exact`` is False, ``known`` are the largest numbers that these lengths can be.
     """

@@ -43,10 +43,10 @@ class OneClassAfterAnother:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a loss whose batches come class by class, again in the same order in each
-    pass, with a step of the optimizer after each.
+    """Yield one finding for each line with a loss whose batches come class by class, in later passes, if there are any,
+    in the same order, with a step of the optimizer between each two of the first ``FEWEST_BATCHES``.
 
-    Only if at least ``FEWEST_BATCHES`` batches have a single class.
+    Only if at least as many batches have a single class.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*LOSSES) if story.trace.optimizer_steps else ():

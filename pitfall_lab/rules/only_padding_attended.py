@@ -42,7 +42,7 @@ SAME_ANSWERS = {"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", 
 @dataclass(frozen=True, slots=True)
 class Marked:
     """``compared`` is the call (``Event``) that made a mask from the tensor ``tokens`` (a label): true where they are
-    the number ``padding``, or, with ``real``, where they are not.
+    the number ``padding``, or, with ``real``, where they are not (of a ``>``, where they are larger).
 
     ``padding`` is None where ``tokens`` are the lengths of the rows: padding is at these positions and after them.
     """

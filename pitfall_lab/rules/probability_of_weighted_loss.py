@@ -59,7 +59,8 @@ class Weighted:
 @dataclass(frozen=True, slots=True)
 class ProbabilityOfWeighted:
     """``event`` is the exponential (``Event``) that takes the weighted loss ``weighted`` for minus the logarithm of a
-    probability; ``used`` is the call that multiplies the loss by what is left of it to 1, to the power ``gamma``.
+    probability; ``used`` is the call that multiplies the loss by what is left of it to 1, to the power ``gamma`` (None
+    where the exponent is not known).
 
     ``came``: the probability of one example, ``meant`` without the weight ``by``; None where no example is known.
     """

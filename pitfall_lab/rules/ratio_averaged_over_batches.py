@@ -454,8 +454,11 @@ class BatchFormula:
         return "leaf", key
 
     def batch(self) -> tuple[object, int] | None:
-        """The batch that all leaves of the formula are computed from (a key that tells batches apart), and its number
-        of rows; None if they are from no batch, or from several.
+        """The batch that the leaves of the formula are computed from: a key that tells batches apart, and its number of
+        rows. Of several batches of one size, one of them.
+
+        None if the formula is not known, if the batches have different sizes, or if a leaf comes from no batch, has
+        more than two axes, or a number of rows that is no multiple of the batch's.
         """
         found: set[tuple[object, int]] = set()
         for table, step in self._tables if self.is_known else ():

@@ -62,11 +62,12 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class RepeatedInAnotherOrder:
-    """``event`` is the call (``Event``) that repeated ``rows`` rows ``times`` times; ``kind`` is "tiled" where they
-    were repeated as a whole (a b a b), "each" where row by row (a a b b).
+    """How the rows of one tensor were repeated: ``event`` is the call (``Event``) that repeated ``rows`` rows ``times``
+    times; ``kind`` is "tiled" where they were repeated as a whole (a b a b), "each" where row by row (a a b b).
 
     ``chosen`` tells which of the repeated rows were taken since, last ones first; it is the same for tensors whose rows
-    were taken by the same indices.
+    were taken by the same indices. A finding about a loss is made from two such records that differ in ``kind``, one
+    about a reshape from one.
     """
 
     kind: Kind
@@ -78,7 +79,10 @@ class RepeatedInAnotherOrder:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of a loss whose prediction and target were repeated in different orders, and each
-    line of a reshape that makes groups which mix different rows.
+    line of a ``view``, ``reshape`` or ``unflatten`` whose two first lengths are the number of rows and that of the
+    copies in the wrong order for the way in which the rows were repeated.
+
+    Not where the two numbers are equal.
     """
     if not any(True for _ in story.calls("repeat", "tile", "repeat_interleave", "cat", "stack", "expand")):
         return

@@ -48,7 +48,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that reads elements by positions and writes them back, changed, by the same
     positions, some of which are repeated.
 
-    Also one for each copy by positions (``scatter_``, for example) in which several computed entries go to one place.
+    Also one for each line of a copy by positions (``scatter_``, for example) in which several computed entries go to
+    one place.
     """
     told = set()
     for back in all_written_back(story):

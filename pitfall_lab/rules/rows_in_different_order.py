@@ -62,10 +62,11 @@ UPWARD = 400
 
 @dataclass(frozen=True, slots=True)
 class RowsInDifferentOrder:
-    """``event`` is the call (``Event``) that took the rows of the tensor ``source`` in the order of the tensor
-    ``index``, which the call ``made`` (a draw or a sort) returned; both are labels.
+    """One order in which rows were taken: ``event`` is the call (``Event``) that took the rows of the tensor ``source``
+    in the order of the tensor ``index``, which the call ``made`` (a draw or a sort) returned; both are labels.
 
-    Where rows were joined in that order one by one, ``source`` is the first of them.
+    Where rows were joined in that order one by one, ``source`` is the first of them. A finding is about two such
+    orders, or about that of the examples where the labels were left as they were.
     """
 
     event: Event

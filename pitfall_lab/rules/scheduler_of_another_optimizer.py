@@ -16,8 +16,8 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each scheduler that stepped, although its optimizer never did and another one, without a
-    scheduler, did.
+    """Yield one finding for each scheduler that stepped at least ``ROUNDS`` times, although its optimizer never did and
+    another one, without a scheduler, did.
 
     Both optimizers have a parameter in common; the other one made at least ``ROUNDS`` steps, all with one rate.
     """

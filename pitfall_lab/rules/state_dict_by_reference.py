@@ -18,8 +18,8 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that kept weights without a copy, where they were trained and then copied onto
-    themselves.
+    """Yield one finding for each place that kept weights without a copy, and line that copied them onto themselves
+    after they had been trained.
     """
     reported = set()
     for found in restored(story):

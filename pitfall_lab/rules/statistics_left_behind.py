@@ -25,11 +25,11 @@ FILLS = {"zero_", "fill_", "zeros_", "ones_", "zeros", "ones", "constant_"}
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """``evaluated`` is a call of a batch norm in evaluation mode (:class:`LayerCall`) whose running statistics nothing
-    ever moved.
+    """``evaluated`` is a call of a batch norm in evaluation mode (:class:`LayerCall`) whose running mean and variance
+    are still 0 and 1.
 
-    ``written`` is the call (``Event``) that copied other values, or an average, into its weight, labelled ``weight``,
-    during a training.
+    ``written`` is the first call (``Event``) after a training began, other than one that fills it with a constant, that
+    wrote its weight, labelled ``weight``: as a copy, or an average, for example.
     """
 
     evaluated: LayerCall

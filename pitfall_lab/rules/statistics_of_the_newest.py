@@ -31,8 +31,9 @@ LAYERS = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each batch norm whose momentum, the share of the new batch, is at least ``LARGE`` and below
-    1 in each of at least ``ROUNDS`` passes of a training: its running statistics are almost the last batch's.
+    """Yield one finding for each line of a batch norm, and momentum there, if the momentum, the share of the new batch,
+    is at least ``LARGE``, below 1 and the same in all of at least ``ROUNDS`` passes of a training through one layer:
+    its running statistics are almost the last batch's.
     """
     layers: dict[str, list[tuple[Event, float]]] = defaultdict(list)
     for event in story.calls("batch_norm") if story.backwards() else ():

@@ -23,8 +23,8 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class SteppedTwice:
-    """In ``rounds`` rounds the optimizer step ``second`` used the gradient of the leaf ``leaf`` (a label) which the
-    step ``first`` had used already.
+    """In the first of ``rounds`` rounds in which this happened, the optimizer step ``second`` used the gradient of the
+    leaf ``leaf`` (a label) which the step ``first`` had used already.
 
     ``added`` is the moment (:class:`Moment`) of the backward that had computed this gradient.
     """

@@ -34,9 +34,11 @@ DEPTH = 12
 
 @dataclass(frozen=True, slots=True)
 class TargetNotDetached:
-    """``loss`` is the call (``Event``) that compares the tensor ``prediction`` with the tensor ``target``, which the
-    call ``made`` computed as given numbers plus a share of the tensor ``estimate``. All three are labels; all require
-    grad.
+    """``loss`` is the call (``Event``) that compares the tensor ``prediction`` with the tensor ``target``. The target
+    is the result of the call ``made``, or a part or a multiple of it; ``made`` added given numbers and the tensor
+    ``estimate``, which a network computed and a discount was multiplied with.
+
+    All three are labels; all require grad.
     """
 
     loss: Event
@@ -47,10 +49,12 @@ class TargetNotDetached:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that compares a prediction with a target that the same network computed with its
-    graph, or multiplies a trained tensor by the difference between given numbers and such an estimate.
+    """Yield one finding for each line that compares a prediction with the sum of given numbers and an estimate, scaled
+    by a discount (0.5 to below 1), that has its graph and was computed by some of the same parameters.
 
-    Only for parameters that an optimizer holds.
+    Also one for each line that multiplies a trained tensor by the difference between given numbers and an estimate with
+    its graph (an advantage), if a loss of the two, or the square of their difference, trains the estimate. Nothing
+    unless an optimizer stepped; of the first kind, one of the parameters must be an optimizer's.
     """
     reported = set()
     trained = {label for update in story.trace.optimizer_steps for label in update.holds}
@@ -69,9 +73,10 @@ def find(story: Story) -> Iterator[Finding]:
 @dataclass(frozen=True, slots=True)
 class Weighed:
     """``product`` is the call (``Event``) that multiplies a trained tensor with the result of ``difference``, the call
-    that subtracted given numbers and the tensor ``estimate`` (a label), as for an advantage.
+    that subtracted given numbers and the tensor ``estimate`` (a label) from each other, as for an advantage.
 
-    ``fit`` is the loss that trains the network of the estimate.
+    ``fit`` is the call that fits the estimate to the same numbers: a loss of the two, or the square of a difference of
+    the two.
     """
 
     product: Event

@@ -49,11 +49,12 @@ PIXELS = 255
 @dataclass(frozen=True, slots=True)
 class Beyond:
     """``outside`` of the ``known`` known targets of ``loss`` (an ``Event``), the tensor labelled ``target``, are not
-    between ``low`` and ``high``, between which all predictions are, since the call ``bound`` computed them (a sigmoid,
-    for example).
+    between ``low`` and ``high``, between which all predictions are that the call ``bound`` returns (a sigmoid, for
+    example). For a loss of probabilities, ``bound`` is ``loss`` itself.
 
-    ``example`` is one of these targets. ``numbers`` are the counts that were made while the program ran
-    (:class:`Compared`); None where the targets' values in the trace were counted.
+    ``example`` is the target that is farthest outside, where all were counted; else that of the largest size.
+    ``numbers`` are the counts that were made while the program ran (:class:`Compared`), None where the targets' values
+    in the trace were counted.
     """
 
     loss: Event
@@ -68,11 +69,12 @@ class Beyond:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that compares what a function of limited range returned with targets of which at
-    least ``FEWEST``, and the share ``PART``, are outside of that range; of targets far outside the share ``SOME`` is
-    enough.
+    """Yield one finding for each line that compares what a function of limited range returned, or whatever is given to
+    a loss of probabilities, with targets of which at least ``FEWEST``, and the share ``PART``, are outside of the
+    range; if there is one of size ``FAR`` or more, the share ``SOME`` is enough.
 
-    Losses, and differences of which only the size is used.
+    Losses, and differences of which only the size is used. Prediction and target must have one shape, and only the
+    prediction may require grad.
     """
     reported = set()
     for loss in story.calls(*LOSSES, *spellings("sub", exchanged=True)):

@@ -30,8 +30,9 @@ LIMIT = 3000
 
 @dataclass(frozen=True, slots=True)
 class TargetWithoutInfluence:
-    """``event`` is the call (``Event``) that computed ``predicted + target`` (or ``-``), with only sums, means and
-    constant factors from there to the loss; both are labels.
+    """``event`` is the call (``Event``) that computed ``predicted + target`` (or a difference of the two); both are
+    labels. From there to the loss there are only sums, means, factors without a gradient, and calls that keep or join
+    the numbers.
 
     ``backward`` is the backward that starts from this loss.
     """
@@ -43,10 +44,11 @@ class TargetWithoutInfluence:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that adds targets to a loss, or subtracts them, in several iterations, so that no
-    gradient depends on them.
+    """Yield one finding for each line that adds a tensor of data to a loss, or subtracts it, where the loss depends on
+    this data in no other way, so that no gradient depends on it.
 
-    Only if at least ``ROUNDS`` steps of an optimizer are recorded; the first iteration is not judged.
+    Only if at least ``ROUNDS`` steps of an optimizer are recorded; the first backward is not judged, and tensors of one
+    element, or made with one number, are no data.
     """
     found: dict[object, list[TargetWithoutInfluence]] = {}
     before = 0

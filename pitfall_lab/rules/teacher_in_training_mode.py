@@ -30,10 +30,11 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """``passes`` are the calls of one dropout or batch norm in training mode (:class:`LayerCall`), in a network that no
-    optimizer updates, whose results became targets.
+    """``passes`` are the calls of one dropout or batch norm in training mode (:class:`LayerCall`) whose results became
+    targets, in a network whose weights the next update by an optimizer does not hold.
 
-    ``compared`` is the call (``Event``) that compares the first of these targets with a trained tensor.
+    ``compared`` is the call (``Event``) that compares the first of these targets with a trained tensor: a loss, or the
+    product of shares (a softmax, for example) with it.
     """
 
     passes: list[LayerCall]
@@ -41,11 +42,13 @@ class Noisy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that calls a network whose dropout or batch norm works as in training in at least
-    ``ROUNDS`` iterations, and whose results, without grad, are the targets of another network that an optimizer trains.
+    """Yield one finding for each line that calls a network of which one dropout or batch norm works as in training and
+    whose results, without grad, are the targets of a trained tensor at least ``ROUNDS`` times. The next update by an
+    optimizer must be one of other weights.
 
-    Not where its weights are a moving average of others or a batch norm's weight is written meanwhile, nor where one
-    input runs through a dropout several times between two updates.
+    Not where its weights are written later by anything but an optimizer or ``load_state_dict`` (as a moving average of
+    others is), where a batch norm's weight is written at all or does not require grad, nor where one input runs through
+    a dropout several times between two updates.
     """
     modes, layers = Modes(story), dict[object, list[LayerCall]]()
     for each in modes.passes if story.trace.optimizer_steps else ():

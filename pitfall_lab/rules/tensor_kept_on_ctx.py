@@ -23,8 +23,10 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each custom Function whose backward read a tensor that was kept as an attribute of ``ctx``
-    and whose memory had been written, with other numbers, since forward.
+    """Yield one finding for each result of a custom Function whose backward read a tensor that was kept as an attribute
+    of ``ctx`` and whose memory had been written, with other numbers, since forward.
+
+    Only the first tensor that the backward read, and that is not saved, is judged.
     """
     for custom in customs(story.program) if story.program.tree else ():
         kept = custom.kept()

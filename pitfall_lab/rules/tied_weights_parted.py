@@ -34,8 +34,8 @@ class Parted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each weight that two layers of one forward shared until one of them used another one of the
-    same shape, while the other layer still uses the old one.
+    """Yield one finding for each weight that one of two layers uses in place of the weight of the same shape that both
+    used before, while a later call of the other layer, in the same forward, still uses the old one.
     """
     places: dict[tuple[Span | None, int], list[tuple[Event, str]]] = defaultdict(list)
     for event in story.calls(*LAYERS):

@@ -43,10 +43,10 @@ OUTWARDS = 3
 @dataclass(slots=True)
 class TrainedCopy:
     """What became of one copy of parameters, which the call ``made`` (an ``Event``) made; ``sources`` are the labels of
-    the parameters.
+    the parameters: one for a ``clone``, several for a ``stack``.
 
-    ``label`` is the copy's newest tensor, ``updates`` are the calls that updated it, ``uses`` the steps of other calls
-    that used it.
+    ``label`` is the copy's newest tensor, ``updates`` are the calls that updated it since something else was last
+    copied into it, ``uses`` the steps of other calls that used it.
     """
 
     made: Event
@@ -71,7 +71,10 @@ class TrainedCopy:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that cloned or stacked parameters whose copies were then trained and used by
-    nothing after their last update, while the parameters themselves, which never changed, were used.
+    nothing after their last update, while a network was called with the parameters themselves after that, all unchanged
+    since they were copied.
+
+    Of several such lines, only one is reported for each line of that call.
     """
     groups: dict[object, list[TrainedCopy]] = defaultdict(list)
     for each in _copies(story):

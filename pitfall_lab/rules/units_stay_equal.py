@@ -28,8 +28,9 @@ LAYERS = {"linear", "conv1d", "conv2d", "conv3d"}
 
 @dataclass(frozen=True, slots=True)
 class UnitsStayEqual:
-    """``filled`` is the call (``Event``) that gave all elements of the weight labelled ``weight`` one number; after
-    ``rounds`` backwards the call ``result`` of its layer still gives equal numbers, ``units``, for all units.
+    """``filled`` is the call (``Event``) that gave all elements of the weight labelled ``weight`` one number.
+    ``result``, the last call of its layer, still gives equal numbers, ``units``, for the units; ``rounds`` is the
+    number of all backwards that gave the weight a gradient.
 
     Where the results are not known, ``units`` are numbers of the weight itself or of the bias, one for each unit.
     ``of`` is a text that says which numbers they are.

@@ -34,9 +34,9 @@ class Stalled:
     """Updates in the dtype ``dtype`` that changed almost nothing: of ``known`` known elements with a gradient that is
     not zero, ``lost`` did not change in ``moments``, the updates of one line (:class:`Moment`).
 
-    ``weight`` is the label of one of these weights, ``example`` the value of such an element and its gradient.
-    ``count`` is the number of weights that these elements are of, ``of`` that of all 16-bit weights which the line
-    updates.
+    ``weight`` is the label of the weight with most of these elements, ``example`` the value of one that did not change
+    and its gradient, ``(0.0, 0.0)`` where this weight has none. ``count`` is the number of weights that the updates are
+    of, ``of`` that of all 16-bit weights which the line updates.
     """
 
     moments: list[Moment]

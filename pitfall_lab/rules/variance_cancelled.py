@@ -37,8 +37,9 @@ FURTHER, SOME, WRONG, OFTEN, FEWEST, SURE = 80, 4, 3, 3, 3, 16
 
 @dataclass(frozen=True, slots=True)
 class VarianceCancelled:
-    """``event`` is the call (``Event``) that subtracted the square of a mean from a mean of squares in ``dtype``; the
-    result was ``got``, where the variance of the numbers is ``true``. ``large`` is the number that it subtracted from.
+    """``event`` is the call (``Event``) that subtracted the square of a mean from a mean of squares in ``dtype``. For
+    one element, ``large`` is the number that it subtracted from, ``got`` the result, and ``true`` the variance of the
+    known numbers.
 
     ``squares`` is the first call that squared the numbers, ``started`` are the calls that made what the squares and the
     numbers were added to.
@@ -54,8 +55,8 @@ class VarianceCancelled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that subtracts the square of a mean from a mean of squares and keeps no
-    right digit of the variance.
+    """One finding for each line that subtracts the square of a mean from a mean of squares, where an element of the
+    result is rounding noise and not within a factor of ``WRONG`` of the variance, in float32, float16 or bfloat16.
 
     The first ``OFTEN`` runs of each line are looked at.
     """

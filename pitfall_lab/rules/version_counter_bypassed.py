@@ -33,9 +33,11 @@ from pitfall_lab.trace import Harm, Span, StaleRead, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each write that torch did not count and that made a gradient wrong.
+    """Yield one finding for each pair of a line that wrote memory without torch counting it and the line whose saved
+    value this changed, if a gradient became wrong by it.
 
-    Each wrong gradient counts once, with its first cause that has a write; wrong ones without any cause are left out.
+    Each wrong gradient counts once, with its first cause that has a write, else with its first cause; wrong ones
+    without any cause are left out.
     """
     groups: dict[str | int, list[tuple[Harm, StaleRead]]] = {}
     for harm in filter(_is_wrong, story.trace.harms):

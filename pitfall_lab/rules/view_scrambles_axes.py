@@ -54,8 +54,9 @@ def find(story: Story) -> Iterator[Finding]:
 class ViewScramblesAxes:
     """How exchanging axes, in place of ``view``, gives the requested sizes.
 
-    ``cut`` is the shape before the exchange (axes may be split first), ``order`` the numbers of its axes in their new
-    order. Axes that are joined afterwards are adjacent then.
+    ``cut`` is the shape before the exchange, in which axes may be split first; ``order`` the numbers of its axes in
+    their new order. Axes that are joined afterwards are adjacent then. Where axes are split or joined, those of length
+    1 are left out of both.
     """
 
     cut: Shape

@@ -34,7 +34,7 @@ class Stuck:
     """``first`` and ``second`` are the labels of two weights of zeros that are multiplied with each other; ``together``
     is the call (``Event``) that computed their first common result.
 
-    ``backwards`` are the backwards that gave both a gradient of zeros.
+    ``backwards`` are all backwards that gave ``first`` a gradient.
     """
 
     first: str
@@ -45,10 +45,10 @@ class Stuck:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each pair of weights made of zeros that are factors of one product, so that the gradients
-    of both stay zero.
+    of both stay zero; each line that made one is reported once.
 
-    Only if all known gradients of both are zero in at least ``ROUNDS`` backwards and an optimizer held them; each line
-    is reported once.
+    Only for weights of two or more axes that an optimizer held and that got a gradient in at least ``ROUNDS``
+    backwards. At the first and at the last of these, all known numbers of both and of their gradients must be zero.
     """
     told = set()
     zero = [

@@ -44,7 +44,8 @@ class RoundedTogether:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that stores whole numbers in a floating point dtype that makes some of them
-    equal, if they are converted to whole numbers again, or compared.
+    equal, if they are converted to whole numbers again, or told apart by ``==``, ``isin`` or ``unique``, and one is
+    known that is too large for the dtype to hold all whole numbers up to it.
     """
     reported = set()
     for lost in story.trace.beside.losses:

@@ -24,13 +24,14 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class WindowContainsItsTarget:
-    """``loss`` is the call (``Event``) that compares a prediction with the tensor ``target``, all of whose values are
-    in the rows of the tensor ``given`` that the prediction was computed from; both are labels.
+    """``loss`` is the call (``Event``) that compares a prediction with the tensor ``target``. As far as the first
+    ``ROWS`` rows show, all values of each row of it are in the same row of the tensor ``given`` that the prediction was
+    computed from; both are labels.
 
     ``used`` is the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have to
     start later to lie after the window. ``wanted`` and ``windows`` are the calls by which the target and the window
-    were taken out of the series. ``places`` are, for each of the first rows, the first and the last index of the window
-    in the series and that of the target.
+    were taken out of the series. ``places`` are, for each of these rows, the first and the last index of the window in
+    the series and the first of the target.
     """
 
     loss: Event
@@ -44,8 +45,8 @@ class WindowContainsItsTarget:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each loss of a training whose target is in the overlapping windows of a series that the
-    prediction is computed from.
+    """Yield one finding for each line of a loss of a training whose target is in the overlapping windows of a series
+    that the prediction is computed from.
 
     Of each line, the first ``TRIES`` losses are looked at; not in programs without a backward.
     """

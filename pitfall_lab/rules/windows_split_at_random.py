@@ -37,13 +37,13 @@ Part = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class WindowsSplitAtRandom:
-    """``layer`` is the call (``Event``) of a layer that was given windows of one series; ``series`` is the storage of
-    the series (``"S3"``).
+    """``layer`` is the call (``Event``) of a layer that was given windows of one series, as its training or to be
+    measured; ``series`` is the storage of the series (``"S3"``).
 
-    The windows begin at ``starts``, as far as that is known, take up ``extent`` elements of the memory each, and are
-    ``apart`` elements, or a multiple, from one another. ``drawn``: for each random order by whose part the windows were
-    taken, the step of its draw, its length, and the first and the last place of the part. ``made``: the calls that made
-    the windows, the last first.
+    The first ``ROWS`` windows begin at ``starts``, as far as that is known, take up ``extent`` elements of the memory
+    each, and are ``apart`` elements, or a multiple, from one another. ``drawn``: for each random order by whose part
+    the windows were taken, the step of its draw, its length, the first place of the part and that behind its last one.
+    ``made``: the calls that made the windows, the last first.
     """
 
     layer: Event
@@ -58,10 +58,11 @@ class WindowsSplitAtRandom:
 @dataclass(frozen=True, slots=True)
 class Split:
     """``measured`` are windows that lie between the windows ``learned`` of the training (both
-    :class:`WindowsSplitAtRandom`).
+    :class:`WindowsSplitAtRandom`, the second one the first of several).
 
-    Each of them shares on average the part ``shared`` (0 to 1) of its numbers with those. ``apart`` is the distance of
-    neighbouring windows, in elements.
+    Each of the measured ones shares on average the part ``shared`` (0 to 1) of its numbers with those next to it: as
+    expected from the parts of a drawn order, else counted. ``apart`` is the distance of neighbouring windows, in
+    elements.
     """
 
     learned: WindowsSplitAtRandom
@@ -71,11 +72,13 @@ class Split:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that measures a network with windows of a series between, and overlapping, those
-    of its training.
+    """Yield one finding for each line that drew an order by which windows of a series were split, where a network is
+    measured with windows that lie between, and overlap, those of its training; where no draw is found, for the line of
+    a layer's call.
 
     Only where the two are different windows for certain: by parts of one drawn order, or by so many of both that some
-    would have to be equal, had they been drawn from the same windows. Only if an optimizer stepped.
+    would have to be equal, had they been drawn from the same windows. They must share ``SHARED`` of their numbers, and
+    an optimizer must have stepped.
     """
     if not story.trace.optimizer_steps:
         return

@@ -51,8 +51,11 @@ class Crossed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that multiplies data with singular vectors or eigenvectors so that the sum runs
-    over the axis that numbers the vectors.
+    """Yield one finding for each line that multiplies singular vectors or eigenvectors of a matrix with each other, or
+    with data of the same source, so that the sum runs over the axis that numbers the vectors on one side and over
+    elements on the other.
+
+    Where some of the vectors were chosen before, it is for the line that chose them.
     """
     reported = set()
     for made in story.calls("svd", "eigh"):

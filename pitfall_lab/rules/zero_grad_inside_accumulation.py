@@ -37,8 +37,8 @@ class _Loss:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each ``zero_grad()`` that cleared gradients between their backward and the update that was
-    to use them, or for each small batch where the update comes after several.
+    """Yield one finding for each line of a ``zero_grad()`` that cleared gradients between their backward and the update
+    that was to use them, or that clears them in each round of a loop whose update comes only after several rounds.
     """
     if story.program.tree is None:
         return

@@ -21,10 +21,10 @@ FLAT = ("RoundBackward", "FloorBackward", "CeilBackward", "TruncBackward", "Sign
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """``made`` is the call (``Event``) of an operation whose derivative is zero everywhere; every path by which
-    ``backward`` reaches ``parameters`` goes through its node.
+    """``made`` is the call (``Event``) of an operation whose derivative is zero everywhere. Every path by which
+    ``backward`` reaches ``parameters`` goes through a node of such an operation, and some through that of ``made``.
 
-    ``parameters`` are the labels of these leaves, which an optimizer holds.
+    ``parameters`` are the labels of these leaves, which an optimizer held when it stepped.
     """
 
     backward: Event
@@ -33,8 +33,10 @@ class Flat:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each operation whose slope is zero everywhere (``round``, ``sign``, …) through which all
-    gradients of some of an optimizer's parameters pass.
+    """Yield one finding for each line of an operation whose slope is zero everywhere (``round``, ``floor``, ``ceil``,
+    ``trunc``, ``sign``), where all gradients of some of an optimizer's parameters pass such operations.
+
+    Of each backward, only the first one found is reported.
     """
     held = [label for update in story.trace.optimizer_steps for label in update.holds]
     reported = set()

@@ -77,7 +77,10 @@ class ChangeEffects:
 
         It does if torch refused the write, if a backward needed what was there, or if something else sees the memory
         afterwards: another tensor or array, or the same one by another name. In ``name[0]``, ``name`` must be a tensor,
-        not a module or a list that holds it, and a leaf must not lose its gradient.
+        not a module or a list that holds it.
+
+        Only the first ``LOOKS`` writes are looked at. Initialisations (``torch.nn.init``) do not count, nor do writes
+        to a leaf that requires grad, unless torch refused them: a copy would have no gradient of its own.
         """
         indexed = re.search(rf"(?<![\w.]){re.escape(name)}\[", self._program.segment(statement)) is not None
         return any(

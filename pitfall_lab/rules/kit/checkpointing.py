@@ -20,7 +20,9 @@ Key = tuple[str, Span | None, tuple[str, ...]]
 
 
 def checkpoints(story: Story) -> list[ast.Call]:
-    """Return the calls of ``torch.utils.checkpoint.checkpoint`` in the program's source."""
+    """Return the calls of ``checkpoint`` and ``checkpoint_sequential`` in the program's source, by the last part of the
+    name.
+    """
     return [
         node
         for node in story.program.nodes

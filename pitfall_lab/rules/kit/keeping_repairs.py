@@ -44,8 +44,10 @@ def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()"
 
 
 def copies_of_state(program: Program, call: ast.Call) -> tuple[Fix, ...]:
-    """Return fixes that keep copies of what ``call``, a call of ``state_dict``, returns: of each value, or, if the
-    program imports it, by ``copy.deepcopy``.
+    """Return fixes for ``call``, a call of ``state_dict``: one keeps a copy of each value that it returns, another, if
+    the program imports ``copy.deepcopy``, copies by that.
+
+    Only the first where a dict comprehension goes over the call and keeps its values as they are.
     """
     text, listed = program.segment(call), _listed(program, call)
     if listed is not None:
@@ -59,10 +61,11 @@ def copies_of_state(program: Program, call: ast.Call) -> tuple[Fix, ...]:
 
 
 def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
-    """The fix that keeps ``copy.deepcopy(…)`` of ``text`` in place of ``value``, and imports ``copy`` before
-    the first import if necessary.
+    """The fix that keeps ``copy.deepcopy(…)`` of ``text`` in place of ``value``, and imports ``copy`` before the first
+    import if necessary.
 
-    None if the program has no import at its top level.
+    None if that import cannot be added: the program has no import at its top level, or ``value`` is on the first one's
+    line.
     """
     name = imported_deepcopy(program)
     edits = program.replace((value, f"{name or 'copy.deepcopy'}({text})"))

@@ -58,7 +58,7 @@ def outside(program: Program, statement: ast.stmt) -> ast.stmt | None:
 
 def moved_out(program: Program, statement: ast.stmt) -> tuple[Edit, ...] | None:
     """Return the edits that move ``statement`` before what makes it run more than once (see :func:`outside`); None if
-    nothing does, or if nothing else is in its block.
+    nothing does, if nothing else is in its block, or if both are on one line.
     """
     place = outside(program, statement)
     if place is None or program.block(statement) == [statement]:

@@ -61,6 +61,9 @@ class Kept:
 class Aliases:
     """The tensors and arrays on the memory of others that calls named ``makers`` (``"detach"``, ``"numpy"``, …)
     returned, in one trace.
+
+    ``made`` has a triple for each: the call (``Event``), the label of what it returned, and the label of the storage;
+    it is empty if the program's text does not parse.
     """
 
     def __init__(self, story: Story, *makers: str) -> None:
@@ -153,7 +156,8 @@ class Aliases:
         """Yield aliases of one storage that one line made several times, with a write to the storage between the first
         and the last; the first one stands for all.
 
-        The line must put them into a container, or at least ``MANY`` of them must be alive at the end.
+        The line must put them into a container, or at least ``MANY`` of them must be alive when the last is made; the
+        first must be alive then in any case.
         """
         story, places = self.story, defaultdict(list)
         for made in self.made:

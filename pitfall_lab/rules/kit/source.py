@@ -107,8 +107,8 @@ class Program:
         )
 
     def at(self, span: Span | None) -> ast.AST | None:
-        """Return the node that ``span`` marks: the largest one with exactly this place, else the smallest one around
-        it; None if there is none.
+        """Return the node that ``span`` marks: the largest one with exactly this place (of a statement that is an
+        expression, that expression), else the smallest one around it; None if there is none.
 
         None too if the span is None or in another file.
         """
@@ -169,7 +169,7 @@ class Program:
         return [statement]
 
     def indent(self, statement: ast.stmt) -> str:
-        """Return the white space before ``statement`` on its line."""
+        """Return the white space at the beginning of the line on which ``statement`` begins."""
         line = self.lines[self.place(statement).line - 1]
         return line[: len(line) - len(line.lstrip())]
 

@@ -73,8 +73,8 @@ class Story:
 
     @cached_property
     def steps_at(self) -> dict[tuple[Span | None, str], list[int]]:
-        """For each pair of a place in the source and an operation (``Event.op``): the steps of all its events, in
-        order; one for each time a loop passed it.
+        """For each pair of a place in the source (None where an event has none) and an operation (``Event.op``): the
+        steps of all its events, in order; one for each time a loop passed it. An empty list for a pair without events.
         """
         steps: dict[tuple[Span | None, str], list[int]] = defaultdict(list)
         for event in self.events:
@@ -110,6 +110,9 @@ class Story:
     def span(self, step: int | None) -> Span | None:
         """Return the place in the source of the event at ``step``, or of the call that it is a part of; None if there
         is none.
+
+        A write by NumPy is known by its line only: its place is that of the statement there, if it is alone on its
+        lines.
         """
         event = self.line_event(step)
         if event is None or event.span is None or event.kind != "write" or event.span.source != 0:
@@ -165,7 +168,9 @@ class Story:
         return value
 
     def tensor(self, label: str | None, step: int | None = None) -> Record | None:
-        """Return the record of the tensor ``label`` as it was after ``step``; None if it did not exist yet."""
+        """Return the record of the tensor ``label`` as it was after ``step``, or at the end if ``step`` is None; None
+        if it did not exist yet, or the label is None.
+        """
         return self.record("tensors", label, step)
 
     def shape(self, label: str | None, step: int | None = None) -> tuple[int, ...] | None:
@@ -266,7 +271,9 @@ class Story:
 
     @cached_property
     def leaves(self) -> dict[str, Record]:
-        """Return the leaves that require grad, parameters included, by label."""
+        """Return the leaves that require grad, parameters included, by label, as they were last known: a parameter that
+        is frozen at the end is not among them.
+        """
         return {
             label: record
             for label, record in self.tensors.items()
@@ -284,7 +291,7 @@ class Story:
 
     def bumps(self, counter: str | None, after: int, until: int) -> list[int]:
         """Return the steps after ``after`` and up to ``until`` (included) at which the version counter ``counter`` (a
-        label) changed.
+        label) changed; empty if there are none or the label is None.
         """
         return [step for step, effect in self._effects.get(f"counters.{counter}", ()) if after < step <= until]
 
@@ -334,7 +341,9 @@ class Story:
         return found
 
     def uses(self, label: str | None) -> list[Event]:
-        """Return the calls that had the tensor as an operand, in order."""
+        """Return the calls that had the tensor ``label`` as an operand, in order; empty if there are none or the label
+        is None.
+        """
         return [self.events[step] for step in self._by_operand.get(label or "", ())]
 
     @cached_property
@@ -417,7 +426,7 @@ class Story:
         return found
 
     def behind(self, node: str | None) -> Iterator[str]:
-        """Yield ``node`` and all nodes that a backward from it reaches, nearest first."""
+        """Yield ``node`` and all nodes that a backward from it reaches, nearest first; nothing for None."""
         pending: deque[str | None] = deque([node])
         seen: set[str] = set()
         while pending:

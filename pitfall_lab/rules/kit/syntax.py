@@ -154,8 +154,8 @@ def _is_module_path(node: ast.expr) -> bool:
 
 
 def keeps_shape(node: ast.expr) -> bool:
-    """Whether ``node`` is a whole tensor: a name, followed by nothing but in-place calls that make no view, ``.data``
-    or ``.detach()``.
+    """Whether ``node`` is a whole tensor: a name, followed by nothing but in-place calls that make no view, or what is
+    in ``BYPASSES`` (``.data``, ``.detach()``, ``.numpy()``, ``.cpu()``).
     """
     while not is_name(node):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -319,7 +319,9 @@ def with_parentheses(program: Program, node: ast.expr) -> Span:
 
 
 def torch_name(program: Program) -> str | None:
-    """Return the name under which the program imports ``torch``; None when it does not."""
+    """Return the name under which an ``import`` statement of the program gives it ``torch``; None when there is none
+    (``from torch import …`` gives no such name).
+    """
     for node in program.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:

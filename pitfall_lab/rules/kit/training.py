@@ -38,7 +38,7 @@ Kind = Literal["added", "cleared", "changed", "used", "frozen"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One event in the history of a leaf's ``.grad``: ``event`` at ``step``.
+    """One event in the history of a leaf's ``.grad``: ``event`` at ``step`` (of ``added`` the backward itself).
 
     ``grad`` is the label of the gradient and ``storage`` its memory at that time; None where it had none. ``kind`` says
     what happened:
@@ -217,8 +217,8 @@ def cells(story: Story, storage: str | None, step: int) -> Any:
 
 
 def is_nothing(story: Story, storage: str | None, step: int) -> bool:
-    """Whether ``storage`` is known to have held only zeros after ``step``; False if not all of
-    its values are in the trace.
+    """Whether ``storage`` (a label) is known to have held only zeros after ``step``; False if not all of its values are
+    in the trace, or the label is None.
     """
     held = cells(story, storage, step)
     return held is not None and not isinstance(held, dict) and all(value == 0 for _, value in flat(held))

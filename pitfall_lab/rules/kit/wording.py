@@ -233,8 +233,8 @@ def _near(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def difference(one: Any, other: Any) -> list[int]:
-    """Return the positions known in both of two sets of values at which they differ by more than rounding, relative to
-    the element itself.
+    """Return the positions known in both of two sets of values at which they differ by more than rounding: by more than
+    a small part of the larger of the two numbers or, where both are below 1, of 1.
 
     NaN equals NaN.
     """

@@ -31,8 +31,8 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | None]:
-    """Return fixes of the statement that wrote at ``step``: make a new tensor instead, remove ``inplace=True``, or
-    write into a copy (not for an array).
+    """Return fixes of the statement that wrote at ``step``: among others, make a new tensor instead, remove
+    ``inplace=True``, or write into a copy (not for an array).
 
     None in the list is a fix that cannot be written; the list is empty if the text does not show the statement.
     """

@@ -99,7 +99,10 @@ def errors(story: Story) -> Iterator[tuple[int, Failure]]:
 
 def refusal(story: Story, failure: Failure, step: int) -> Finding:
     """Return the finding that explains the error ``failure``, raised at ``step``: of the first case of the catalogue
-    that fits, else one that quotes the message.
+    that fits and whose sentences can be filled in, else one that quotes the message.
+
+    For an error that torch did not raise, only cases whose ``wrong`` begins with ``!`` count; else it is the note of
+    :func:`own`.
     """
     refused = Refused(story, failure, step)
     for family, case, match in _fitting(refused):

@@ -50,8 +50,11 @@ def batch(story: Story, event: Event) -> Batch | None:
 
 
 def loaded(story: Story) -> Iterator[Batch]:
-    """Yield all batches that a ``DataLoader`` put together, in order, with the pass that each belongs to; nothing where
+    """Yield the batches that a ``DataLoader`` put together, in order, with the pass that each belongs to; nothing where
     no pass was recorded.
+
+    Only batches as :func:`batch` finds them (stacked from examples that were indexed out of one memory), where the
+    stack ran at the line that began the pass.
     """
     passes = sorted(story.trace.beside.passes, key=lambda each: each.step)
     for event in story.calls("stack") if passes else ():

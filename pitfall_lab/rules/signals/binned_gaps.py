@@ -42,7 +42,8 @@ class BinnedGap:
 
 def gaps(story: Story, label: str, step: int) -> list[BinnedGap] | None:
     """Return the gaps of the bins if the number in the tensor ``label`` is the sum of their sizes, each times its share
-    of the rows (a calibration error); None if it is no such sum.
+    of the rows (a calibration error); None if it is no such sum, if its value or that of a bin is not known, or if a
+    bin occurs twice.
     """
     value = next((each for _, each in Elements(story, label, step).known()), None)
     found = []

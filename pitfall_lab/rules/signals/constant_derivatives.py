@@ -49,8 +49,8 @@ FURTHER = 200
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """``joined`` is the call (``Event``) that combined a derivative without a graph with the tensor ``other`` (a
-    label), which the same weights made and which is trained.
+    """``joined`` is the call (``Event``) that combined a derivative without a graph, or a term made of it, with the
+    tensor ``other`` (a label), which the same weights made and which is trained.
     """
 
     joined: Event

@@ -44,10 +44,12 @@ class Apart:
 
 
 def cut_paths(story: Story) -> Iterator[Apart]:
-    """Yield the layers whose input was cut off from other layers (or whose weight was read by ``.data``)
-    that the same optimizer trains.
+    """Yield the layers whose input was cut off from other layers (or whose weight was read by ``.data``) that the same
+    optimizer trains.
 
-    The round of an optimizer is what runs between two of its steps; each place of a cut once.
+    The round of an optimizer is what runs between two of its steps; the last backward in it is looked at, and each
+    place of a cut is there once. Left out are cuts that are likely to be meant: those of integers, of gradients and by
+    ``sample``, and a ``detach`` where the earlier layers are trained by a loss of their own and not only by penalties.
     """
     flow, reported = Flow(story), set()
     backwards = [b for b in story.backwards() if b.error is None and b.operands]

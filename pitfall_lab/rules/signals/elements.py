@@ -32,6 +32,8 @@ class Elements:
     def at(self, index: Index) -> float | None:
         """Return the known value of the element that is broadcast to the position ``index`` of a result; None if it is
         unknown.
+
+        ``index`` must have at least as many numbers as the tensor has axes.
         """
         own = index[len(index) - len(self.shape) :] if self.shape else ()
         steps = (0 if length == 1 else i * step for i, length, step in zip(own, self.shape, self._stride, strict=True))

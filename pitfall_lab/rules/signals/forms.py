@@ -29,7 +29,9 @@ SMALL = 0.01
 
 
 def made_by(story: Story, label: str | None, step: int) -> Event | None:
-    """Return the call that returned the tensor ``label``, as it was at ``step``; None if none did."""
+    """Return the call that first returned the tensor ``label``, as it was at ``step``, and not one that wrote into it
+    later; None if no call did.
+    """
     event = story.event((story.tensor(label, step) or {}).get("born"))
     return event if event is not None and event.kind == "call" and label in event.results else None
 
@@ -100,7 +102,7 @@ def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
 
 
 def unshifted(story: Story, label: str, step: int) -> str:
-    """Return the label of the tensor to which at most small constants (up to ``SMALL``) were added to give ``label``,
+    """Return the label of the tensor to which only small constants (each up to ``SMALL``) were added to give ``label``,
     past views, copies and limits; ``label`` itself if there is no other.
     """
     for _ in range(FURTHER):

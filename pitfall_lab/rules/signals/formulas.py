@@ -87,7 +87,8 @@ class Formula:
     same: dict[str, str]
 
     def at(self, known: dict[str, float]) -> float | None:
-        """Return the result for the numbers ``known`` in place of the tensors, by their labels.
+        """Return the result for the numbers ``known`` in place of the tensors, by their labels; they must include all
+        tensors that no call of the formula computes.
 
         None outside of the domain of an operation, and if it is infinite or NaN.
         """

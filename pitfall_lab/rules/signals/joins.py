@@ -56,8 +56,8 @@ def joined_by(story: Story, event: Event) -> Event | None:
 
 
 def taken_apart(story: Story, event: Event) -> bool:
-    """Whether the call ``event`` joined ``FEWEST`` or more pieces that an index or ``unbind`` took out of one tensor,
-    as results put back in order are.
+    """Whether the call ``event`` joined ``FEWEST`` or more tensors that calls had made, of which those that an index or
+    ``unbind`` took (at least one) are all of one tensor, as results put back in order are.
     """
     labels = [o.label for o in event.operands if o.label is not None] if event.name in JOINS else []
     made = [story.event((story.tensor(label, event.step) or {}).get("born")) for label in labels]

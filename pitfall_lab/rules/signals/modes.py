@@ -150,8 +150,8 @@ class Modes:
         return None
 
     def input(self, each: LayerCall) -> tuple[str, ...]:
-        """Return the input of the network: the tensors that the result was computed from, and
-        that no parameter was used for.
+        """Return the labels, sorted, of the tensors that the result of ``each`` was computed from and that no parameter
+        was used for: the input of the network.
         """
         found, pending, seen = list[str](), [each.event.operands[0].label], set[str | None]()
         while pending:

@@ -17,7 +17,7 @@ from pitfall_lab.trace import Event
 @dataclass(frozen=True, slots=True)
 class Old:
     """``backward`` (an ``Event``) reaches the parameter ``leaf`` through the graph nodes ``old``, made before the
-    parameter's last update, and ``new``, made after that; all are labels.
+    parameter's last update ahead of the backward, and ``new``, which were not; all are labels.
 
     ``update`` is the step of the first update after the newest of the old nodes.
     """

@@ -48,7 +48,7 @@ def never_stepped(story: Story) -> Iterator[NeverStepped]:
     in a finished program.
 
     Another optimizer must step after a backward, and at least one of their parameters get a gradient from ``ROUNDS``
-    backwards or more.
+    backwards or more. Nothing if a step was made by an optimizer whose making is not known.
     """
     trace = story.trace
     stepped = {step.made for step in trace.optimizer_steps}

@@ -91,7 +91,10 @@ class PolicyTerms:
 
     def of_policy(self) -> list[tuple[Entropy, list[WeightedScore]]]:
         """Return the entropies of distributions of which a drawn action is scored with a weight, each in a pair with
-        these scores; an entropy without such scores is left out.
+        the scores that depend on its parameters; with all scores where a weighted part of the loss was computed from
+        these parameters.
+
+        An entropy without such scores is left out.
         """
         pairs = [
             (
@@ -119,8 +122,8 @@ class _Way:
 def policy_terms(story: Story, backward: Event) -> PolicyTerms:
     """Return the entropies and the weighted log-probabilities of drawn actions that the loss of ``backward`` contains.
 
-    Both are followed back from the loss through sums, means, products and the smaller of two products, at most ``MOST``
-    calls. An entropy is one of a categorical, a Bernoulli or a normal distribution.
+    Both are followed back from the loss through sums, means, products and the smaller of two products, over at most
+    about ``MOST`` tensors. An entropy is one of a categorical, a Bernoulli or a normal distribution.
     """
     found, seen = PolicyTerms(), set[tuple[str, bool, bool]]()
     root = backward.operands[0].label

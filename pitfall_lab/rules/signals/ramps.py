@@ -90,7 +90,8 @@ def moved_axis(story: Story, source: str, event: Event, result: str, axis: int) 
     """Return the axis, counted from the end, of ``result`` that was the axis ``axis`` of ``source``, where the call
     ``event`` made the one from the other as a view or a copy; None if it is not known.
 
-    It is found by its stride; an axis of length 1 is never found.
+    Calls of ``SAME_AXES`` and ``STRETCHED`` keep it, unless its length changes. After other calls it is found by its
+    stride; an axis of length 1 is then never found.
     """
     one, other = (story.tensor(label, event.step) or {} for label in (source, result))
     before, after = list(one.get("shape") or ()), list(other.get("shape") or ())

@@ -159,7 +159,7 @@ def directions(story: Story, event: Event) -> int:
 
 def comes_from(story: Story, label: str | None, step: int, source: Event) -> bool:
     """Whether the tensor ``label`` at ``step`` was computed, directly or through others, from the result of the call
-    ``source``.
+    ``source``, as far as a search of ``FURTHER`` tensors shows it.
     """
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < FURTHER:
@@ -175,7 +175,10 @@ def comes_from(story: Story, label: str | None, step: int, source: Event) -> boo
 
 
 def attentions(story: Story) -> Iterator[Attention]:
-    """All attentions of a trace, in order."""
+    """Yield the attentions of a trace, in order: the calls of ``scaled_dot_product_attention``, and the products of
+    matrices whose first operand comes from a softmax along the last axis. Calls with an error are left out, and so is
+    ``baddbmm``.
+    """
     for event in story.calls(*PRODUCTS_OF_MATRICES, "scaled_dot_product_attention"):
         if event.error is not None or not event.results:
             continue
@@ -382,7 +385,8 @@ def _next_by_value(story: Story, target: str, at: int, tokens: str, there: int) 
 
 def padding_number(story: Story, lookup: Event) -> int | None:
     """Return the token number that stands for padding among the tokens that ``lookup`` (an embedding) looked up: its
-    ``padding_idx``, or what ``pad_sequence`` or a mask of the tokens says; None if there is none.
+    ``padding_idx``, or what ``pad_sequence`` or a mask of the tokens says; None if there is none, or if
+    ``pad_sequence`` joined sequences of one length.
     """
     given = argument(lookup, "padding_idx")
     if given is not None and whole(given) is not None:

@@ -96,7 +96,7 @@ def _cleared(story: Story, leaf: str, after: int, until: int) -> bool:
 def acts_on_tests(story: Story) -> bool:
     """Whether a test for NaN or infinity does more than to print what it finds, as far as the source shows it.
 
-    True if the source shows no test, or if another file makes one.
+    True if the source shows no test or does not parse, if another file makes one, or if the text has ``GradScaler``.
     """
     program = story.program
     if program.tree is None or "GradScaler" in program.text:
@@ -115,7 +115,7 @@ def _is_printed(program: Program, call: ast.Call) -> bool:
 
 
 def of_gradients(story: Story) -> list[Unfinite]:
-    """The NaN and infinite values that nodes of a backward made."""
+    """Return the records of the NaN and infinite values that nodes of a backward made, in the recording's order."""
     return [found for found in story.trace.beside.unfinite if found.node is not None]
 
 
@@ -133,8 +133,8 @@ def of_results(story: Story) -> list[Unfinite]:
 
 
 def source_of(story: Story, found: Unfinite) -> Unfinite | None:
-    """Return the call that made the infinity from which ``found``, a NaN, was computed; None if there is none, or if
-    the program put the infinity there on purpose.
+    """Return the record of the infinity from which ``found``, a NaN, was computed; None if there is none, or if the
+    program put the infinity there on purpose.
     """
     made = (other for other in story.trace.beside.unfinite if other.step == found.source and other.node is None)
     return next((other for other in made if other.why not in ON_PURPOSE), None)

@@ -33,8 +33,8 @@ def unsaved(story: Story, *, buffers: bool) -> Iterator[list[UnsavedTensor]]:
     """Yield, for each line that loads a state, the tensors that the state leaves out, sorted by path: buffers that are
     not saved with ``buffers``, else plain attributes.
 
-    Only those that the saved module worked with at least ``OFTEN`` times without writing them, and that work on after
-    the loading with other numbers.
+    Only those that the saved module worked with at least ``OFTEN`` times since their last write before the saving, and
+    that work on after the loading with other numbers, read before they are written; none that learns.
     """
     told = set()
     for loading in story.trace.beside.loadings:

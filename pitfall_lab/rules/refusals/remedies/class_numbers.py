@@ -18,9 +18,10 @@ from pitfall_lab.trace import T
 
 def outside(error: Error) -> Remedy | None:
     """Return the remedy for class numbers out of range; its fix subtracts 1 where they are counted from 1, or leaves
-    out a negative one by ``ignore_index``.
+    out a negative one by ``ignore_index``. For numbers from -1 to the last but one it has no fix and says what they may
+    be.
 
-    None if neither fits: some are too large without beginning at 1, or the text does not show the loss.
+    None if none of these fits: some are too large without beginning at 1, or the text does not show the loss.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     found = counted_from_one(error)

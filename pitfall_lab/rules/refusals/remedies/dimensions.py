@@ -46,7 +46,8 @@ def batch_size_of(error: Error) -> Remedy | None:
     """Return the remedy for ``view`` or ``reshape`` with a batch size written as a number; its fix takes it from the
     tensor, ``x.size(0)``.
 
-    If the numbers do not fit so, ``x.size(0), -1`` for a shape of two. None for other calls.
+    If the numbers do not fit so, ``x.size(0), -1`` for a shape of two, and no fix for others. None for other calls, and
+    if the sizes are not written one by one.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call

@@ -38,7 +38,7 @@ def in_range(error: Error) -> Remedy | None:
     """Return the remedy for a parameter of a distribution out of its range; its fixes make it positive (``softplus``,
     ``exp``), or give ``probs`` as ``logits``.
 
-    No fix for other constraints; None if the line does not show the parameter.
+    No fix for other constraints; None if the line does not show the parameter, or if the program has no name for torch.
     """
     refused, program = error.refused, error.refused.story.program
     call, torch = refused.call, torch_name(error.refused.story.program)

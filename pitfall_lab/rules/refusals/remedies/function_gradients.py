@@ -33,7 +33,8 @@ def saved_numbers(error: Error) -> Remedy | None:
     of ``ctx``, which ``backward`` reads.
 
     Without a fix if the argument is no name, or ``backward`` does not unpack ``saved_tensors`` into as many names. None
-    if the text does not show the function's class, or its ``forward`` does not call ``save_for_backward`` exactly once.
+    if the text does not show the function's class, or its ``forward`` does not call ``save_for_backward`` exactly once,
+    with this number as an argument of its own.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     calls = (

@@ -46,7 +46,8 @@ def collected_with_history(error: Error) -> Remedy | None:
     """Return the remedy for a list of tensors with their graphs that is converted to an array; its fix appends
     ``loss.item()``, or ``.detach()`` if not 0-dim.
 
-    None if the program appends to no list of this line.
+    None if the program appends no tensor to a list that the line names, or only results of ``item``, ``detach`` and
+    ``float``.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     statement = program.statement_at(refused.span)

@@ -33,7 +33,8 @@ def collated(error: Error) -> Remedy | None:
     """Return the remedy for samples of different sizes, which a loader cannot stack; its fixes give it a ``collate_fn``
     that pads them, or one of other loaders.
 
-    None if the line that failed iterates over no loader of the program, or calls ``stack`` itself.
+    None if the text does not show exactly one loader of the program over which the line that failed iterates, or if
+    that line calls ``stack`` itself.
     """
     refused, story = error.refused, error.refused.story
     node = story.program.at(refused.span)

@@ -29,7 +29,7 @@ def branches(error: Error) -> Remedy | None:
     row, ``torch.where(condition, one, other)``.
 
     Without a fix if the condition is in no conditional expression, and in no ``if`` whose branches each assign or
-    return one value. None if the program has no name for torch.
+    return one value. None if the program has no name for torch, or the text does not show the line.
     """
     program, torch = error.refused.story.program, torch_name(error.refused.story.program)
     node = program.at(error.refused.span)
@@ -177,6 +177,8 @@ def _partial(program: Program) -> tuple[str, list[Change]]:
 def statistics_of_a_batch(error: Error) -> Remedy | None:
     """Return the remedy for batch norms under ``vmap``; its fix takes ``GroupNorm``, which normalises each example by
     itself. None if the text makes no batch norm.
+
+    Without a fix if it makes several, one of them by a name that was imported itself (``BatchNorm2d``).
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     norms = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in NORMS and n.args]

@@ -357,8 +357,8 @@ def with_closure(error: Error) -> Remedy | None:
     """Return the remedy for an optimizer whose step computes the loss several times; its fix makes what the block does
     before the step its closure.
 
-    The closure begins with the first ``zero_grad`` of the block. None if this and the backward are not in one block, or
-    if the loss has no name.
+    The closure begins with the first ``zero_grad`` of the block. None if this and the backward are not in the block of
+    the step, before it, if the loss has no name, or if one of the statements is not alone on its lines.
     """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call

@@ -31,7 +31,8 @@ def converted(error: Error) -> Remedy | None:
     """Return the remedy for a written value of another dtype; its fix converts it to the dtype of the memory.
 
     If that would lose fractions, it makes the memory in the value's dtype instead (no fix if the text does not show its
-    making). None if the line does not show the value.
+    making). None if the value or the memory is not known or, where the value is to be converted, if the line does not
+    show it.
     """
     refused, program = error.refused, error.refused.story.program
     if error.wrong is None or error.other is None:
