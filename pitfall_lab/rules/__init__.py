@@ -1,10 +1,11 @@
 """Pitfalls, one file each. A rule is found by being in this folder: nothing else has to be edited to add one.
 
 A file that defines ``RULE`` is a rule; how to write one is said at :class:`~pitfall_lab.rules.kit.finding.Rule`. The
-others (:mod:`.finding`, :mod:`.story`, :mod:`.wording`, :mod:`.source`, :mod:`.syntax`, :mod:`.calls`, :mod:`.marks`,
-:mod:`.repairs` with :mod:`.writing`, :mod:`.saving`, :mod:`.order`) are what rules are written with. Rules are pure:
-they read a :class:`~pitfall_lab.trace.Trace` and nothing else, so a saved trace can be examined without torch, and no
-rule parses an error message. What torch refuses and no rule is about is explained by :mod:`.refusals`.
+others (:mod:`.finding`, :mod:`.story`, :mod:`.wording`, :mod:`.source`, :mod:`.syntax`, :mod:`.call_stack`,
+:mod:`.expected_marks`, :mod:`.repairs` with :mod:`.writing_repairs`, :mod:`.saving_repairs`, :mod:`.reordering`) are
+what rules are written with. Rules are pure: they read a :class:`~pitfall_lab.trace.Trace` and nothing else, so a saved
+trace can be examined without torch, and no rule parses an error message. What torch refuses and no rule is about is
+explained by :mod:`.refusals`.
 """
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ class Rule:
       the first one repaired. They print what a learner should compare, and fix their seed when they draw
       numbers. In ``bad`` comments
       say which lines the finding must name: ``# PL101 changed`` on the finding's own line, ``# saved`` where a related
-          line has that role (:mod:`.marks`).
+          line has that role (:mod:`.expected_marks`).
     - ``find``: reads a :class:`~pitfall_lab.rules.kit.story.Story` and yields findings. It never reads an
       error message, and finds nothing
       where it does not know.
