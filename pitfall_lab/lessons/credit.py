@@ -167,12 +167,12 @@ def _here(requests: Sequence[Request]) -> list[Observation]:
 def idle(
     exercise: Exercise, source: str, holds: Sequence[bool], runner: Runner = _here, *, draw: int = 0
 ) -> tuple[bool, ...]:
-    """For each property, whether it would hold for an answer that does nothing, as far as that matters for an answer
-    that has those in ``holds``.
+    """For each property, whether an answer that does nothing has it too: one whose functions return a constant.
 
-    These are the properties of functions that return a constant. Where the functions of the cell ``source`` do not
-    depend on what they are given, they are also those of functions that only return what these return: ``runner`` runs
-    the cell once more for that. ``draw`` is added to all seeds.
+    If the functions of the cell ``source`` do not depend on what they are given, and an answer that only returns what
+    they return would have all the properties that ``source`` has (those that are True in ``holds``), the properties of
+    that answer are returned as well. ``runner`` runs the cell again to find this out, up to four times. ``draw`` is
+    added to all seeds.
     """
     constant = _held(exercise, _returning(exercise, {}), draw)
     if all(holds) or not share(zip(holds, had(exercise, draw), constant, strict=True)):

@@ -187,7 +187,11 @@ def _uncollected() -> Iterator[None]:
 
 
 class Watcher:
-    """Records the cells of one kernel that begin with ``%%pitfall``, or all cells while ``%pitfall on`` is set."""
+    """Records the cells of one kernel that begin with ``%%pitfall``.
+
+    While ``%pitfall on`` is set, it records every cell, as soon as torch is imported or named, except those of other
+    ``%%`` magics and those that are not kept in the history.
+    """
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell

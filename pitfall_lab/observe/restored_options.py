@@ -85,6 +85,16 @@ def loaded_state(optimizer: torch.optim.Optimizer, frame: FrameType) -> LoadedSt
     return None
 
 
+def averages(state: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the name and the tensor of each average in a state that is a dict for each parameter; only those in
+    ``LIKE_PARAMETER`` whose writes are counted (no inference tensors).
+    """
+    for entries in list(state.values()) if isinstance(state, dict) else ():
+        for name, value in list(entries.items()) if isinstance(entries, dict) else ():
+            if name in LIKE_PARAMETER and isinstance(value, torch.Tensor) and not value.is_inference():
+                yield name, value
+
+
 def replaced(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[tuple[str, float, float, float | None]]:
     """Yield the options that the loaded parameter groups ``new`` change in the groups ``old``: the name, the number
     before and after, and, for ``lr``, the loaded group's ``initial_lr`` (the rate from which a scheduler started; None

@@ -1,4 +1,4 @@
-"""Reads which functions a learning-rate scheduler calls (:func:`shared_variables`)."""
+"""Finds the variables that two equal functions of a ``LambdaLR`` share (:func:`shared_variables`)."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
     if dtype is None or extent > limit or (tensor.numel() and not tensor.data_ptr()):
         return None
     if not tensor.numel():
-        return np.empty(shape, dtype)
+        return np.empty(shape, np.float32 if tensor.dtype == torch.bfloat16 else dtype)
     flat = np.frombuffer(ctypes.string_at(tensor.data_ptr(), extent * item), dtype).copy()
     if tensor.dtype == torch.bfloat16:
         flat = (flat.astype(np.uint32) << 16).view(np.float32)

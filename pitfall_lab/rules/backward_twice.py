@@ -19,8 +19,9 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each backward through a graph that an earlier backward had freed; not where both are one
-    line in different rounds of a loop.
+    """Yield one finding for each backward that raised because an earlier backward had freed its graph.
+
+    Not where the two ran in different rounds of a loop, from one line or from two: other rules are about that.
     """
     for reuse in reuses(story):
         if reuse.loop() is None:

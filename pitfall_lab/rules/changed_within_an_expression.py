@@ -35,7 +35,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each in-place method call inside a larger expression that changes the numbers of a result
     which requires grad, is no leaf, and is used by another statement later.
 
-    Nothing if no backward ran, or for operations that overwrite all numbers.
+    Nothing if no backward ran, or for writes that do not depend on the old numbers (``fill_``, ``copy_``,
+    ``masked_fill_``, ``scatter_``).
     """
     reported = set()
     for event in story.calls() if story.program.tree is not None and story.backwards() else ():

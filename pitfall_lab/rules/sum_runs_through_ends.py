@@ -49,8 +49,8 @@ class Ended:
     """``product`` is the call (``Event``) that multiplied a term of the sum by the tensor ``flag`` (a label), which is
     0 at its index ``end``, where an episode ends.
 
-    ``at`` is the index of the element of the sum that belongs to it. ``index`` is the text of the index of the round's
-    row in a table of flags; empty if the flags are no table.
+    ``at`` is the index of the element of the sum that belongs to ``end``. ``index`` is the text of the index of the
+    round's row in a table of flags; empty if the flags are no table.
     """
 
     product: Event

@@ -624,6 +624,22 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedAgain:
+    """``load_state_dict`` gave the optimizer with index ``optimizer``, after ``step`` events, a state that had been
+    loaded before, at ``first``, and whose tensors an optimizer has written since: it keeps those that it is given.
+
+    ``count`` is the number of these tensors, ``entry`` the name of one (``exp_avg``).
+    """
+
+    step: int
+    optimizer: int
+    entry: str
+    count: int
+    span: Span | None = None
+    first: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """The call at ``step`` computed a layer in one piece, and did not call a function that the program wrote for it.
 
@@ -674,6 +690,7 @@ class Beside:
     restored: tuple[Restored, ...] = ()
     misplaced: tuple[MisplacedAverages, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    loaded_again: tuple[LoadedAgain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -459,6 +459,7 @@ class BesideCalls:
             tuple(self._optimizers.restored),
             self._optimizers.misplaced(),
             tuple(self._skipped.values()),
+            tuple(self._optimizers.loaded_again),
         )
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pitfall_lab.observe import restored_options
 from pitfall_lab.observe.optimizer_watch import Pace
 from pitfall_lab.observe.swapping import Watching
-from pitfall_lab.trace import MisplacedAverages, OptimizerMade, OptimizerStep, Restored, Span
+from pitfall_lab.trace import LoadedAgain, MisplacedAverages, OptimizerMade, OptimizerStep, Restored, Span
 
 Label = Callable[[Any], str | None]
 MOST = 60
@@ -67,11 +67,20 @@ class _Made:
     """The numbers among the options that it was made with."""
 
 
+class _Loaded(NamedTuple):
+    """A tensor of a state that an optimizer was given, its version then, and the place of that loading."""
+
+    tensor: weakref.ref[Any]
+    version: int
+    span: Span | None
+
+
 class Optimizers:
     """The optimizers of the program, in the order in which they were created; an optimizer is known by its index among
     them. ``label`` gives a tensor's label in the trace, or None.
 
-    ``steps`` are the steps that were recorded, ``restored`` the options that a loaded state has replaced.
+    ``steps`` are the steps that were recorded, ``restored`` the options that a loaded state has replaced, and
+    ``loaded_again`` the loadings of a state whose tensors an optimizer had written since it was loaded before.
     """
 
     def __init__(self, label: Label) -> None:
@@ -79,7 +88,9 @@ class Optimizers:
         self._made: list[_Made] = []
         self.steps: list[OptimizerStep] = []
         self.restored: list[Restored] = []
+        self.loaded_again: list[LoadedAgain] = []
         self._misplaced: list[tuple[MisplacedAverages, WeaklyHeld]] = []
+        self._loaded: dict[int, _Loaded] = {}
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None, rate: float | None) -> None:
         """Called when an optimizer receives ``parameter``, in its constructor or later: add it to the record of the
@@ -131,6 +142,7 @@ class Optimizers:
         if number is None:
             return
         self._place(number, restored_options.misplaced(optimizer.param_groups, state), step, span)
+        self._load(number, state, step, span)
         if self.steps_of(number) or len(self.restored) >= MOST:
             return
         before = self._made[:number]
@@ -140,6 +152,24 @@ class Optimizers:
             )
             usual = restored_options.usual(optimizer, name)
             self.restored.append(Restored(step, number, name, given, loaded, span, usual, began, earlier))
+
+    def _load(self, number: int, state: restored_options.LoadedState, step: int, span: Span | None) -> None:
+        """Note the tensors of a state that no optimizer has, and whether some that were loaded before were written."""
+        optimizers = [made.optimizer() for made in self._made]
+        own = {
+            id(value) for each in optimizers if each is not None for _, value in restored_options.averages(each.state)
+        }
+        written = list[tuple[str, _Loaded]]()
+        for name, value in restored_options.averages(state.averages):
+            known = self._loaded.get(id(value))
+            if known is not None and known.tensor() is value:
+                if value._version > known.version:
+                    written.append((name, known))
+            elif id(value) not in own:
+                self._loaded[id(value)] = _Loaded(Watching(value), value._version, span)
+        if written and len(self.loaded_again) < MOST:
+            name, known = written[0]
+            self.loaded_again.append(LoadedAgain(step, number, name, len(written), span, known.span))
 
     def _place(
         self, optimizer: int, found: restored_options.MisplacedState | None, step: int, span: Span | None

@@ -15,8 +15,9 @@ def wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
     """Return the syntax node to replace, and its new text, so that the call ``node`` makes float64; None for other
     calls, and if ``node`` is no call.
 
-    That is its dtype argument, its ``.float()``, ``.half()`` or ``.bfloat16()``, or the argument of a ``tensor(…)`` or
-    ``as_tensor(…)`` with one argument, which gets a dtype.
+    That is an argument that names a short type (``torch.float32``), else the ``.float()``, ``.half()`` or
+    ``.bfloat16()``, else the one positional argument of a ``torch.tensor(…)`` or ``torch.as_tensor(…)``, which gets a
+    dtype beside it; whether the call has keywords is not looked at.
     """
     if not isinstance(node, ast.Call):
         return None

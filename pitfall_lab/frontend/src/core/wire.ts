@@ -26,7 +26,7 @@ export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPictu
 
 export type Effect = [path: string, value: unknown, by: "o" | "m" | "a"];
 
-/** A whole trace: the recorded events of one program, its sources, how it ended, and how far the recording reaches. The module's docstring describes the state that the events' effects write. */
+/** A whole trace: the recorded events of one program, its sources, how it ended, and how far the recording reaches. */
 export interface Trace {
   sources: Source[];
   events: Event[];
@@ -257,6 +257,7 @@ export interface Beside {
   restored: Restored[];
   misplaced: MisplacedAverages[];
   skipped: Skipped[];
+  loaded_again: LoadedAgain[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -907,6 +908,16 @@ export interface Skipped {
   asks: "" | "branch" | "mode";
   own: string[];
   weight: string | null;
+}
+
+/** `load_state_dict` gave the optimizer with index `optimizer`, after `step` events, a state that had been loaded before, at `first`, and whose tensors an optimizer has written since: it keeps those that it is given. */
+export interface LoadedAgain {
+  step: number;
+  optimizer: number;
+  entry: string;
+  count: number;
+  span: Span | null;
+  first: Span | null;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element); where they are known, the mean, the lowest and the highest of all. */
