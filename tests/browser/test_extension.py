@@ -104,14 +104,11 @@ def test_an_output_without_its_widget_shows_the_page_that_is_stored_beside_it(la
         "text/plain": "what the cell did",
     }
     lab.open(lab.server.write("again.ipynb", f"display({bundle!r}, raw=True)"))
-    with lab.page.expect_console_message(
-        lambda said: "widget model not found" in said.text
-    ):  # the widgets' own word about it
-        lab.run_cell(0)
+    lab.expected.append("widget model not found")  # the widgets' own words about it
+    lab.run_cell(0)
     output = lab.cell(0).locator(".jp-OutputArea")
     output.locator(".stored").wait_for()
     assert "Error displaying widget" not in output.inner_text()
-    lab.console[:] = [said for said in lab.console if "widget model not found" not in said]
 
 
 LOOK = "import torch, pitfall_lab\nt = torch.arange(6.0)\npitfall_lab.show_storage(t, t[::2])"
@@ -164,8 +161,8 @@ def test_a_notebook_that_was_saved_and_is_opened_again_without_its_kernel_shows_
     assert chosen.get_attribute("aria-selected") == "true", "the Explorer is the one that was there"
     lab.command("docmanager:save")
     lab.server.shut_down_kernels()
-    with lab.page.expect_console_message(lambda said: "widget model not found" in said.text):  # ipywidgets' own words
-        lab.open(name)
+    lab.expected.append("widget model not found")  # ipywidgets' own words, for each widget that it looks for
+    lab.open(name)
     output = lab.cell(1).locator(".jp-OutputArea")
     page = output.locator(".jp-RenderedHTML:visible")
     page.get_by_text(TOLD).first.wait_for()
@@ -178,7 +175,6 @@ def test_a_notebook_that_was_saved_and_is_opened_again_without_its_kernel_shows_
     assert "Error displaying widget" not in output.inner_text()
     assert "model not found" not in output.inner_text()
     lab.picture("reopened")
-    lab.console[:] = [said for said in lab.console if "widget model not found" not in said]
 
     # What viewers make of it that run no widgets: as HTML, and with all taken out that GitHub's does not trust.
     saved = nbformat.read(lab.server.folder / name, as_version=4)

@@ -38,7 +38,9 @@ def test_the_tour_visits_the_whole_core_and_says_what_torch_does_otherwise() -> 
 
 
 def test_the_core_can_be_read_in_one_sitting() -> None:
-    assert sum(tour.length(f"shadow/{name}.py") for name in CORE) <= 2100
+    # Docstrings that say what arguments and results are make it longer to scroll, and shorter to read.
+    assert sum(tour.length_of_code(f"shadow/{name}.py") for name in CORE) <= 1700
+    assert sum(tour.length(f"shadow/{name}.py") for name in CORE) <= 2250
 
 
 def test_the_size_of_the_core_counts_every_file_that_it_imports() -> None:

@@ -6,6 +6,7 @@ that it visits, into the page.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
@@ -63,6 +64,17 @@ def play(text: str) -> tuple[list[Step], str]:
 def length(name: str) -> int:
     """The number of lines of a file of the package, to the nearest fifty: the page need not follow every comment."""
     return 50 * round(len((ROOT / "pitfall_lab" / name).read_text(encoding="utf-8").splitlines()) / 50)
+
+
+def length_of_code(name: str) -> int:
+    """The number of lines of a file of the package without its docstrings."""
+    text = (ROOT / "pitfall_lab" / name).read_text(encoding="utf-8")
+    documented = (
+        node.body[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None
+    )
+    return len(text.splitlines()) - sum((each.end_lineno or each.lineno) - each.lineno + 1 for each in documented)
 
 
 def length_of_all(folder: str) -> int:
