@@ -25,7 +25,9 @@ SHARES = {"softmax", "exp"}
 """Calls that make shares of scores."""
 KEPT_PLACE = spellings("div", "mul") | {"__getitem__", "clone", "double", "exp", "float", "softmax", "to"}
 """Calls between the sort and the running sum that leave each token at its place."""
-MASKING = {"__setitem__", "masked_fill", "masked_fill_", "where"} | spellings("mul", in_place=True)
+FILLING = spellings("masked_fill", in_place=True) | {"__setitem__"}
+"""Calls whose first operand is filled, by a mask that comes after it."""
+MASKING = FILLING | spellings("mul", in_place=True) | {"where"}
 """Calls that leave tokens out by a mask."""
 INVERTING = spellings("bitwise_not") | {"logical_not"}
 """Calls that turn a mask into its opposite."""
@@ -117,7 +119,7 @@ def _used(story: Story, mask: str, step: int, depth: int = 0) -> Event | None:
         if story.writes(storage, step, use.step):
             return None
         at = [place for place, each in enumerate(use.operands) if each.label == mask]
-        is_mask = use.name in MASKING and (at[0] > 0 or use.name not in ("__setitem__", "masked_fill", "masked_fill_"))
+        is_mask = use.name in MASKING and (at[0] > 0 or use.name not in FILLING)
         if is_mask or (use.name == "__getitem__" and at[0] > 0):
             return use
         further = use.name in INVERTING or (use.name in MOVED and at[-1] == len(use.operands) - 1 > 0)

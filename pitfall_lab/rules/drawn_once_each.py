@@ -47,7 +47,7 @@ def _drawn(story: Story, draw: Event) -> DrawnOnceEach | None:
     weights = draw.operands[0].label if draw.operands else None
     shape = story.shape(weights, draw.step) or ()
     count = whole(argument(draw, "num_samples", 1))
-    if weights is None or len(shape) != 1 or shape[0] != count or count < FEWEST or not draw.results:
+    if weights is None or count is None or len(shape) != 1 or shape[0] != count or count < FEWEST or not draw.results:
         return None
     known = [value for _, value in Elements(story, weights, draw.step).known()]
     if argument(draw, "replacement", 2) == "True" or len(set(known)) <= 1:
@@ -113,7 +113,7 @@ def _fixes(story: Story, found: DrawnOnceEach) -> tuple[Fix, ...]:
     place = 2 if is_function else 1
     given = node.args[place] if given is None and len(node.args) > place else given
     last = node.args[-1] if node.args else None
-    if given is None and last is None:
+    if last is None:
         return ()
     edit = (given, "True") if given is not None else (last, f"{program.segment(last)}, replacement=True")
     title = T(en="Draw with replacement: `replacement=True`", zh="放回抽取：`replacement=True`")
