@@ -56,7 +56,7 @@ class Shell:
 
     def run_line_magic(self, name: str, line: object = "", *_: object, **__: object) -> None:
         """What ``%name`` and ``thing?`` call: does nothing, and notes the magic as skipped, as the cell writes it
-        (``line`` is the thing that is asked about).
+        (for ``thing?``, ``line`` is the name before the question mark).
         """
         _note(f"{line}{_ASKING[name]}" if name in _ASKING else f"%{name}")
 

@@ -259,7 +259,7 @@ class Directory:
         self._twofold = self._of_two_people()
 
     def person(self, name: str) -> Person | None:
-        """The person of the roster whose submission has this name; None if it fits nobody, or several people."""
+        """The entry of the roster whose submission has this name; None if it fits no entry, or several."""
         meant = self._meant[name] if name in self._meant else self._of(name)
         return self._people[next(iter(meant))] if len(meant) == 1 and name not in self._twofold else None
 

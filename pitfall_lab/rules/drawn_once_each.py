@@ -90,7 +90,7 @@ def _finding(story: Story, found: DrawnOnceEach) -> Finding:
             f"{there.zh}保留了所有的行。",
         ),
         T(
-            en="`torch.multinomial` draws without replacement unless it is told otherwise. A resampling is meant to "
+            en="`torch.multinomial` draws without replacement by default. A resampling is meant to "
             "repeat the likely rows and drop the unlikely ones; here it only shuffles them, and the weights are gone "
             "afterwards. Say `replacement=True`.",
             zh="除非另行说明，`torch.multinomial` 是不放回抽取。重采样本该重复可能性大的行、丢掉可能性小的行；这里只是"

@@ -78,7 +78,7 @@ def _finding(story: Story, found: HalfRead) -> Finding:
             zh=f"{here.zh}只读 {name.zh} 的{read.zh}三角，{shown.zh}",
         ),
         T(
-            en=f"`{event.name}` takes it for granted that a matrix equals its transpose, reads one triangle and does "
+            en=f"`{event.name}` assumes that a matrix equals its transpose, reads one triangle and does "
             "not check the other. The result belongs to the matrix that this triangle makes, mirrored, and not to the "
             "one that was given. Fill both triangles (`A + A.mT`, without counting the diagonal twice), or use `eig` "
             "if the matrix is not symmetric.",
@@ -128,9 +128,9 @@ RULE = Rule(
     ),
     why=T(
         en="A graph whose edges are listed once fills one triangle of its adjacency matrix, and a covariance that is "
-        "updated entry by entry may fill one too. `torch.linalg.eigh` reads the lower triangle unless it is told "
-        '`UPLO="U"`, and `torch.linalg.cholesky` unless it is told `upper=True`. To compare the two triangles would '
-        "take time, so none of them does.",
+        "updated entry by entry may fill one too. `torch.linalg.eigh` reads the lower triangle by default "
+        '(`UPLO="U"` for the upper one), and so does `torch.linalg.cholesky` (`upper=True`). To compare the '
+        "two triangles would take time, so none of them does.",
         zh="图的每条边只列一次时，邻接矩阵只填了一个三角；逐项更新的协方差也可能如此。`torch.linalg.eigh` 读下三角，"
         '除非写明 `UPLO="U"`；`torch.linalg.cholesky` 也一样，除非写明 `upper=True`。'
         "比较两个三角要花时间，所以都不比较。",

@@ -102,8 +102,8 @@ RULE = Rule(
     title=T(en="A loss for one class was given several at once", zh="针对单个类别的损失得到了多个类别"),
     what=T(
         en="A program has examples to which several labels apply, marks them with ones, and trains with "
-        "`cross_entropy`. That loss lets the labels compete for a share of 1, so a second right label lowers the "
-        "first. Use `binary_cross_entropy_with_logits`, which asks for each label alone.",
+        "`cross_entropy`. That loss divides a share of 1 among the labels, so a second right label lowers "
+        "the first. Use `binary_cross_entropy_with_logits`, which asks for each label alone.",
         zh="程序的样本可以同时有多个标签，用 1 标出，却用 `cross_entropy` 训练。这个损失让各标签争夺合计为 1 的份额，"
         "于是第二个正确的标签会压低第一个。请用 `binary_cross_entropy_with_logits`，它对每个标签单独发问。",
     ),

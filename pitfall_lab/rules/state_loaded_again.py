@@ -40,8 +40,8 @@ def _finding(story: Story, loaded: LoadedAgain) -> Finding:
             f"{loaded.count} 个张量，例如 `{loaded.entry}`。",
         ),
         T(
-            en="`load_state_dict` of an optimizer copies no tensor of the right type: the optimizer goes on with the "
-            "tensors of the state that it is given, and its steps write them in place. So the kept state follows the "
+            en="`load_state_dict` of an optimizer copies no tensor of the right type: it uses the tensors of "
+            "the state that it is given, and its steps write them in place. So the kept state follows the "
             "training, and the second loading does not go back. Modules copy, optimizers do not.",
             zh="优化器的 `load_state_dict` 不复制类型相符的张量：优化器直接使用给它的状态中的张量，步进时就地写入。于是"
             "保存的状态跟着训练走，第二次载入并没有回到从前。模块会复制，优化器不会。",
