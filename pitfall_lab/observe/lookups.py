@@ -18,7 +18,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-Kind = Literal["scheduler", "loading", "saving", "restoring", "pass"]
+Kind = Literal["scheduler", "loading", "saving", "restoring", "pass", "clearing"]
 Tell = Callable[[Kind, Any, FrameType], None]
 
 
@@ -44,7 +44,8 @@ class LookupWatch:
 
     ``kind`` is ``scheduler`` for ``step`` of a learning-rate scheduler, ``loading`` and ``saving`` for
     ``load_state_dict`` and ``state_dict`` of a module, ``restoring`` for ``__setstate__`` of an optimizer, ``pass`` for
-    ``__iter__`` of a ``DataLoader``. ``tell`` must not raise.
+    ``__iter__`` of a ``DataLoader``, ``clearing`` for ``zero_grad`` of an optimizer or a module. ``tell`` must not
+    raise.
     """
 
     def __init__(self, tell: Tell) -> None:
@@ -79,6 +80,8 @@ def _methods() -> Iterator[tuple[Kind, type, str]]:
     yield "saving", torch.nn.Module, "state_dict"
     yield "restoring", torch.optim.Optimizer, "__setstate__"
     yield "pass", DataLoader, "__iter__"
+    yield "clearing", torch.optim.Optimizer, "zero_grad"
+    yield "clearing", torch.nn.Module, "zero_grad"
 
 
 def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:

@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from pitfall_lab.observe import private
 from pitfall_lab.observe.spans import SourceMap
+from pitfall_lab.trace import Span
 
 if TYPE_CHECKING:
     from pitfall_lab.observe.recorder import Recorder
@@ -33,6 +34,13 @@ a program may make a million.
 
 RATES = 1000
 """The number of changes of an optimizer's learning rate that are observed."""
+
+UPDATES = 1000
+"""The number of an optimizer's steps for which the backwards before them are counted."""
+
+SEVERAL = 2
+LEFT = 20
+"""The number of clearings of gradients that no step had used, and of places of other clearings, that are kept."""
 
 _TAKING = getattr(inspect.unwrap(torch.optim.Optimizer.add_param_group), "__code__", None)
 
@@ -70,6 +78,42 @@ class Pace:
     """The number of steps in which the groups had different learning rates."""
     attributes: int = -1
     """The number of the optimizer's attributes when it was looked at last."""
+    since: int | None = None
+    """How many backwards the program had made at its last step or clearing of gradients; None
+    before these, and after a step of another optimizer.
+    """
+    updates: list[int] = field(default_factory=list)
+    """For each step, how many backwards were made since the last step or clearing (``UPDATES`` of them)."""
+    left: list[tuple[int, Span | None]] = field(default_factory=list)
+    """How many backwards a clearing followed with no step in between, and where it was (None: the program ended)."""
+    cleared: dict[tuple[int, int], Span | None] = field(default_factory=dict)
+    """The places of the clearings that followed a step: by code and instruction."""
+
+    def step(self, backwards: int) -> None:
+        """Count the backwards for a step; ``backwards`` is how many the program has made so far."""
+        if self.since is not None and len(self.updates) < UPDATES:
+            self.updates.append(backwards - self.since)
+        self.since = backwards
+
+    def counts(self) -> tuple[tuple[int, ...], tuple[tuple[int, Span | None], ...], tuple[Span, ...]]:
+        """What a trace keeps of the backwards: ``updates``, ``left`` and the places of the other clearings; empty if no
+        step used the gradients of several.
+        """
+        if all(count < SEVERAL for count in self.updates):
+            return (), (), ()
+        return tuple(self.updates), tuple(self.left), tuple(span for span in self.cleared.values() if span is not None)
+
+    def clear(self, backwards: int, frame: FrameType, span: Callable[[FrameType], Span | None]) -> None:
+        """Note that ``frame`` clears the gradients; ``backwards`` is how many the program has made so far, ``span``
+        returns the place of a frame.
+        """
+        place = id(frame.f_code), frame.f_lasti
+        if self.since is not None and backwards > self.since:
+            if len(self.left) < LEFT:
+                self.left.append((backwards - self.since, span(frame)))
+        elif self.since is not None and place not in self.cleared and len(self.cleared) < LEFT:
+            self.cleared[place] = span(frame)
+        self.since = backwards
 
     def note(self, groups: Any) -> None:
         """Count a step that is made with these parameter groups (``optimizer.param_groups``), and keep their highest
@@ -142,6 +186,35 @@ class StepWatch:
         for handle in self._handles:
             handle.remove()
 
+    def clearing(self, owner: Any, frame: FrameType) -> None:
+        """Called before ``frame`` calls ``zero_grad()`` of ``owner``, an optimizer or a module: count the backwards
+        whose gradients an optimizer loses by it. Nothing is raised.
+        """
+        with contextlib.suppress(Exception):  # parameter groups may be anything that the program makes of them
+            caller = self._sources.user_frame(frame)
+            if caller is None:
+                return
+            for pace in self._paces_of(owner):
+                pace.clear(self._recorder.backwards, caller, self._sources.span)
+
+    def _paces_of(self, owner: Any) -> list[Pace]:
+        if isinstance(owner, torch.optim.Optimizer):
+            pace = self._seen.get(id(owner))
+            return [pace] if pace is not None and pace.optimizer() is owner else []
+        held = {id(parameter) for parameter in owner.parameters()}
+        known = ((pace, pace.optimizer()) for pace in self._seen.values())
+        return [
+            pace
+            for pace, optimizer in known
+            if optimizer is not None and all(id(p) in held for p in optimizer.param_groups[0]["params"])
+        ]
+
+    def finish(self) -> None:
+        """Called when the program has ended: count the backwards that were made after the last step of an optimizer."""
+        for pace in self._seen.values():
+            if pace.since is not None and self._recorder.backwards > pace.since:
+                pace.left.append((self._recorder.backwards - pace.since, None))
+
     def _step(self, optimizer: torch.optim.Optimizer, frame: FrameType | None) -> None:
         pace = self._seen.get(id(optimizer))
         if pace is None or pace.optimizer() is not optimizer:  # another optimizer may get the id of a dead one
@@ -151,3 +224,7 @@ class StepWatch:
             self._tell(optimizer, pace, frame)
         with contextlib.suppress(Exception):  # parameter groups may be anything that the program makes of them
             pace.note(optimizer.param_groups)
+        pace.step(self._recorder.backwards)
+        for other in self._seen.values() if len(self._seen) > 1 else ():
+            if other is not pace:
+                other.since = None  # whose backwards these are cannot be told apart

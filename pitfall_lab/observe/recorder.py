@@ -52,6 +52,8 @@ program back, as backward does.
 """
 BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
 """The functions that run a backward pass."""
+_PASSES = (torch.Tensor.backward, torch.autograd.backward)
+"""Those of them that add to ``.grad``."""
 
 
 class Verdict(enum.Enum):
@@ -268,6 +270,8 @@ class Recorder(TorchFunctionMode):
         self._backward_frame: FrameType | None = None
         # Tensor.backward calls autograd.backward, which is the same call; a later one comes from a checkpoint.
         self._handed_on = False
+        self.backwards = 0
+        """How many backward passes the program has made, recorded or not; those inside a backward do not count."""
         self._in_region = False
         # A part of a composite may have the composite's name (``super().unflatten(...)``); it must
         # not be opened again and again.
@@ -322,6 +326,8 @@ class Recorder(TorchFunctionMode):
                 caller = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
                 BaseException.with_traceback(error, clean_traceback(error.__traceback__))
                 raise
+            if func in _PASSES:
+                self.backwards += 1
             if self._is_close and self._rounds.closely:  # type: ignore[union-attr]
                 self._looked(result)
             return result
@@ -721,6 +727,7 @@ class Recorder(TorchFunctionMode):
     def _inside(self, func: Callable[..., Any], run: Callable[..., Any], call: Call, args: Any, kwargs: Any) -> Any:
         __tracebackhide__ = True
         outer = self._backward_frame, self._handed_on
+        self.backwards += outer[0] is None and func in _PASSES
         self._backward_frame, self._handed_on = call.frame, func is not torch.Tensor.backward
         self._look_aside()
         limit = sys.getrecursionlimit()

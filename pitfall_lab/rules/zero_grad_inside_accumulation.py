@@ -138,9 +138,9 @@ def _inside(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
             continue  # what the update uses was computed by another line: these gradients were for something else
         update = story.program.statement_at(story.span(used.step))
         rounds = loops_around(story, cleared.event)
-        both = next((loop for loop in loops_around(story, added.event) if loop in rounds), None)
-        if update is None or both is None:
-            continue
+        both = next(iter(loops_around(story, added.event)), None)
+        if update is None or both is None or both not in rounds:
+            continue  # cleared before the loop over the batches: the last ones of a pass are lost, not all but one
         if both not in loops_around(story, used.event):
             return _Loss(label, added, cleared, again, update, both)
         if _now_and_then(story, used, both) and not _now_and_then(story, cleared, both):

@@ -291,6 +291,11 @@ class OptimizerMade:
     was called, ``rates`` the learning rates with which it stepped: the number of the step (from 0) from which on each
     was used, and the highest of its groups. ``given`` are the different rates that its groups had when they were
     added, ``apart`` the number of steps in which the rates of its groups differed.
+
+    ``updates`` says of steps after the first one, in order, how many backwards were made since the step, or the
+    clearing of the gradients, before it. ``left`` are numbers of backwards after which the gradients were cleared
+    without a step, with the place of the clearing (None: the program ended), and ``cleared`` the places of clearings
+    after a step. Nothing is counted across a step of another optimizer.
     """
 
     step: int
@@ -301,6 +306,9 @@ class OptimizerMade:
     rates: tuple[tuple[int, float], ...] = ()
     given: tuple[float, ...] = ()
     apart: int = 0
+    updates: tuple[int, ...] = ()
+    left: tuple[tuple[int, Span | None], ...] = ()
+    cleared: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,7 @@ class Optimizers:
                 tuple(m.pace.rates) if m.pace else (),
                 tuple(m.given),
                 m.pace.apart if m.pace else 0,
+                *(m.pace.counts() if m.pace else ()),
             )
             for m in self._made
         )

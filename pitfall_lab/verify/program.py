@@ -127,6 +127,7 @@ class Session:
         """
         ended = None if error is None or (isinstance(error, SystemExit) and not error.code) else self._outcome(error)
         self._rounds.finish()
+        self._steps.finish()
         return self._lockstep.finish(ended, self._rounds)
 
     @staticmethod
@@ -143,7 +144,10 @@ class Session:
         self._recorder.tell(self._lockstep.stepping, optimizer, pace, frame, span=None)
 
     def _looked_up(self, kind: Kind, owner: Any, frame: FrameType) -> None:
-        self._recorder.beside(self._lockstep.looked_up, kind, owner, frame)
+        if kind == "clearing":
+            self._steps.clearing(owner, frame)
+        else:
+            self._recorder.beside(self._lockstep.looked_up, kind, owner, frame)
 
     def _swapping(self, one: torch.Tensor, other: torch.Tensor) -> None:
         self._recorder.tell(self._lockstep.swapping, one, other, sys._getframe(2), span=None)

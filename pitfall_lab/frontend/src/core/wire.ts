@@ -238,6 +238,9 @@ export interface OptimizerMade {
   rates: [number, number][];
   given: number[];
   apart: number;
+  updates: number[];
+  left: ([number, Span | null])[];
+  cleared: Span[];
 }
 
 /** What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind. */
