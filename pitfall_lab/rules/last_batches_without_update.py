@@ -123,8 +123,8 @@ def _finding(story: Story, found: LastBatches) -> Finding:
         T(
             en=f"The gradients that {here.en} computes for the last {batches} of a pass get no update of their own: "
             f"{update.en} uses the sum of every {usual}, and {end.en}.",
-            zh=f"{here.zh}为一遍数据的最后 {count} 个批次算出的梯度没有自己的更新：{update.zh}使用每 {usual} 个批次之和，"
-            f"而{end.zh}。",
+            zh=f"{here.zh}为一遍数据的最后 {count} 个批次算出的梯度没有自己的更新：{update.zh}使用每 {usual} 个批次"
+            f"之和，而{end.zh}。",
         ),
         T(
             en=f"The number of batches is no multiple of {usual}, so the loop ends between two updates. {lost.en} Make "
@@ -211,8 +211,8 @@ RULE = Rule(
         "len(loader)` makes an update of them. Where nothing clears the gradients between two passes, they go into the "
         "first update of the next pass instead.",
         zh="`backward()` 累加到 `.grad`，只有 `step()` 才改变权重。`if (i + 1) % k == 0` 对每第 k 个批次为真，对一遍"
-        "数据剩余的批次则不成立：11 个批次、k = 4 时是最后 3 个。加上 `or i + 1 == len(loader)`，它们也会用于一次更新。如果"
-        "两遍之间没有清零，它们会进入下一遍的第一次更新。",
+        "数据剩余的批次则不成立：11 个批次、k = 4 时是最后 3 个。加上 `or i + 1 == len(loader)`，它们也会用于一次更新。"
+        "如果两遍之间没有清零，它们会进入下一遍的第一次更新。",
     ),
     advice=T(
         en="after the loop over the batches, call `step()` and `zero_grad()` once more if gradients of {backward} are "

@@ -667,6 +667,28 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class Hashed:
+    """At ``span`` the program used tensors as keys of a dictionary or as elements of a set, first after ``step``
+    events.
+
+    These were ``objects`` tensors (counting ends at 200) with ``values`` different values; ``repeated`` of them were
+    another object than the one before with the same value, and so another key. ``shown`` are the numbers of one of
+    them, ``names`` the variables that held them, ``label`` is the label of the first one, if it has any. ``last``: no
+    tensor was used so at another place later.
+    """
+
+    step: int
+    span: Span
+    objects: int
+    values: int
+    repeated: int
+    shown: tuple[int | float | bool, ...] = ()
+    names: tuple[str, ...] = ()
+    label: str | None = None
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Picked:
     """The calls at ``steps`` picked ``rows`` of a table by an array or a list; only rows that are multiples of
     ``every`` are noted.
@@ -699,6 +721,7 @@ class Beside:
     misplaced: tuple[MisplacedAverages, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     loaded_again: tuple[LoadedAgain, ...] = ()
+    hashed: tuple[Hashed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.rounds import Rounds, living_nodes
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Engine, ShadowError
-from pitfall_lab.trace import By, Cause, Effect, Event, Failure, Forecast, Note, Span, T, Trace
+from pitfall_lab.trace import By, Cause, Effect, Event, Failure, Forecast, Hashed, Note, Span, T, Trace
 from pitfall_lab.verify import earlier_graphs
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.backward_stops import Listening
@@ -509,9 +509,10 @@ class Lockstep:
         record = self._records.find(real)
         return record.label if record is not None else None
 
-    def finish(self, failure: Failure | None, rounds: Rounds | None = None) -> Trace:
+    def finish(self, failure: Failure | None, rounds: Rounds | None = None, hashed: tuple[Hashed, ...] = ()) -> Trace:
         """Return the trace of the program that has just ended; ``failure`` is the error that ended it (None: none),
-        ``rounds`` knows which rounds of its loops were not recorded (None: all were recorded).
+        ``rounds`` knows which rounds of its loops were not recorded (None: all were recorded), ``hashed`` are the
+        tensors that were used as keys.
         """
         self.lines.stop()
         if (why := self.lines.missed) is not None:
@@ -543,7 +544,7 @@ class Lockstep:
             )
         return self._writer.finish(
             self._world.sources.sources, failure, tensor_facts.environment(), reach,
-            steps=self._optimizers.steps, optimizers=optimizers, beside=beside,
+            steps=self._optimizers.steps, optimizers=optimizers, beside=replace(beside, hashed=hashed),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ shared by the methods above

@@ -21,6 +21,7 @@ import torch
 
 from pitfall_lab.observe import Recorder, release
 from pitfall_lab.observe.forks import ForkWatch
+from pitfall_lab.observe.hashed_tensors import HashWatch
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.lookups import Kind, LookupWatch
 from pitfall_lab.observe.optimizer_watch import Pace, StepWatch
@@ -73,6 +74,7 @@ class Session:
         self._recorder = Recorder(self._lockstep, self.sources, self._rounds if sampling is not None else None)
         self._steps = StepWatch(self._stepping, self.sources, self._recorder)
         self._lookups = LookupWatch(self._looked_up)
+        self._hashes = HashWatch(self.sources, self._lockstep.written, self._lockstep.label)
         self._swaps = SwapWatch(self._swapping, self._swapped)
         self._forks = ForkWatch(self._started, self._forked)
         self._process = os.getpid()
@@ -102,6 +104,7 @@ class Session:
             self._recorder.within(around)
             self._steps.start()
             self._lookups.start()
+            self._hashes.start()
             self._swaps.start()
             self._lockstep.other_threads.start()
             self._forks.start()
@@ -118,6 +121,7 @@ class Session:
         self._recorder.within(None)
         self._lockstep.other_threads.stop()
         self._swaps.stop()
+        self._hashes.stop()
         self._lookups.stop()
         self._steps.stop()
 
@@ -128,7 +132,7 @@ class Session:
         ended = None if error is None or (isinstance(error, SystemExit) and not error.code) else self._outcome(error)
         self._rounds.finish()
         self._steps.finish()
-        return self._lockstep.finish(ended, self._rounds)
+        return self._lockstep.finish(ended, self._rounds, self._hashes.finished())
 
     @staticmethod
     def aside() -> AbstractContextManager[Any]:

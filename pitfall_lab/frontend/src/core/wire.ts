@@ -261,6 +261,7 @@ export interface Beside {
   misplaced: MisplacedAverages[];
   skipped: Skipped[];
   loaded_again: LoadedAgain[];
+  hashed: Hashed[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -921,6 +922,19 @@ export interface LoadedAgain {
   count: number;
   span: Span | null;
   first: Span | null;
+}
+
+/** At `span` the program used tensors as keys of a dictionary or as elements of a set, first after `step` events. */
+export interface Hashed {
+  step: number;
+  span: Span;
+  objects: number;
+  values: number;
+  repeated: number;
+  shown: (number | boolean)[];
+  names: string[];
+  label: string | null;
+  last: boolean;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element); where they are known, the mean, the lowest and the highest of all. */
