@@ -14,7 +14,7 @@ import torch
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace.operation_facts import spellings
 
-Sign = Literal["+", "-", "*", "to", "=", "cut", "#"]
+Sign = Literal["+", "-", "*", "@", "to", "=", "cut", "#"]
 _BY_SIGN: dict[str, tuple[Sign, Callable[[Any, Any], Any]]] = {
     **dict.fromkeys(spellings("add", in_place=True), ("+", operator.add)),
     **dict.fromkeys(spellings("sub", in_place=True), ("-", operator.sub)),
@@ -22,6 +22,12 @@ _BY_SIGN: dict[str, tuple[Sign, Callable[[Any, Any], Any]]] = {
     **dict.fromkeys(spellings("mul", in_place=True), ("*", operator.mul)),
 }
 ARITHMETIC = {f"{owner}.{name}": found for name, found in _BY_SIGN.items() for owner in ("torch.Tensor", "torch")}
+PRODUCTS = frozenset(
+    f"{owner}.{name}"
+    for name in spellings("matmul", "mm") | {"bmm", "mv", "dot"}
+    for owner in ("torch.Tensor", "torch")
+)
+"""Products of matrices, whose sums leave the range of a type sooner than their terms."""
 CONVERSIONS = frozenset({
     "torch.tensor", "torch.as_tensor", "torch.asarray", "torch.Tensor.to", "torch.Tensor.float", "torch.Tensor.half",
     "torch.Tensor.bfloat16", "torch.Tensor.type", "torch.Tensor.type_as", "torch.Tensor.byte", "torch.Tensor.char",
@@ -45,7 +51,7 @@ IN_NUMPY = SMALL | {torch.bool, torch.int64, torch.float16, torch.float32, torch
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 MOST = 1 << 18
 """The number of elements that are looked at: a larger result of arithmetic is not, of a conversion the first ones."""
-MOST_OPERANDS = 2
+MOST_OPERANDS = MATRIX = 2
 NEAR = 1e-9
 """Numbers with fractions that differ by less than this part of themselves are taken for
 equal ones with rounding errors.
@@ -57,12 +63,13 @@ class LostNumbers(NamedTuple):
     all as floats.
 
     By ``sign``: ``+``, ``-``, ``*``: ``one`` and ``other`` are operands, ``meant`` the true result and ``got`` what
-    torch returns. ``to``: the number ``one`` became ``got`` in a type of whole numbers (``other`` and ``meant`` are
-    ``one``). ``=``: the neighbours ``one`` and ``other`` became equal (``got``); ``lost`` and ``of`` are pairs of
-    neighbours that differed before. ``cut``: ``one`` and ``other`` are the smallest and the largest of the fractions
-    that were cut off to 0; ``lost`` counts the negative ones only. ``#``: the different whole numbers ``one`` and
-    ``other`` became equal (``got``); here ``of`` is how many different ones there were, and ``lost`` by how many there
-    are fewer now.
+    torch returns. ``@``: an element of a product of matrices; ``one`` and ``other`` are the largest terms of its sum
+    and how many there are. ``to``: the number ``one`` became ``got`` in a type of whole numbers (``other`` and
+    ``meant`` are ``one``). ``=``: the neighbours ``one`` and ``other`` became equal (``got``); ``lost`` and ``of`` are
+    pairs of neighbours that differed before. ``cut``: ``one`` and ``other`` are the smallest and the largest of the
+    fractions that were cut off to 0; ``lost`` counts the negative ones only. ``#``: the different whole numbers ``one``
+    and ``other`` became equal (``got``); here ``of`` is how many different ones there were, and ``lost`` by how many
+    there are fewer now.
     """
 
     sign: Sign
@@ -75,10 +82,12 @@ class LostNumbers(NamedTuple):
 
 
 def concerns(call: Call) -> bool:
-    """Whether a call is an addition, subtraction or multiplication with a tensor of one of the types ``SMALL`` (uint8,
-    int8, int16, int32) among its arguments.
+    """Whether a call is an addition, subtraction, multiplication or product of matrices with a tensor of one of the
+    types ``SMALL`` (uint8, int8, int16, int32) among its arguments.
     """
-    return call.name in ARITHMETIC and any(type(given) in PLAIN and given.dtype in SMALL for given in call.args)
+    return (call.name in ARITHMETIC or call.name in PRODUCTS) and any(
+        type(given) in PLAIN and given.dtype in SMALL for given in call.args
+    )
 
 
 def out_of_range(call: Call) -> LostNumbers | None:
@@ -86,7 +95,8 @@ def out_of_range(call: Call) -> LostNumbers | None:
     it is not checked.
 
     Checked are calls with two arguments and no keywords, of Python integers and plain CPU tensors without fractions,
-    whose result is of one of the types ``SMALL`` and has at most ``MOST`` (2^18) elements.
+    whose result is of one of the types ``SMALL`` and has at most ``MOST`` (2^18) elements. Of a product of matrices, as
+    many rows are checked as ``MOST`` multiplications make.
     """
     if not concerns(call) or len(call.args) != MOST_OPERANDS or call.kwargs or call.dispatching:
         return None
@@ -94,6 +104,8 @@ def out_of_range(call: Call) -> LostNumbers | None:
         type(x) is int or (type(x) in PLAIN and x.device.type == "cpu" and not x.is_floating_point()) for x in call.args
     ):
         return None
+    if call.name in PRODUCTS:
+        return _product_outside(*call.args) if all(type(x) in PLAIN for x in call.args) else None
     sign, compute = ARITHMETIC[call.name]
     dtype = (
         call.args[0].dtype
@@ -104,6 +116,26 @@ def out_of_range(call: Call) -> LostNumbers | None:
     if dtype not in SMALL or np.broadcast(*sides).size > MOST:
         return None
     return _outside(sign, np.broadcast_arrays(*(sides[::-1] if "rsub" in call.name else sides)), compute(*sides), dtype)
+
+
+def _product_outside(left: torch.Tensor, right: torch.Tensor) -> LostNumbers | None:
+    if left.dtype != right.dtype or left.dtype not in SMALL or not (left.dim() and right.dim() and left.numel()):
+        return None
+    one, other = left.numpy(force=True), right.numpy(force=True)
+    rows = max(1, MOST // max(1, other.size))
+    if one.ndim > 1 and other.ndim <= MATRIX:
+        one = one.reshape(-1, one.shape[-1])[:rows]
+    elif one.size * other.size > MOST * rows:
+        return None
+    one, other = one.astype(np.int64), other.astype(np.int64)
+    meant, limits = np.asarray(one @ other), torch.iinfo(left.dtype)
+    outside = (meant < limits.min) | (meant > limits.max)
+    if not outside.any():
+        return None
+    exact = int(meant.reshape(-1)[int(outside.reshape(-1).argmax())])
+    got = (exact - limits.min) % (limits.max - limits.min + 1) + limits.min
+    largest = float(abs(one).max() * abs(other).max())
+    return LostNumbers("@", largest, float(one.shape[-1]), float(exact), float(got), int(outside.sum()), outside.size)
 
 
 def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> LostNumbers | None:

@@ -98,6 +98,8 @@ def _finding(story: Story, found: IntegerWraparound) -> Finding:
     here = at_line(story, story.span(event.step))
     one, other, meant, got = (f"{number:.15g}" for number in (lost.one, lost.other, lost.meant, lost.got))
     sum_of = T(en=f"computes {one} {lost.sign} {other} = {got}", zh=f"算出 {one} {lost.sign} {other} = {got}")
+    if lost.sign == "@":
+        sum_of = T(en=f"adds up {other} products to {got}", zh=f"把 {other} 个乘积之和算成 {got}")
     if lost.sign == "to":
         sum_of = T(en=f"turns {one} into {got}", zh=f"把 {one} 变成 {got}")
     return RULE.finding(
@@ -116,7 +118,7 @@ def _finding(story: Story, found: IntegerWraparound) -> Finding:
                 "used", found.used.step, T(en="the wrong numbers are used here", zh="错误的数值在这里被使用")
             ),
         ],
-        fixes=_limited(story, event, dtype) if lost.sign == "to" else _fixes(story, event),
+        fixes=_limited(story, event, dtype) if lost.sign == "to" else _fixes(story, event, is_product=lost.sign == "@"),
         facts=[Fact("meant", lost.meant), Fact("got", lost.got)],
     )
 
@@ -153,9 +155,17 @@ def _limited(story: Story, event: Event, dtype: str) -> tuple[Fix, ...]:
     return unique(program.text, [Fix(title, edits, meaning="later")])
 
 
-def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
+def _fixes(story: Story, event: Event, *, is_product: bool) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(event.step))
+    if is_product:
+        wider = "long" if _dtype(story, event.results[0], event.step) == "int32" else "int"
+        sides = [written_as(story, event, operand.label) for operand in event.operands if operand.label is not None]
+        known = [(each, f"{in_parentheses(program, each)}.{wider}()") for each in sides if each is not None]
+        if len(known) != len(sides):
+            return ()
+        title = T(en=f"Multiply in a wider type: `.{wider}()`", zh=f"用更宽的类型相乘：`.{wider}()`")
+        return unique(program.text, [Fix(title, program.replace(*known), meaning="later")])
     texts: list[tuple[ast.AST, str]] = []
     for operand in event.operands:
         given = written_as(story, event, operand.label) if operand.label is not None else None
@@ -187,10 +197,11 @@ RULE = Rule(
         en="The result of an operation on two tensors of type `uint8` is `uint8` again: eight bits, 256 numbers. `3 - "
         "5` has no place among them, and the eight bits that are left read 254. Torch does not check this, on no "
         "device. A product with a Python number such as `0.5`, a division or a `mean` converts by itself; `+`, `-` "
-        "and `*` of whole numbers do not. Converting or limiting *afterwards* keeps the wrong number.",
+        "and `*` of whole numbers do not, nor does `@`: the product of two `int8` matrices is `int8`. Converting or "
+        "limiting *afterwards* keeps the wrong number.",
         zh="两个 `uint8` 张量运算的结果仍是 `uint8`：八位，256 个数。`3 - 5` 不在其中，剩下的八位读出来是 254。torch "
         "在任何设备上都不检查。与 `0.5` 这样的 Python 数相乘、除法或 `mean` 会自动转换；整数之间的 `+`、`-`、`*` 则不"
-        "会。*之后*再转换或裁剪，保留的仍是错误的数。",
+        "会，`@` 也不会：两个 `int8` 矩阵的乘积之和仍是 `int8`。*之后*再转换或裁剪，保留的仍是错误的数。",
     ),
     bad="""import torch
 

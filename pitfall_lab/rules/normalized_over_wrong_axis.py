@@ -40,6 +40,9 @@ KEEPING = {
     "add",
 }
 """Calls that leave the features where they are."""
+FOLDING = {"view", "reshape", "flatten", "unflatten"}
+"""Calls that split or join axes: as long as the last axis keeps its length, the features are on it."""
+JOINING = spellings("cat") | {"stack"}
 FURTHER = 20
 
 
@@ -125,20 +128,29 @@ def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | 
 def _layer(story: Story, label: str | None, step: int) -> Event | None:
     """The layer that returned the vectors, with their components on the last axis.
 
-    Only calls that keep the shape and each element's position may come after it; else None.
+    Only calls that keep the place of each element along the last axis may come after it; else None.
     """
-    shape = story.shape(label, step)
+    length = (story.shape(label, step) or ())[-1:]
     for _ in range(FURTHER):
         event = story.event((story.tensor(label, step) or {}).get("born"))
-        if event is None or label is None or label not in event.results or story.shape(label, step) != shape:
+        if event is None or label is None or label not in event.results:
+            return None
+        shape = story.shape(label, step) or ()
+        if shape[-1:] != length:
             return None
         if event.name in LAYERS:
             return event
         given = [o.label for o in event.operands if o.label is not None]
-        if event.name not in KEEPING or not given:
+        if not given or not (event.name in KEEPING or event.name in FOLDING or _is_stacked(event, len(shape))):
             return None
         label, step = given[0], event.step
     return None
+
+
+def _is_stacked(event: Event, axes: int) -> bool:
+    """Whether the call joined tensors along another axis than the last one."""
+    axis = whole(argument(event, "dim", 1) or "0")
+    return event.name in JOINING and axis is not None and axis % axes != axes - 1
 
 
 def _of_cosine(story: Story, event: Event, axis: int, shape: tuple[int, ...], layer: Event) -> Finding:

@@ -529,14 +529,15 @@ class Lost:
     """The call at ``step`` lost numbers without an error, ``lost`` of the ``of`` that were looked at; an example.
 
     ``sign`` is ``+``, ``-`` or ``*``: ``one`` and ``other`` would have given ``meant``, which is outside the range of
-    the result's type, and gave ``got``; ``to``: the number ``one`` became ``got`` in a type of whole numbers; ``=``:
+    the result's type, and gave ``got``; ``@``: an element of a product of matrices, a sum of ``other`` products of at
+    most ``one``; ``to``: the number ``one`` became ``got`` in a type of whole numbers; ``=``:
     the neighbours ``one`` and ``other`` became the same number ``got``; ``cut``: all numbers from ``one`` (negative) to
     ``other`` became 0, as fractions are cut off towards 0; ``#``: the whole numbers ``one`` and ``other``, wherever
     they were, became the same number ``got``, and of ``of`` different ones there are ``lost`` fewer.
     """
 
     step: int
-    sign: Literal["+", "-", "*", "to", "=", "cut", "#"]
+    sign: Literal["+", "-", "*", "@", "to", "=", "cut", "#"]
     one: float
     other: float
     meant: float

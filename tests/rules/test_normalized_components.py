@@ -34,6 +34,12 @@ unit = F.normalize(words(kinds))  # PL411
 alike = (unit[:, 0] * unit[:, 3]).sum(-1)
 (1 - alike).mean().backward()
 """,
+    "all views through the net at once, and split again": NETS
+    + """
+z = F.normalize(net(pairs.flatten(0, 1)).view(8, 3, -1))  # PL411
+rows = z.transpose(0, 1).reshape(24, 6)
+F.cross_entropy(rows @ rows.T / 0.5, torch.arange(24).roll(8)).backward()
+""",
     "after a layer norm, and turned round before it is joined": """
 norm, x = nn.LayerNorm(6), torch.randn(4, 2, 6)
 unit = F.normalize(norm(x).float(), eps=1e-6)  # PL411
@@ -90,4 +96,4 @@ def test_normalizations_along_an_axis_that_is_meant_draw_nothing(shop: Workshop)
 def test_the_length_along_the_other_axis_is_told(shop: Workshop) -> None:
     found = [f for f in find(shop.trace(Subject(together(WRONG), "program.py"))) if f.rule == "PL411"]
     lengths = [fact.value for finding in found for fact in finding.facts if fact.name == "length"]
-    assert lengths == [2**0.5, 2**0.5, 1.5**0.5, 3**0.5]
+    assert lengths == [2**0.5, 2**0.5, 1.5**0.5, 2**0.5, 3**0.5]

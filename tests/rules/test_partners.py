@@ -115,6 +115,17 @@ logs = (z @ z.T / 0.5).masked_fill(own, -1e9).log_softmax(1)
 }
 
 RIGHT = {
+    "labels of few classes, of many rows": """
+net = nn.Linear(5, 6)
+x, kinds = torch.randn(96, 2, 5), torch.tensor([1, 1, 0, 2, 2, 2] * 16)
+z = F.normalize(net(x.flatten(0, 1)).view(96, 2, -1), dim=-1)
+rows, kind = z.transpose(0, 1).reshape(192, 6), kinds.repeat(2)
+alone = torch.eye(192, dtype=torch.bool)
+scores = (rows @ rows.T / 0.1).masked_fill(alone, float("-inf"))
+same = (kind[:, None] == kind[None, :]) & ~alone
+chance = (scores - scores.logsumexp(1, keepdim=True)).masked_fill(~same, 0.0)
+(-(chance.sum(1) / same.sum(1)).mean()).backward()
+""",
     "halves and even rows, each as they were joined": PAIRS
     + """
 z = net(x.repeat(2, 1) + 0.1 * torch.randn(10, 3))

@@ -25,9 +25,13 @@ WRONG = {
     "torch.sub": "print(torch.sub(a, b).to(torch.float32).norm())",
     "summed by a wider type, then ranked": "print((a * b).sum(dim=1).argmax())",
     "summed, then scaled": "print((a * b).sum(dim=1) * 0.5)",
+    "a product of matrices": "print((a @ b).float().mean())",
+    "many rows times a vector": "q = torch.full((500, 9), 20, dtype=torch.int8)\nprint(q.mv(q[0]).float().mean())",
     "in a function": "def mae(p, q):\n    return (p - q).abs().float().mean()\nprint(mae(a, b))",
 }
 RIGHT = {
+    "a product in a wider type": "print((a.int() @ b.int()).float().mean())",
+    "a product that stays in the range": "q = torch.ones(500, 9, dtype=torch.int8)\nprint((q @ q.t()).float().mean())",
     "converted first": "print((a.float() - b.float()).abs().mean())",
     "one converted": "print((a.int() - b).float().mean())",
     "in range": "print((b - b.clamp(max=5)).float().mean())",

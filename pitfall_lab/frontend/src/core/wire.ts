@@ -818,7 +818,7 @@ export interface Unfinite {
 /** The call at `step` lost numbers without an error, `lost` of the `of` that were looked at; an example. */
 export interface Lost {
   step: number;
-  sign: "+" | "-" | "*" | "to" | "=" | "cut" | "#";
+  sign: "+" | "-" | "*" | "@" | "to" | "=" | "cut" | "#";
   one: number;
   other: number;
   meant: number;
