@@ -516,6 +516,7 @@ class LivePanel:
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.old_default import old_defaults
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
+        from pitfall_lab.panel.warnings.outdated_object import outdated_objects
         from pitfall_lab.panel.warnings.overwritten import overwritten
         from pitfall_lab.panel.warnings.parametrized_again import parametrized_again
         from pitfall_lab.panel.warnings.parted import parted
@@ -552,6 +553,7 @@ class LivePanel:
         said += [cutting_hook(each, self._ran) for each in look.cutting]
         said += self._kept_warnings(look)
         said += held_functions(look.held_functions, self._ran, [path for path, each in twice if each is not None])
+        said += outdated_objects(look.outdated, self._ran)
         said += old_defaults(look.old_defaults, self._ran)
         return said
 

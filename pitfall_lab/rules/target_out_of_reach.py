@@ -44,6 +44,7 @@ FEWEST, PART, MARGIN = 3, 0.25, 0.05
 FAR, SOME = 20.0, 0.02
 """Of targets so far outside of a range, a smaller part is enough: most pixels of a picture may be 0."""
 PIXELS = 255
+FURTHER = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def find(story: Story) -> Iterator[Finding]:
     range; if there is one of size ``FAR`` or more, the share ``SOME`` is enough.
 
     Losses, and differences of which only the size is used. Prediction and target must have one shape, and only the
-    prediction may require grad.
+    prediction may require grad. Not where the loss's gradients are only looked at.
     """
     reported = set()
     for loss in story.calls(*LOSSES, *spellings("sub", exchanged=True)):
@@ -82,7 +83,7 @@ def find(story: Story) -> Iterator[Finding]:
         if place in reported or loss.error is not None or (loss.name not in LOSSES and not _is_sized(story, loss)):
             continue
         found = _beyond(story, loss)
-        if found is not None:
+        if found is not None and not _is_compared_only(story, loss):
             reported.add(place)
             yield _finding(story, found)
 
@@ -93,6 +94,26 @@ def _is_sized(story: Story, event: Event) -> bool:
     return bool(uses) and all(
         use.name in SIZES and ("pow" not in use.name or use.operands[-1].text == "2") for use in uses
     )
+
+
+def _is_compared_only(story: Story, loss: Event) -> bool:
+    """Whether no backward went through the loss; or ``torch.autograd.grad`` did, and its gradients change no parameter:
+    they are compared with others, for example.
+    """
+    graph = (story.tensor(loss.results[0], loss.step) or {}).get("grad_fn") if loss.results else None
+    grad = story.outer_call((story.record("nodes", graph) or {}).get("ran"))
+    if grad is None:
+        return True
+    if grad.name != "grad":
+        return False
+    pending, seen = list(grad.results), set(grad.results)
+    while pending and len(seen) < FURTHER:
+        for use in story.uses(pending.pop()):
+            if any((story.tensor(o.label, use.step) or {}).get("requires_grad") for o in use.operands if o.label):
+                return False
+            pending += [each for each in use.results if each not in seen]
+            seen.update(use.results)
+    return True
 
 
 def _beyond(story: Story, loss: Event) -> Beyond | None:

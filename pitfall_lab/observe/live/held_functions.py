@@ -274,7 +274,7 @@ class _HeldSearch:
             return
         self._seen.add(id(value))
         some = False
-        for key, shown, each in _entries(value, text, is_group=is_group):
+        for key, shown, each in entries(value, text, is_group=is_group):
             if not self._budget.goes_on():
                 return
             if id(type(each)) not in _PLAIN:
@@ -290,7 +290,7 @@ def _parts_of(value: Any) -> tuple[Any, ...]:
     return (value.func, *value.args, *value.keywords.values()) if type(value) is functools.partial else ()
 
 
-def _entries(value: Any, text: str, *, is_group: bool) -> list[tuple[str, str, Any]]:
+def entries(value: Any, text: str, *, is_group: bool) -> list[tuple[str, str, Any]]:
     """The key, the expression and the value of each entry of a list, a dict, a partial or an object."""
     if type(value) is functools.partial:
         named = [("func", value.func), *((str(at), each) for at, each in enumerate(value.args))]

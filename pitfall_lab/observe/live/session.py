@@ -42,6 +42,7 @@ from pitfall_lab.observe.live.old_classes import OldObject, old_object
 from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
 from pitfall_lab.observe.live.old_snapshots import OldSnapshot, Snapshots
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
+from pitfall_lab.observe.live.outdated_objects import Classes, OutdatedObject
 from pitfall_lab.observe.live.overwritten_numbers import Overwritten, OverwrittenNumbers
 from pitfall_lab.observe.live.parted_weights import PartedWeight, PartedWeights
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
@@ -115,6 +116,7 @@ class LookResult:
     overwritten: list[Overwritten] = field(default_factory=list)
     stale_caches: list[StaleCache] = field(default_factory=list)
     held_functions: list[HeldFunction] = field(default_factory=list)
+    outdated: list[OutdatedObject] = field(default_factory=list)
     old_defaults: list[OldDefault] = field(default_factory=list)
     begun_again: list[BegunAgain] = field(default_factory=list)
     snapshots: list[OldSnapshot] = field(default_factory=list)
@@ -185,6 +187,7 @@ class Live:
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), GraphGrowth(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
         self._gone, self._caches, self._functions = GoneSplits(), Caches(), Functions()
+        self._classes = Classes()
         self._defaults, self._settings, self._snapshots = Defaults(), SharedSettings(), Snapshots()
         self._asked: Sequence[Asked] = ()
         self._kept_states, self._buffers, self._left_hooks = KeptStates(), ComputedBuffers(), LeftHooks()
@@ -297,7 +300,10 @@ class Live:
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.cutting = self._cutting.compare(found, self._cells.now, others)
             look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
-            look.held_functions = self._functions.compare(found, namespace, self._cells.now, others)
+            look.held_functions, look.outdated = (
+                self._functions.compare(found, namespace, self._cells.now, others),
+                self._classes.compare(found, namespace, self._cells.now, others),
+            )
             look.old_defaults = self._defaults.compare(namespace, self._cells.now, others)
             look.switched = self._states.compare(found)
             self._data(look, found, namespace, others, Budget(seconds * ORDERS))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pitfall_lab.panel.calls import called_in, definitions
 from pitfall_lab.panel.cells_run import Cell, Ran
@@ -19,7 +19,9 @@ from pitfall_lab.trace import T
 if TYPE_CHECKING:
     from pitfall_lab.observe.live.found import Path
     from pitfall_lab.observe.live.held_functions import HeldFunction
+    from pitfall_lab.observe.live.outdated_objects import OutdatedObject
 
+Holder = TypeVar("Holder", "HeldFunction", "OutdatedObject")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOKS = frozenset({"len", "print", "type", "isinstance", "id", "repr", "display", "hasattr", "getattr", "setattr"})
 _ASKS = frozenset(
@@ -37,16 +39,16 @@ def held_functions(found: Sequence[HeldFunction], ran: Ran, said: Iterable[Path]
     dict of :func:`.message.warning`.
     """
     spoken, about = frozenset(said), set[tuple[str, int | None]]()
-    for each in (_dated(one, ran) for one in found):
+    for each in (dated(one, ran) for one in found):
         if (each.name, each.made) in about or each.path[:-1] in spoken:
             continue
-        used = _used(each, ran) if not _is_meant(each, ran) else None
+        used = used_since(each, ran) if not is_meant(each, ran) else None
         if used is not None:
             about.add((each.name, each.made))
             yield _said(each, used, ran)
 
 
-def _dated(found: HeldFunction, ran: Ran) -> HeldFunction:
+def dated(found: Holder, ran: Ran) -> Holder:
     """The finding, with the cells that bind the name in place of those after which the check saw each function: it
     may have run only after later ones.
     """
@@ -108,7 +110,7 @@ def _said(found: HeldFunction, used: Cell, ran: Ran) -> dict[str, Any]:
     return warning("old-function", "silent", said, cells)
 
 
-def _is_meant(found: HeldFunction, ran: Ran) -> bool:
+def is_meant(found: HeldFunction | OutdatedObject, ran: Ran) -> bool:
     """Whether the new function is one for another object: the old holder is then meant to keep its own."""
     runs = list(ran.since(0))
     if found.is_lambda and any(_reads(found.name, run, found.since) for run in runs if run.count >= found.since):
@@ -128,7 +130,7 @@ def _reads(name: str, run: Cell, since: int) -> bool:
     )
 
 
-def _used(found: HeldFunction, ran: Ran) -> Cell | None:
+def used_since(found: HeldFunction | OutdatedObject, ran: Ran) -> Cell | None:
     """The first cell that has used a holder since the name has another function; ``None`` if none did."""
     runs = list(ran.since(0))
     functions = definitions(runs)
@@ -188,9 +190,9 @@ def _names_used(node: ast.AST, roots: frozenset[str]) -> bool:
     if isinstance(node, ast.Attribute):
         return not _is_chain(node) and _names_used(node.value, roots)
     if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Name) and node.func.id in _LOOKS:
-            return False
         given = [*node.args, *(each.value for each in node.keywords)]
+        if isinstance(node.func, ast.Name) and node.func.id in _LOOKS:
+            return any(not _is_chain(each) and _names_used(each, roots) for each in given)
         if isinstance(node.func, ast.Attribute) and _is_chain(node.func):
             return (_root(node.func) in roots and node.func.attr not in _ASKS) or any(
                 _names_used(each, roots) for each in given
