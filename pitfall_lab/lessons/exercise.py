@@ -401,16 +401,19 @@ def _unquoted(got: Any, meant: Any) -> Any:
 
     Capitals, space and a full stop at the end do not matter: a text that differs from the right one in these only is
     returned as the right one.
-    A minus sign (as the hints write it) is read as a hyphen.
+    A minus sign (as the hints write it) is read as a hyphen, and the name of a dtype may be without its module.
 
     >>> _unquoted("\N{MINUS SIGN}20", -20.0), _unquoted("none", None), _unquoted("view", "copy"), _unquoted("an error", 1)
     (-20, None, 'view', 'an error')
     >>> _unquoted(" Wrong  gradient.", "wrong gradient"), _unquoted("wronggradient", "wrong gradient")
     ('wrong gradient', 'wronggradient')
+    >>> _unquoted("float32", "torch.float32"), _unquoted("float64", "torch.float32")
+    ('torch.float32', 'float64')
     """  # noqa: E501
     if not isinstance(got, str) or len(got) > 1000:
         return got
-    if (meant if isinstance(meant, str) else repr(meant)).casefold().split() == got.casefold().rstrip(" .").split():
+    said = (meant if isinstance(meant, str) else repr(meant)).casefold()
+    if got.casefold().rstrip(" .").split() in (said.split(), said.removeprefix("torch.").split()):
         return meant
     if isinstance(meant, str):
         return got

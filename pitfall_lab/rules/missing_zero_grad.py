@@ -99,7 +99,7 @@ def _finding(story: Story, label: str, first: Moment, added: Moment, second: Mom
             story.related(
                 "step",
                 second.step,
-                T(en="this update uses old and new gradients together", zh="这次更新用的是新旧梯度之和"),
+                T(en="the next update uses old and new gradients together", zh="下一次更新用的是新旧梯度之和"),
             ),
         ],
         fixes=_fixes(story, added, second),

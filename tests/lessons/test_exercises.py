@@ -881,6 +881,15 @@ def test_each_property_names_a_hint_or_none(key: str) -> None:
             ),
             "Only the first step is right?",
         ),
+        (
+            "1.4",
+            (
+                "def train(x, y, w, rate, steps):\n    optimizer = torch.optim.SGD([w], lr=rate)\n"
+                "    for _ in range(steps):\n        optimizer.zero_grad()\n"
+                "        ((x * w - y) ** 2).mean().backward()\n        optimizer.step()\n    return w\n"
+            ),
+            "Three steps: a loss of one number",
+        ),
         ("8.4", exercises()["8.4"].wrong[4], "`x = x.double()`"),
         ("8.4", exercises()["8.4"].right[0].replace(".item()", ""), "`x = x.double()`"),
         ("9.2", exercises()["9.2"].wrong[2], "A parameter whose `.grad` is None is skipped"),
@@ -963,6 +972,8 @@ def test_an_integer_in_place_of_a_tuple_of_one_is_a_question_of_form() -> None:
         ("9.1", 0, 0.0, {0, 1, 2}),  # a reset between backward and step is no praise for its place
         ("9.2", 3, 2 / 3, {2}),  # the gradients that the others hold are part of the task
         ("9.2", 4, 1 / 3, {1, 2}),  # of several groups, the first alone
+        ("9.2", 5, 2 / 3, {2}),  # several groups made one, with the options of the first
+        ("8.3", 7, 2 / 3, {4}),  # the model stays in evaluation mode
         ("15.1", 2, 0.5, {2, 3, 6}),  # divided by `every`: other weights, but no leak
         ("15.1", 5, 2 / 3, {5, 6}),  # a leak
     ],

@@ -316,13 +316,13 @@ def train(x, y, w, rate, steps):
             ),
         ),
     ),
-    hint_for=(1, 3, 3, 1, 0, 2),
+    hint_for=(1, 3, 3, 1, 1, 2),
     hints=(
         T(
-            en="Three steps: a loss of one number, `loss.backward()`, and a subtraction, under `torch.no_grad()`: "
-            "without it torch refuses to write into a weight that requires grad.",
-            zh="三步：一个数的损失，`loss.backward()`，再做减法，减法放在 `torch.no_grad()` 里：否则 torch 拒"
-            "绝写入需要梯度的权重。",
+            en="Three steps: a loss of one number, `loss.backward()`, and a subtraction that you write yourself (no "
+            "optimizer), under `torch.no_grad()`: without it torch refuses to write into a weight that requires grad.",
+            zh="三步：一个数的损失，`loss.backward()`，再自己写减法（不用优化器），减法放在 `torch.no_grad()` 里："
+            "否则 torch 拒绝写入需要梯度的权重。",
         ),
         T(
             en="The subtraction has to write into `w`, as `w -= …` does: `w = w - …` makes another tensor, "

@@ -112,6 +112,14 @@ EXERCISES = (
             ),
             Property(T(en="a deeper graph: 3", zh="更深的图：3"), true("counts[3] == 3")),
             Property(
+                T(en="two leaves with the same numbers: 2", zh="两个数值相同的叶子：2"),
+                as_solved(
+                    "count",
+                    inputs="a = torch.ones(1, requires_grad=True)\nb = a.detach().clone().requires_grad_()",
+                    drive="count = leaves(a * b)",
+                ),
+            ),
+            Property(
                 T(en="a chain of thirty operations in which paths meet again", zh="三十个操作的链，其中的路会再次汇合"),
                 as_solved(
                     "count",
@@ -121,7 +129,7 @@ EXERCISES = (
                 ),
             ),
         ),
-        hint_for=(1, 2, 1, 1, 3, 3),
+        hint_for=(1, 2, 1, 1, 3, 3, 3),
         hints=(
             T(
                 en="Start at `result.grad_fn` and follow `next_functions`; some entries are `None`.",
@@ -175,6 +183,21 @@ EXERCISES = (
                 "\n"
                 "    return min(walk(result.grad_fn), 4)\n"
             ),
+            # leaves that are told apart by their numbers
+            (
+                "def leaves(result):\n"
+                "    found, seen, todo = [], set(), [result.grad_fn]\n"
+                "    while todo:\n"
+                "        node = todo.pop()\n"
+                "        if node is None or node in seen:\n"
+                "            continue\n"
+                "        seen.add(node)\n"
+                "        todo += [n for n, _ in node.next_functions]\n"
+                "        v = getattr(node, 'variable', None)\n"
+                "        if v is not None and not any(torch.equal(v, other) for other in found):\n"
+                "            found.append(v)\n"
+                "    return len(found)\n"
+            ),
         ),
     ),
     Exercise(
@@ -208,8 +231,9 @@ EXERCISES = (
         hints=(
             T(en="Which of the values is a number and not a tensor?", zh="哪个值是数而不是张量？"),
             T(
-                en="What is taken out by `item()` is a constant for backward.",
-                zh="用 `item()` 取出的值对 backward 来说是常量。",
+                en="A value that is taken out by `item()` or `detach()`, or copied by `torch.tensor(…)`, is a constant "
+                "for backward.",
+                zh="用 `item()` 或 `detach()` 取出的值，或用 `torch.tensor(…)` 复制的值，对 backward 来说是常量。",
             ),
             T(en="Leave `.item()` out; a 0-dim tensor divides as well.", zh="去掉 `.item()`；零维张量同样可以做除数。"),
         ),

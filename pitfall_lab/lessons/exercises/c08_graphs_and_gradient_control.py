@@ -17,6 +17,7 @@ from pitfall_lab.lessons.exercise import (
     Property,
     as_solved,
     equal,
+    every,
     runs,
     true,
 )
@@ -120,8 +121,8 @@ def _near(name: str, meant: Callable[[float, float], float], **run: Any) -> Chec
                 return _NO_NUMBER
             if not all(each < _ALLOWED for each in off):
                 far = T(
-                    en=f"the slope is off by up to {max(off):.0e}; {_ALLOWED:.0e} is allowed",
-                    zh=f"斜率的误差最大为 {max(off):.0e}；允许 {_ALLOWED:.0e}",
+                    en=f"the slope is off by up to {max(off):.1e}; {_ALLOWED:.0e} is allowed",
+                    zh=f"斜率的误差最大为 {max(off):.1e}；允许 {_ALLOWED:.0e}",
                 )
                 return _LEFT if _from_values(attempt) is _LEFT else far
         return True
@@ -268,14 +269,15 @@ EXERCISES = (
             en=(
                 "In the middle of a training run, between backward and step, you want to see which inputs matter. "
                 "Write `sensitivity(model, batch)`: it returns the gradient of `model(batch).sum()` with respect to "
-                "`batch`, a tensor of the shape of `batch` and without a graph. Afterwards `batch` (which may itself "
-                "require a gradient, and have one) and all parameters, with their gradients and their "
-                "`requires_grad`, must be as before."
+                "`batch`, a tensor of the shape of `batch` and without a graph. Afterwards the model's mode "
+                "(`model.training`), `batch` (which may itself require a gradient, and have one) and all parameters, "
+                "with their gradients and their `requires_grad`, must be as before."
             ),
             zh=(
                 "在训练途中，backward 与 step 之间，你想看哪些输入重要。编写 `sensitivity(model, batch)`：返回 "
-                "`model(batch).sum()` 对 `batch` 的梯度，形状与 `batch` 相同，不带计算图。之后 `batch`（它自己也可能需"
-                "要梯度，并已有梯度）与所有参数，连同其梯度和 `requires_grad`，都必须和之前一样。"
+                "`model(batch).sum()` 对 `batch` 的梯度，形状与 `batch` 相同，不带计算图。之后模型的模式"
+                "（`model.training`）、`batch`（它自己也可能需要梯度，并已有梯度）与所有参数，连同其梯度和 "
+                "`requires_grad`，都必须和之前一样。"
             ),
         ),
         given=_SENSITIVITY
@@ -305,12 +307,24 @@ EXERCISES = (
                 ),
             ),
             Property(
-                T(en="`requires_grad` of the parameters is as before", zh="参数的 `requires_grad` 和之前一样"),
-                true(
-                    "[p.requires_grad for p in model.parameters()] == flags",
-                    T(
-                        en="one that required grad does not any more, or a frozen one does",
-                        zh="有参数不再需要梯度，或已冻结的参数又需要梯度",
+                T(
+                    en="`requires_grad` of the parameters and the model's mode are as before",
+                    zh="参数的 `requires_grad` 和模型的模式与之前一样",
+                ),
+                every(
+                    true(
+                        "[p.requires_grad for p in model.parameters()] == flags",
+                        T(
+                            en="one that required grad does not any more, or a frozen one does",
+                            zh="有参数不再需要梯度，或已冻结的参数又需要梯度",
+                        ),
+                    ),
+                    true(
+                        "all(m.training for m in model.modules())",
+                        T(
+                            en="the model was in training mode, and is now in evaluation mode",
+                            zh="模型原来处于训练模式，现在处于评估模式",
+                        ),
                     ),
                 ),
             ),
@@ -393,6 +407,8 @@ EXERCISES = (
                 "    return torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]\n"
             ),
             _SENSITIVITY + "    return torch.ones_like(batch)\n",
+            _SENSITIVITY + "    model.eval()\n    x = batch.detach().requires_grad_()\n"
+            "    return torch.autograd.grad(model(x).sum(), x)[0]\n",
         ),
     ),
     Exercise(

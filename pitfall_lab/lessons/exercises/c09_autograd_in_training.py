@@ -54,7 +54,8 @@ bias_before = body.bias.detach().clone()
 """
 _IN_GROUPS = _BODY_AND_HEAD.replace(
     "[*body.parameters(), *head.parameters()]",
-    '[{"params": [head.weight, body.bias]}, {"params": [body.weight], "lr": 0.05}, {"params": [head.bias]}]',
+    '[{"params": [head.weight, body.bias]}, {"params": [body.weight], "lr": 0.05}, '
+    '{"params": [head.bias], "lr": 0.02}]',
 )
 _STAYS = T(
     en="in the two rounds after `freeze` a step has moved its weight or its bias",
@@ -278,6 +279,14 @@ EXERCISES = (
             _FREEZE.replace("    for p", "    optimizer.zero_grad()\n    for p"),
             _FREEZE + "    kept = {id(p) for p in module.parameters()}\n    group = optimizer.param_groups[0]\n"
             "    group['params'] = [p for p in group['params'] if id(p) not in kept]\n",
+            # one group for all: the others lose the options of their own groups
+            (
+                "def freeze(module, optimizer):\n"
+                "    module.requires_grad_(False)\n"
+                "    rest = [p for g in optimizer.param_groups for p in g['params'] if p.requires_grad]\n"
+                "    optimizer.param_groups[0]['params'] = rest\n"
+                "    del optimizer.param_groups[1:]\n"
+            ),
         ),
     ),
     Exercise(
