@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -243,12 +244,23 @@ def _finding(story: Story, found: MaskedRowsStillMove) -> Finding:
 
 
 def _fixes(story: Story, found: MaskedRowsStillMove) -> tuple[Fix, ...]:
-    """The fix that takes the weight decay away; none if the optimizer has other parameters, too."""
+    """The fix that takes the weight decay away: from the optimizer, or, where this has other parameters, too, from a
+    group of its own for this one.
+    """
     program, update = story.program, found.updates[0]
     made = story.trace.optimizers[update.made] if update.made is not None else None
     call = call_of(story, made.span) if made is not None else None
-    if made is None or call is None or len(made.holds) != 1 or any(k.arg is None for k in call.keywords):
+    if made is None or call is None or any(k.arg is None for k in call.keywords):
         return ()
+    if len(made.holds) != 1:
+        name = story.name(found.label, made.step)
+        held = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "params"), None)
+        if name is None or held is None or isinstance(held, (ast.List, ast.Tuple)):
+            return ()
+        text = program.segment(held)
+        groups = f'[{{"params": [{name}], "weight_decay": 0.0}}, {{"params": [p for p in {text} if p is not {name}]}}]'
+        title = T(en=f"No weight decay for `{name}`: a group of its own", zh=f"`{name}` 不用权重衰减：单独一组")
+        return unique(program.text, [Fix(title, program.replace((held, groups)), meaning="later")])
     title = T(en="No weight decay: `weight_decay=0.0`", zh="不用权重衰减：`weight_decay=0.0`")
     given = [k.value for k in call.keywords if k.arg == "weight_decay"]
     if given:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from pitfall_lab.rules.kit.call_stack import call_chain
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -225,8 +225,9 @@ def _fixes(story: Story, found: TrainedCopy, use: Event) -> tuple[Fix, ...]:
     if made is None or not back:
         return ()
     trained = program.statement_at(story.span(found.updates[-1].step))
+    own = _at_the_end(story, made, trained)
     title = T(en="Copy the trained values back into the network", zh="把训练后的值复制回网络")
-    fixes = []
+    fixes = [Fix(title, own, meaning="later")] if own is not None else []
     for statement in islice(call_chain(story, use), OUTWARDS):
         place = statement
         for outer in program.ancestors(statement):
@@ -240,14 +241,48 @@ def _fixes(story: Story, found: TrainedCopy, use: Event) -> tuple[Fix, ...]:
     return unique(program.text, fixes)
 
 
-def _back(story: Story, made: ast.stmt | None) -> list[str]:
-    """The statements that copy back what the statement ``made`` copied; empty if it has another form."""
+def _at_the_end(story: Story, made: ast.stmt, trained: ast.stmt | None) -> tuple[Edit, ...] | None:
+    """Edits that copy the values back after the loop that trains them, where the copies and the networks are attributes
+    that one method sets and another one trains; None for any other form.
+    """
+    program = story.program
+    method = program.function(trained) if trained is not None else None
+    target = made.targets[0] if isinstance(made, ast.Assign) else None
+    copies = target.elts[0] if isinstance(target, ast.Tuple) else target
+    value = made.value if isinstance(made, ast.Assign) else None
+    given = value.args[0] if isinstance(value, ast.Call) and value.args else None
+    if trained is None or method is None or method is program.function(made) or not isinstance(copies, ast.Attribute):
+        return None
+    kept = next(
+        (
+            program.segment(node.targets[0])
+            for node in program.nodes
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Attribute)
+            and program.function(node) is program.function(made)
+            and given is not None
+            and program.segment(node.value) == program.segment(given)
+        ),
+        None,
+    )
+    loops = [
+        each for each in program.ancestors(trained) if isinstance(each, ast.For) and program.function(each) is method
+    ]
+    back = _back(story, made, kept) if kept is not None else []
+    return program.insert_after(loops[-1], *back) if loops and back else None
+
+
+def _back(story: Story, made: ast.stmt | None, kept: str | None = None) -> list[str]:
+    """The statements that copy back what the statement ``made`` copied; empty if it has another form. ``kept`` is the
+    expression of the networks, None where it is that of the statement.
+    """
     program = story.program
     if not isinstance(made, ast.Assign) or len(made.targets) != 1:
         return []
     target, value = made.targets[0], made.value
     if isinstance(value, ast.Call) and call_name(value) == "stack_module_state" and isinstance(target, ast.Tuple):
         copies, networks = program.segment(target.elts[0]), program.segment(value.args[0]) if value.args else ""
+        networks = kept or networks
         return [
             "with torch.no_grad():",
             f"    for place, network in enumerate({networks}):",

@@ -26,6 +26,8 @@ from tests.notebooks.pictures import LOOK, SLOW
 THEMES = ("Light", "Dark", "Dark High Contrast")
 # Of a phone's width nothing is left beside an open side bar.
 NARROW = 700
+# Fixes of a training of some seconds, tried on a busy machine, in milliseconds.
+TRIED = 300_000
 
 
 def main(words: list[str]) -> int:
@@ -69,7 +71,7 @@ def first_screens(lab: Lab, name: str, chosen: argparse.Namespace) -> Iterator[s
     lab.run_cell(1, timeout=300)
     root = lab.cell(1).locator(".jp-OutputArea .pl-root")
     root.locator(".pl-message").wait_for()
-    root.locator(".pl-trying progress").wait_for(state="detached")
+    root.locator(".pl-trying progress").wait_for(state="detached", timeout=TRIED)
     root.evaluate("element => { element.getRootNode().host.dataset.lookedAt = ''; }")
     for width, height in sizes:
         lab.page.set_viewport_size({"width": width, "height": height})

@@ -67,7 +67,7 @@ class Modes:
             if not event.results or event.error is not None or not event.operands or event.operands[0].label is None:
                 continue
             if event.name == ATTENTION:
-                if (argument(event, "dropout_p", 4) or "0.0").strip() not in ("0", "0.0"):
+                if _dropped(event) not in ("0", "0.0"):
                     weight = self._weight(event.operands[0].label, event.step)
                     found.append(LayerCall(event, "dropout", True, weight or story.span(event.step), weight))
                 continue
@@ -213,6 +213,15 @@ class Modes:
             if measure is None and event.name in MEASURES:
                 measure = event
         return measure
+
+
+def _dropped(event: Event) -> str:
+    """The text of the ``dropout_p`` of an attention. By its position it is the first number: a mask that is None is no
+    argument of the trace.
+    """
+    given = argument(event, "dropout_p")
+    plain = (o.text.strip() for o in event.operands if o.label is None and not o.name)
+    return given.strip() if given is not None else next((each for each in plain if each not in ("True", "False")), "0")
 
 
 def _is_on(event: Event, position: int) -> bool:
