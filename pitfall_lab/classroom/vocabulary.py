@@ -4,7 +4,8 @@ course. :func:`words` returns them.
 A list of what is forbidden is never complete: libraries have some hundred thousand names, and one of them hands out
 another module, a frame, or all memory. So it is a list of what is there for use, made from the libraries as they are
 installed: public names of the classes and modules below. Every other attribute that a cell reads and has not made
-itself is named to the teacher (:mod:`pitfall_lab.classroom.unneeded`, which names some of these, too).
+itself is named to the teacher (:mod:`pitfall_lab.classroom.unneeded`, which names a few attributes of this list as
+well).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ LEFT_OUT = frozenset(
 )
 """Public names among them that no answer needs: what reads and writes files, shares memory, takes any state, or uses
 memory without checking that it is a tensor's (as with a sparse tensor whose indices were not checked, or were changed
-later: so what makes one is left out, too), and what hands out a module as a value. NumPy makes objects of numbers by
+later: so what makes one is also left out), and what hands out a module as a value. NumPy makes objects of numbers by
 the class of its arrays, frees memory that is used by ``resize``, and reads beyond random numbers by a state.
 """
 _OF_SPARSE = ("to_sparse", "sparse_")
@@ -92,13 +93,13 @@ _OF_SPARSE = ("to_sparse", "sparse_")
 
 @cache
 def words() -> frozenset[str]:
-    """All of them: some three thousand."""
+    """All names of attributes that an answer may need: some three thousand."""
     return frozenset(name for name in _all() if not is_left_out(name))
 
 
 def is_left_out(name: str) -> bool:
-    """Whether a documented name is not among those that answers may use: it reads or writes files, shares memory or
-    uses memory unchecked, as sparse tensors do.
+    """Whether a documented name is not among those that answers may use: it is in :data:`LEFT_OUT`, where the reasons
+    are, or begins like the names of what makes sparse tensors.
 
     >>> is_left_out("to_sparse_csr"), is_left_out("load"), is_left_out("relu")
     (True, True, False)
@@ -108,8 +109,11 @@ def is_left_out(name: str) -> bool:
 
 @cache
 def inside() -> frozenset[str]:
-    """The attributes of Python's own programs, frames and generators, such as ``gi_code``: a cell that has a variable
-    of such a name has no attribute of its own by it.
+    """Names of attributes of Python's code objects, frames, tracebacks, closure cells, generators and coroutines: those
+    with an underscore inside, such as ``gi_code``, that are not in :func:`words`.
+
+    An attribute of such a name that an answer reads is named to the teacher, also if the answer has a variable or an
+    attribute of its own with this name.
     """
     kinds: tuple[type, ...] = (types.CodeType, types.FrameType, types.TracebackType, types.CellType)
     kinds += (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
@@ -140,7 +144,7 @@ _AS_VALUES = ("torch.nn.functional", "torch.optim")
 
 
 def _all() -> Iterator[str]:
-    """The names, one after the other, some more than once."""
+    """The documented names, one after the other, some more than once, before :func:`is_left_out` is asked."""
     yield from (*_OF_TORCH, *_SPOKEN)
     for kind in _KINDS:
         yield from _of_class(kind)
@@ -173,8 +177,8 @@ def _of_module(module: types.ModuleType) -> Iterator[str]:
 
 
 def _of_class(kind: object) -> Iterable[str]:
-    """Its public attributes, those that it declares, and the parameters it is made of, which many keep; nothing of what
-    is no class.
+    """The public names of a class's attributes, of those that it declares, and of the parameters of its ``__init__``,
+    which many classes keep as attributes; empty if ``kind`` is no class.
     """
     if not isinstance(kind, type):
         return ()
@@ -188,9 +192,10 @@ def _of_class(kind: object) -> Iterable[str]:
 
 
 def _is_call(value: Any) -> bool:
-    """Whether it is a function of torch's that is no Python and is documented, or a type of numbers.
+    """Whether a value is a function of torch that is not written in Python and is documented, or a dtype, layout or
+    memory format.
 
-    Those without documentation are for torch's own use, and some do not check the sizes of what they are given.
+    Functions without documentation are for torch's own use, and some do not check the sizes of what they are given.
     """
     is_documented = isinstance(value, types.BuiltinFunctionType) and bool(value.__doc__)
     return is_documented or type(value).__name__ in ("dtype", "layout", "memory_format")

@@ -38,7 +38,8 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
     """Return the sentences of ``offered`` (as the module's text describes them), each with whether it is true of
     ``program``.
 
-    Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
+    Raises ``ValueError`` unless exactly one sentence is true, and in the line that each is about a statement ends and
+    has run (one that fails counts only where the expression uses ``raised``).
     """
     look = Evaluations(offered)
     ran = execute(program, worlds.NAME, look)
@@ -56,10 +57,13 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
 
 
 def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]) -> list[Reason]:
-    """Return the sentences as reasons, in their order. A wrong one has what the lesson answers to it; else the belief
-    among the ``mistakes`` under which it is true, or what is answered to the only misreading that makes it true.
+    """Return the sentences of ``offered`` as reasons, in their order.
 
-    Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
+    A wrong one has the lesson's own answer to it, if there is one. Else those of the ``mistakes`` decide that are one
+    belief, or one misreading with an answer, and under which it is true: if the first of these is a belief, it has this
+    belief; if the only one is a misreading, it has what is answered to that; otherwise it has no answer.
+
+    Raises what :func:`judged` raises.
     """
     texts, rights = zip(*judged(program, offered), strict=True)
     true = rights.index(True)
@@ -77,9 +81,10 @@ def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]
 
 
 def _held_by(ways: Sequence[Mistake], offered: tuple[Offered, ...], n: int) -> dict[str, Any]:
-    """What is answered to sentence ``n``: by the lesson, or to the first of the mistakes in whose world it is true.
+    """What is answered to sentence ``n``: by the lesson, or to the first of the mistakes in whose world it is true;
+    empty if there is no answer.
 
-    That of a misreading only where no other one makes it true: else it may answer what the learner has not thought.
+    That of a misreading only where no other mistake makes it true: else it may answer what the learner has not thought.
     """
     if own := offered[n][4:]:
         return {"said": T(*own), "own": True}
@@ -109,8 +114,8 @@ def in_world(mistake: Mistake, offered: tuple[Offered, ...]) -> dict[int, bool]:
 
 class Evaluations:
     """Evaluates the expressions of ``offered`` after their lines, while a program runs (it is called after each
-    statement); ``held`` has the results by the index of the sentence. With ``tolerant`` an expression that raises has
-    none; else its exception is raised.
+    statement); ``held`` has the last result of each by the index of the sentence in ``offered`` (from 0). With
+    ``tolerant`` an expression that raises has none; else its exception is raised.
     """
 
     def __init__(self, offered: Sequence[Offered], *, tolerant: bool = False) -> None:
@@ -164,7 +169,7 @@ def _shares(a: Any, b: Any) -> bool:
 
 
 def _savers(tensors: Iterable[Any], saved: Any) -> Iterator[str]:
-    """Yield the names of the nodes behind ``tensors`` that have saved one."""
+    """Yield the names of the nodes behind ``tensors`` that have saved ``saved``, or a tensor that shares its memory."""
     todo = [*map(_node, tensors)]
     seen = set()
     while todo:

@@ -1,7 +1,7 @@
-"""Observes the parameters that an optimizer receives, and those that it holds when it steps; neither is an observable
-torch call (:class:`StepWatch`).
+"""Observes the parameters that an optimizer receives (:func:`taking` and :func:`given_rate`), and those that it holds
+when it steps (:class:`StepWatch`); neither is an observable torch call.
 
-Also the learning rates with which it steps, which a scheduler changes without a torch call.
+Also observed are the learning rates with which it steps, which a scheduler changes without a torch call.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Why a cell failed, if the panel had warned before of just this, or if the live objects show it: :func:`cause` returns
 a :class:`Cause`.
 
-An error is taken for the one that was warned of if torch's message is the one that the live graph gave, and the cell
-has not recomputed that graph. Where a cell has computed its loss from a used graph, the name through which it did so is
-found after the error.
+An error is taken for the one about a graph that was warned of if torch's message is the one that the live graph gave
+(or, for a used graph, says that a backward went through it a second time), and the cell has not recomputed that graph;
+for one about data that a cell has changed once more, if a value is out of range and the failed cell reads the data.
+Where a cell has computed its loss from a used graph, the name through which it did so is found after the error.
 """
 
 # ruff: noqa: PLC0415 - the catalogue of errors is large, and few cells fail
@@ -75,16 +76,18 @@ class LiveLooks(NamedTuple):
     finds nothing.
 
     ``search`` finds what led into a used graph, from the names that the cell made and read. ``is_module``: whether a
-    name is a module with parameters. ``computed``: those of some names that are results of operations. ``missing``: the
-    tensor whose gradient, which is None, the failed expression reads. ``switched``: what has switched a global setting.
-    ``kinds``: the dtypes and devices of names. ``inferred``: those of some names that inference mode has made.
-    ``rows``: the rows that a failed lookup was given. ``sizes``: the name whose length the cell that made a name has
-    used, if it is no longer the number that was used, and its length now. ``copied``: the tensor that a failed deepcopy
-    has met. ``old``: the object that the error follows from, whose class has been defined anew since it was made.
-    ``buffer``: the buffer of a module whose freed graph is that of one of the names. ``kept``: the tensor of inference
-    mode that a failed cell has met, held by a name, a module or a collection. ``stepped``: the scheduler that a failed
-    cell has moved past its last step, with the cells that moved it before. ``converted``: the first of some names that
-    is a module whose dtype a cell has changed.
+    name is a module with parameters. ``computed``: those of some names whose tensors are results of operations.
+    ``missing``: the tensor whose gradient, which is None, the failed expression reads, and why it has none.
+    ``switched``: what has switched a global setting. ``kinds``: the dtypes and devices of those of some names that are
+    floating-point tensors or modules with parameters. ``inferred``: those of some names whose tensors were made in
+    inference mode. ``rows``: the range of the row numbers that a failed lookup was given, and how many rows its table
+    has. ``sizes``, given the name of a table and its number of rows: the name ``x`` of which the cell that made the
+    table has used ``len(x)``, and that length now, if it is not the number of rows. ``copied``: the tensor that a
+    failed deepcopy has met. ``old``: the object that the error follows from, whose class has been defined anew since it
+    was made. ``buffer``: a buffer or attribute of a module from which some of the names were computed, and whose graph
+    was freed. ``kept``: the tensor of inference mode that a failed cell has met, held by a name, a module, a collection
+    or an object of the notebook. ``stepped``: the scheduler that a failed cell has moved past its last step, with the
+    cells that moved it before. ``converted``: the first of some names that is a module whose dtype a cell has changed.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]

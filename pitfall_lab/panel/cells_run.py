@@ -72,8 +72,8 @@ class Cell:
 
     @cached_property
     def backwards(self) -> tuple[str, ...]:
-        """The expressions on which the cell's text calls ``backward``, inside functions and classes too; empty if there
-        are none.
+        """The expressions on which the cell's text calls ``backward``, those inside its functions and classes included;
+        empty if there are none.
         """
         if ".backward" not in self.text:
             return ()
@@ -82,8 +82,8 @@ class Cell:
 
     @cached_property
     def backwards_run(self) -> frozenset[str]:
-        """Of :attr:`backwards`, those that running the cell itself has called: the ones outside of its top-level
-        functions and classes.
+        """Of :attr:`backwards`, those outside of the cell's top-level functions and classes: running the cell itself
+        calls them, unless it is in a branch that was not taken.
         """
         if not self.backwards:
             return frozenset()
@@ -100,14 +100,14 @@ class Cell:
 
     @cached_property
     def fills(self) -> list[Fill]:
-        """The code of the cell that computes a result only when it is not cached yet; an empty list
-        if there is none.
+        """The code of the cell that fills something when it is missing (:func:`.cache_fills.fills`); an empty list if
+        there is none.
         """
         return fills(self.tree) if any(word in self.text for word in _FILLING) else []
 
     @cached_property
     def calls(self) -> list[ast.Call]:
-        """All calls in the cell, functions and classes included."""
+        """All calls in the cell's text, those in its functions and classes included."""
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
 
     @cached_property
@@ -119,8 +119,11 @@ class Cell:
         return assigned(self.tree) | defined
 
     def line(self, name: str = "") -> int | None:
-        """Return the line of the cell's only statement (imports do not count), or of the only one that writes into
-        ``name``; None if there is not exactly one, or the cell is not ``whole``.
+        """Return the line of the cell's only statement; of several, that of the only one that changes the object of
+        ``name`` in place (``w -= …``, ``w.mul_()``). Imports, functions and classes, and what is in these, do not
+        count.
+
+        None if there is not exactly one, or the cell is not ``whole``.
         """
         statements = [each for each in simple(self.tree.body) if not isinstance(each, (ast.Import, ast.ImportFrom))]
         if not self.whole:
@@ -130,8 +133,10 @@ class Cell:
         return statements[0].lineno if len(statements) == 1 else None
 
     def line_writing(self, name: str) -> int | None:
-        """The line of the only statement that writes into ``name``, where nothing else is before it on that line; else
-        ``None``.
+        """The line of the only statement that changes the object of ``name`` in place (``w -= …``, ``w.mul_()``;
+        ``w = …`` is none), outside of functions and classes, if nothing else is before it on that line.
+
+        Else ``None``; also for a cell that is not ``whole``, and for a ``name`` with a dot (``net.weight``).
         """
         found = [each for each in simple(self.tree.body) if name in written_into(each)]
         lines = self.text.split("\n")

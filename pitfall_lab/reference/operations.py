@@ -64,7 +64,9 @@ class Wording:
         self.mark = code if mark is None else mark
 
     def when(self, condition: Condition) -> str:
-        """Return in words which operands have to require grad for something to hold; empty if it always holds."""
+        """Return in words which operands have to require grad for something to hold, or "in some cases" where no such
+        operands describe it; empty if it always holds.
+        """
         if condition.unclear:
             return _SOMETIMES.say(self.language)
         if not condition.names:
@@ -187,7 +189,8 @@ def _known(operation: Operation, calls: dict[str, str]) -> list[Study]:
 
 
 def table(group: Iterable[tuple[Operation, list[Study]]]) -> str:
-    """The rows of one topic; operations that make no node, and those without a call, in a line each below them.
+    """The rows of one topic, as Markdown. Below them, one line lists the modelled operations that only give new memory
+    and make no node, and one line those for which no call is known; a line that would list none is left out.
 
     Raises :class:`ShadowDiffers` if the shadow differs from torch in one of them.
     """
@@ -224,7 +227,9 @@ def titled(operation: Operation) -> str:
 
 
 def row(title: str, study: Study, note: str = "") -> str:
-    """One row of a table; ``note`` is put after the call. Of nodes that save nothing, only their number."""
+    """One row of a table; ``note`` is put after the call. Nodes that save nothing are only counted; but if none
+    saves anything, the first one is named.
+    """
     say = Wording()
     nodes = say.nodes(study)
     keeping = [f"{name}: {saves}" for name, saves in nodes if saves != _NOTHING.en] or [

@@ -1,4 +1,6 @@
-"""PL710: the weights of one model were copied to another, which is the same model: nothing was ever kept apart."""
+"""PL710: the weights of one model were copied to another, or averaged with it, and both are the same memory: nothing
+was ever kept apart.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _parts(story: Story) -> set[int]:
-    """The copies made by one load, or in one round of a loop, in which other tensors were copied
-    too and not onto themselves.
+    """The steps of the copies made by one load, or in one round of a loop, of which at least one was not of a tensor
+    onto itself.
     """
     groups: dict[Span | None, list[list[Event]]] = defaultdict(list)
     for event in story.calls("copy_"):
@@ -113,25 +115,41 @@ def _finding(story: Story, copy: Event, update: int) -> Finding:
         )
     if copy.name == "add_":
         return _averaged(story, copy, update, place, shared)
+    did, nothing, ends = (
+        (
+            T(en=f"averages {what.en} with itself", zh=f"把 {what.zh} 与它自己求平均"),
+            T(
+                en=f"Both operands of `{code}` are the same memory.{twice.en} Each update changes both, and the "
+                "average changes nothing.",
+                zh=f"`{code}` 的两个操作数是同一块内存。{twice.zh}每次更新同时改变两者，而求平均什么也不改变。",
+            ),
+            T(en="averaged with itself here", zh="在这里与自己求平均"),
+        )
+        if copy.name == "lerp_"
+        else (
+            T(en=f"copies {what.en} onto itself", zh=f"把 {what.zh} 复制到它自己身上"),
+            T(
+                en=f"Source and target of `{code}` are the same memory.{twice.en} Each update changes both, and "
+                "copying changes nothing.",
+                zh=f"`{code}` 的来源和目标是同一块内存。{twice.zh}每次更新同时改变两者，而复制什么也不改变。",
+            ),
+            T(en="copied onto itself here", zh="在这里复制到它自己身上"),
+        )
+    )
     return RULE.finding(
         place,
         update,
         T(
-            en=f"{capital(here.en)} copies {what.en} onto itself: both are one memory, so what was to stay or "
-            "lag behind moves along.",
-            zh=f"{here.zh}把 {what.zh} 复制到它自己身上：两者其实是同一块内存，本应不变或滞后的总是跟着一起动。",
+            en=f"{capital(here.en)} {did.en}: both are one memory, so what was to stay or lag behind moves along.",
+            zh=f"{here.zh}{did.zh}：两者其实是同一块内存，本应不变或滞后的总是跟着一起动。",
         ),
-        T(
-            en=f"Source and target of `{code}` are the same memory.{twice.en} Each update changes both, and "
-            "copying changes nothing.",
-            zh=f"`{code}` 的来源和目标是同一块内存。{twice.zh}每次更新同时改变两者，而复制什么也不改变。",
-        ),
+        nothing,
         related=[
             *([Related("alias", place, None, T(en="a second name", zh="第二个名字"))] if bound is not None else []),
             story.related(
                 "changed", update, T(en="training changes the one model here", zh="训练在这里改变这同一个模型")
             ),
-            story.related("copied", copy.step, T(en="copied onto itself here", zh="在这里复制到它自己身上")),
+            story.related("copied", copy.step, ends),
         ],
         fixes=_fixes(program, bound),
         facts=[Fact("tensor", copy.operands[0].label, story.by(copy.step))],
@@ -241,13 +259,16 @@ RULE = Rule(
     code="PL710",
     name="copied-onto-itself",
     severity="warning",
-    title=T(en="A model's weights were copied onto themselves", zh="模型的权重被复制到它自己身上"),
+    title=T(
+        en="A model's weights were copied onto themselves, or averaged with themselves",
+        zh="模型的权重被复制到它自己身上，或与自己求平均",
+    ),
     what=T(
         en="A program keeps a second model that should lag behind the first one (a target network, an average, a "
-        "teacher), but made it by giving the first one another name. There is only one model, so both always have the "
-        "same weights. Make a second one: `target = copy.deepcopy(online)`.",
-        zh="程序想保留第二个模型，让它滞后于第一个（目标网络、平均模型、教师），却只是给第一个模型起了另一个名字。实际"
-        "上只有一个模型，两者的权重始终相同。请创建第二个：`target = copy.deepcopy(online)`。",
+        "teacher), but only gave the first one another name, or the same memory. There is only one set of weights, so "
+        "both always have the same ones. Make a second model: `target = copy.deepcopy(online)`.",
+        zh="程序想保留第二个模型，让它滞后于第一个（目标网络、平均模型、教师），却只是给第一个模型起了另一个名字，或让"
+        "两者使用同一块内存。实际上只有一份权重，两者始终相同。请创建第二个模型：`target = copy.deepcopy(online)`。",
     ),
     why=T(
         en="`target = online` copies nothing: it makes a second name for one module. Its parameters are the same "
@@ -259,8 +280,8 @@ RULE = Rule(
         "内存的新模块；之后 `load_state_dict` 才是在两块内存之间复制。",
     ),
     advice=T(
-        en="keep a second one with `copy.deepcopy(…)`, so that {line} copies between two memories and not within one.",
-        zh="用 `copy.deepcopy(…)` 另外保存一份，这样{line}是在两块内存之间复制，而不是在同一块之内。",
+        en="keep a second one with `copy.deepcopy(…)`, so that {line} works on two memories and not on one.",
+        zh="用 `copy.deepcopy(…)` 另外保存一份，这样{line}用的是两块内存，而不是同一块。",
     ),
     bad="""import copy
 

@@ -23,8 +23,9 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each loop whose second iteration found the graph freed because it was built before the
-    loop, or whose backwards go through a graph of old parameter values at least ``ROUNDS`` times.
+    """Yield one finding for each loop in which an iteration found the graph freed by an earlier one, because it was
+    built before the loop, and one for each line of backward in a loop that goes through a graph of old parameter values
+    at least ``ROUNDS`` times.
     """
     for reuse in reuses(story):
         loop = reuse.loop()
@@ -94,11 +95,11 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
             zh=f"{here.zh}在循环里运行，但它往回走时要经过的计算只在循环之前（{built.zh}）做过一次。",
         ),
         T(
-            en=f"The first round went back through the computation of {built.en} and used up its record. The "
-            "second round has nothing new to go back through: the result would not even have changed, because "
-            f"{built.en} did not run again.",
-            zh=f"第一轮沿着{built.zh}的计算往回走，用完了它的记录。第二轮没有新的计算可走：结果甚至不会改变，因"
-            f"为{built.zh}没有再次运行。",
+            en=f"An earlier round went back through the computation of {built.en} and used up its record. This round "
+            "has nothing new to go back through there: the result of that computation would not even have changed, "
+            f"because {built.en} did not run again.",
+            zh=f"前面的一轮沿着{built.zh}的计算往回走，用完了它的记录。这一轮在那里没有新的计算可走：那步计算的结果甚"
+            f"至不会改变，因为{built.zh}没有再次运行。",
         ),
         related=[
             story.related(

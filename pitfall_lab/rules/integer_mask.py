@@ -43,8 +43,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _mask(story: Story, event: Event) -> str | None:
     """The label of the operand that is an integer mask, with the values 0 and 1; None if there is none.
 
-    As an index it must have one axis with as many elements as the table has rows, more than ``FEW``; for ``~`` its
-    shape may be any with at least one axis.
+    As an index it must have one axis with as many elements as the table has rows, more than ``FEW``, and not be uint8,
+    which torch takes for a mask; for ``~`` it may be uint8, and its shape any with at least one axis.
     """
     labels = [o.label for o in event.operands]
     label = labels[0] if event.name in TURNED else labels[1] if len(labels) > 1 else None
@@ -84,16 +84,25 @@ def _finding(story: Story, event: Event, mask: str) -> Finding:
             zh=f"把 {name.zh} 当作行号而不是遮罩：结果只是反复取第 0 行和第 1 行。",
         )
     )
+    inverted = "255 - n" if dtype == "uint8" else "-n - 1"
+    why = (
+        T(
+            en=f"`~` inverts a mask only for `torch.bool`; for this dtype `~n` is `{inverted}`.",
+            zh=f"只有对 `torch.bool`，`~` 才把遮罩取反；对这种 dtype，`~n` 是 `{inverted}`。",
+        )
+        if turned
+        else T(
+            en="An index of `torch.bool` selects rows where it is true; one of this dtype is a list of row numbers.",
+            zh="`torch.bool` 的索引挑选为真的行；这种 dtype 的索引则是一串行号。",
+        )
+    )
     return RULE.finding(
         span,
         event.step,
         T(en=f"{capital(here.en)} {what.en}", zh=f"{here.zh}{what.zh}"),
         T(
-            en=f"{capital(name.en)} has dtype {dtype}. `~` inverts a mask, and an index selects rows, only for "
-            f"`torch.bool`; for integers `~n` is `{'255 - n' if dtype == 'uint8' else '-n - 1'}`, and an index is a "
-            "list of row numbers.",
-            zh=f"{name.zh} 的 dtype 是 {dtype}。只有对 `torch.bool`，`~` 才把遮罩取反，索引才是挑选行；对整数，`~n` 是 "
-            f"`{'255 - n' if dtype == 'uint8' else '-n - 1'}`，索引则是一串行号。",
+            en=f"{capital(name.en)} has dtype {dtype}. {why.en}",
+            zh=f"{name.zh} 的 dtype 是 {dtype}。{why.zh}",
         ),
         related=[
             story.related("made", record.get("born"), T(en="the mask is made here", zh="遮罩在这里产生")),
@@ -126,19 +135,20 @@ RULE = Rule(
     title=T(en="Integers 0 and 1 were used as a bool mask", zh="整数 0 和 1 被当作 bool 遮罩使用"),
     what=T(
         en="A program marks elements with the integers 0 and 1 and then uses the marks as if they were false and "
-        "true. As an index they take the rows 0 and 1 over and over, and `~` turns them into -1 and -2. Make a bool "
-        "mask of them with `.bool()`.",
+        "true. As an index they take the rows 0 and 1 over and over, and `~` turns them into -1 and -2 (for unsigned "
+        "ones, 255 and 254). Make a bool mask of them with `.bool()`.",
         zh="程序用整数 0 和 1 标记元素，然后把标记当作假和真来使用。作为索引，它们只会反复取第 0 行和第 1 行；而 `~` "
-        "把它们变成 -1 和 -2。请用 `.bool()` 把它们变成 bool 遮罩。",
+        "把它们变成 -1 和 -2（无符号整数则变成 255 和 254）。请用 `.bool()` 把它们变成 bool 遮罩。",
     ),
     why=T(
         en="Torch decides by dtype alone whether an index is a mask or a list of row numbers. `x[m]` with "
-        "`torch.bool` keeps the rows where `m` is true; with integers it takes row `m[0]`, then row `m[1]`, and so "
-        "on. `~` inverts bits: `~True` is `False`, but `~n` of an integer is `-n - 1`. Neither raises, and indexing "
-        "with integers returns one row for each element of the index.",
-        zh="torch 只凭 dtype 区分遮罩和行号。`x[m]` 在 `m` 是 `torch.bool` 时保留为真的行；是整数时依次取第 `m[0]` "
-        "行、第 `m[1]` 行……。`~` 按位取反：`~True` 是 `False`，而整数的 `~n` 是 `-n - 1`。两者都不报错；用整数索引时，"
-        "索引的每个元素各得到一行。",
+        "`torch.bool` keeps the rows where `m` is true; with `torch.int64` it takes row `m[0]`, then row `m[1]`, and "
+        "so on. (`torch.uint8` is still taken for a mask, with a warning.) `~` inverts bits: `~True` is `False`, but "
+        "`~n` is `-n - 1` in signed integers and `255 - n` in `torch.uint8`. None of this raises, and indexing with "
+        "row numbers returns one row for each of them.",
+        zh="torch 只凭 dtype 区分遮罩和行号。`x[m]` 在 `m` 是 `torch.bool` 时保留为真的行；是 `torch.int64` 时依次取第 "
+        "`m[0]` 行、第 `m[1]` 行……。（`torch.uint8` 仍被当作遮罩，并给出警告。）`~` 按位取反：`~True` 是 `False`，而 "
+        "`~n` 对有符号整数是 `-n - 1`，对 `torch.uint8` 是 `255 - n`。这些都不报错；用行号索引时，每个行号各得到一行。",
     ),
     bad="""import torch
 

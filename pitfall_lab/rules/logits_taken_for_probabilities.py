@@ -131,11 +131,20 @@ def _finding(story: Story, found: Thresholded) -> Finding:
         at_line(story, story.span(loss.step)),
         expression(story, label, event.step),
     )
+    # below the threshold, and with a probability above it
     between = [
         value
         for value in story.held(label, event.step).values()
-        if isinstance(value, float) and 0 < value < found.limit
+        if isinstance(value, float) and 0 < value < found.limit < _probability(value)
     ]
+    did = (
+        T(en=f"rounds {what.en}", zh=f"把 {what.zh} 当作概率四舍五入")
+        if event.name == "round"
+        else T(
+            en=f"compares {what.en} with {found.limit:g}",
+            zh=f"把 {what.zh} 当作概率与 {found.limit:g} 比较",
+        )
+    )
     shown = (
         T(
             en=f" Here {between[0]:.3g} counts as the negative class, although its probability is "
@@ -149,14 +158,13 @@ def _finding(story: Story, found: Thresholded) -> Finding:
         story.span(event.step),
         event.step,
         T(
-            en=f"{capital(here.en)} compares {what.en} with {found.limit:g} as if it were a probability, but these "
-            f"numbers are logits: {there.en} gives them to a loss that applies the sigmoid itself.",
-            zh=f"{here.zh}把 {what.zh} 当作概率与 {found.limit:g} 比较，但这些数是 logits：{there.zh}把它们交给自"
-            "己会做 sigmoid 的损失。",
+            en=f"{capital(here.en)} {did.en} as if it were a probability, but it holds logits: on {there.en} outputs "
+            "of the same layer go into a loss that applies the sigmoid itself.",
+            zh=f"{here.zh}{did.zh}，但其中的数是 logits：在{there.zh}，同一层的输出被交给自己会做 sigmoid 的损失。",
         ),
         T(
             en=f"A logit of 0 is a probability of one half, and a logit of {found.limit:g} one of "
-            f"{_probability(found.limit):.3g}.{shown.en} Compare `sigmoid` of them with {found.limit:g}, or the "
+            f"{_probability(found.limit):.3g}.{shown.en} Compare `sigmoid` of the logits with {found.limit:g}, or the "
             "logits with the logit of the threshold (0 for one half).",
             zh=f"logit 为 0 对应概率一半，logit 为 {found.limit:g} 对应概率 {_probability(found.limit):.3g}。{shown.zh}"
             f"请把它们的 `sigmoid` 与 {found.limit:g} 比较，或者用阈值对应的 logit（一半对应 0）来比较。",
@@ -196,19 +204,20 @@ RULE = Rule(
     title=T(en="Logits are compared with a threshold for probabilities", zh="把 logits 与概率的阈值比较"),
     what=T(
         en="A network gives numbers of any size, and its loss turns them into probabilities by itself. The program "
-        "then compares the numbers themselves with 0.5, so examples with a probability between 50 % and 62 % count as "
-        "negative. Compare with 0, or compare `torch.sigmoid(output)` with 0.5.",
-        zh="网络给出的是任意大小的数，损失函数自己把它们变成概率。程序随后却把这些数本身与 0.5 比较，于是概率在 50 % "
-        "到 62 % 之间的样本被算作负类。请与 0 比较，或者把 `torch.sigmoid(output)` 与 0.5 比较。",
+        "then compares the numbers themselves with a threshold for probabilities. With 0.5, examples with a "
+        "probability between 50 % and 62 % count as negative: compare with 0 instead, or compare "
+        "`torch.sigmoid(output)` with 0.5.",
+        zh="网络给出的是任意大小的数，损失函数自己把它们变成概率。程序随后却把这些数本身与概率的阈值比较。阈值为 0.5 "
+        "时，概率在 50 % 到 62 % 之间的样本被算作负类：请改为与 0 比较，或者把 `torch.sigmoid(output)` 与 0.5 比较。",
     ),
     why=T(
         en="`binary_cross_entropy_with_logits` (and `nn.BCEWithLogitsLoss`) computes the sigmoid inside, since this "
         "is more exact for large numbers. What the network returns are *logits*: 0 means one half, -2 about 12 %, 2 "
-        "about 88 %. Training is right, only the measure is wrong, and it looks plausible: precision rises, recall "
-        "falls. `round()` has the same threshold.",
+        "about 88 %. Training is right, only the measure is wrong, and it looks plausible: with 0.5, only those "
+        "examples count as positive that are rather certain. `round()` has this threshold.",
         zh="`binary_cross_entropy_with_logits`（以及 `nn.BCEWithLogitsLoss`）在内部计算 sigmoid，因为这样对大的数更精"
         "确。网络返回的是 *logits*：0 表示一半，-2 约为 12 %，2 约为 88 %。训练没有问题，错的只是度量，而且看上去合"
-        "理：精确率上升，召回率下降。`round()` 的阈值也一样。",
+        "理：阈值为 0.5 时，只有较有把握的样本才算作正类。`round()` 的阈值就是它。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -1,4 +1,6 @@
-"""PL430: a model is trained to predict the next token, and its attention lets each position see that token."""
+"""PL430: a model is trained to predict the next token, and its attention, or a recurrent layer that reads in both
+directions, lets each position see that token.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class NextTokenSeen:
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of a model whose result has seen the next token, if the targets of the loss are
     the next tokens: an attention in which a position sees the next one, or a recurrent layer that reads in both
-    directions.
+    directions. No line gets two findings.
+
+    Of the losses that one line computes, those after the first one with a finding are not looked at.
     """
     told = set[object]()
     for loss in story.calls(*CLASSIFIERS):
@@ -60,14 +64,12 @@ def find(story: Story) -> Iterator[Finding]:
         rows = rows_of(story, loss.operands[0].label, loss.step)
         both = [event for event in rows.recurrent if directions(story, event) == BOTH]
         for lookup in rows.lookups if both else ():
-            place = story.span(both[0].step)
-            if (
-                place not in told
-                and next_axis(story, (loss.operands[1].label, loss.step), (lookup.operands[0].label, lookup.step))
-                is not None
-            ):
-                told |= {place, story.span(loss.step)}
-                yield _backwards(story, both[0], lookup, loss)
+            given = (loss.operands[1].label, loss.step), (lookup.operands[0].label, lookup.step)
+            for layer in both if next_axis(story, *given) is not None else ():
+                place = story.span(layer.step)
+                if place not in told and comes_from(story, layer.operands[0].label, layer.step, lookup):
+                    told |= {place, story.span(loss.step)}
+                    yield _backwards(story, layer, lookup, loss)
         for lookup in rows.lookups if rows.attentions else ():
             for leak in _leaks(story, loss, lookup, rows.attentions):
                 place = story.span(leak.attention.event.step)
@@ -114,12 +116,11 @@ def _finding(story: Story, leak: NextTokenSeen) -> Finding:
         ),
         T(
             en=f"The targets {target.en} on {there.en} are the tokens of one place further on. The attention compares "
-            "all positions with all others, so the answer is among what the model is given: it copies it. The loss "
-            "falls to almost nothing, and generation, where the next token does not exist yet, fails. A causal mask "
-            "leaves out the later positions before the softmax.",
-            zh=f"{there.zh}的目标 {target.zh} 是往后一个位置的词。注意力让所有位置两两比较，于是答案就在模型的"
-            "输入里：它照抄即可。损失几乎降到零，而生成时下一个词还不存在，模型就失败了。因果掩码会在 "
-            "softmax 之前排除后面的位置。",
+            "each position with the one after it, so the answer is among what the model is given, and it can copy it. "
+            "In generation the next token does not exist yet. A causal mask leaves out the later positions before the "
+            "softmax.",
+            zh=f"{there.zh}的目标 {target.zh} 是往后一个位置的词。注意力让每个位置与它后面的位置比较，于是答案就在模型"
+            "的输入里，它可以照抄。而生成时下一个词还不存在。因果掩码会在 softmax 之前排除后面的位置。",
         ),
         related=[
             story.related("used", loss.step, T(en="the next tokens are the targets here", zh="在这里，目标是下一个词")),
@@ -146,16 +147,16 @@ def _backwards(story: Story, layer: Event, lookup: Event, loss: Event) -> Findin
         story.span(layer.step),
         layer.step,
         T(
-            en=f"{capital(here.en)} reads the tokens backwards too, so each position has seen the next token, "
+            en=f"{capital(here.en)} reads the positions in both directions, so each of them has seen the next token, "
             "which it has to predict.",
-            zh=f"{here.zh}也从后往前读这些词，于是每个位置都已经看过它要预测的下一个词。",
+            zh=f"{here.zh}朝两个方向读这些位置，于是每个位置都已经看过它要预测的下一个词。",
         ),
         T(
             en=f"The targets {target.en} on {there.en} are the tokens of one place further on. The backward direction "
-            "of the layer comes from there. The loss falls to almost nothing, and generation, where the next token "
-            "does not exist yet, fails. A model that writes reads in one direction: `bidirectional=False`.",
-            zh=f"{there.zh}的目标 {target.zh} 是往后一个位置的词，而这一层的反方向正是从那里来的。损失几乎降到零，而生"
-            "成时下一个词还不存在，模型就失败了。用来写作的模型只朝一个方向读：`bidirectional=False`。",
+            "of the layer comes from there, so the model can copy the answer. In generation the next token does not "
+            "exist yet. A model that writes reads in one direction: `bidirectional=False`.",
+            zh=f"{there.zh}的目标 {target.zh} 是往后一个位置的词，而这一层的反方向正是从那里来的，所以模型可以照抄答"
+            "案。而生成时下一个词还不存在。用来写作的模型只朝一个方向读：`bidirectional=False`。",
         ),
         related=[
             story.related("used", loss.step, T(en="the next tokens are the targets here", zh="在这里，目标是下一个词")),
@@ -312,24 +313,26 @@ RULE = Rule(
     name="next-token-seen",
     severity="warning",
     title=T(
-        en="An attention sees the next token, which the model is to predict",
-        zh="注意力能看到下一个词，而模型正要预测它",
+        en="A model sees the next token, which it is to predict",
+        zh="模型能看到它正要预测的下一个词",
     ),
     what=T(
-        en="A model learns to predict the next token of a text, and its attention looks at the whole text, the next "
-        "token included. So it copies the answer and learns nothing that helps when it has to write by itself. Give "
-        "the attention a causal mask, or `is_causal=True`.",
-        zh="模型学习预测文本的下一个词，而注意力看到了整段文本，包括下一个词。于是它照抄答案，学不到自己写作时有用的东"
-        "西。请给注意力一个因果掩码，或者 `is_causal=True`。",
+        en="A model learns to predict the next token of a text, and its attention, or a recurrent layer that reads in "
+        "both directions, looks at the text with the next token in it. So it can copy the answer, and learn nothing "
+        "that helps when it has to write by itself. Give the attention a causal mask, or `is_causal=True`; let the "
+        "recurrent layer read in one direction.",
+        zh="模型学习预测文本的下一个词，而它的注意力，或朝两个方向读的循环层，看到的文本里就有下一个词。于是它可以照抄"
+        "答案，学不到自己写作时有用的东西。请给注意力一个因果掩码，或者 `is_causal=True`；让循环层只朝一个方向读。",
     ),
     why=T(
-        en="An attention compares every position with every other one: neither `scaled_dot_product_attention` nor "
+        en="Without a mask, an attention compares every position with every other one: neither "
+        "`scaled_dot_product_attention` nor "
         "`nn.MultiheadAttention` nor `nn.TransformerEncoder` knows an order of time. All positions are trained at "
         "once, each with the token behind it as its target, so the later positions have to be left out by a mask: "
         "their scores become minus infinity before the softmax, and their weights 0. A bool `attn_mask` of "
         "`scaled_dot_product_attention` is true where a position takes part (`tril`); one of `nn.MultiheadAttention`, "
         "and that of `masked_fill`, where it is left out (`triu` from the first diagonal above the main one).",
-        zh="注意力让每个位置与其他所有位置比较：`scaled_dot_product_attention`、`nn.MultiheadAttention` 和 "
+        zh="没有掩码时，注意力让每个位置与其他所有位置比较：`scaled_dot_product_attention`、`nn.MultiheadAttention` 和 "
         "`nn.TransformerEncoder` 都不知道时间的先后。所有位置同时训练，每个位置的目标是它后面的词，所以必须用掩码排除"
         "后面的位置：softmax 之前它们的分数变成负无穷，权重变成 0。`scaled_dot_product_attention` 的布尔 `attn_mask` "
         "在参与的位置为真（`tril`）；`nn.MultiheadAttention` 的掩码和 `masked_fill` 的掩码则在被排除的位置为真（从主对"

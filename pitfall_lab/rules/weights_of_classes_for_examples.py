@@ -45,10 +45,10 @@ def _finding(story: Story, each: DataPass) -> Finding:
         ),
         T(
             en=f"A `WeightedRandomSampler` draws positions 0 to {(each.weights or 1) - 1}, one for each weight, and "
-            f"the loop on {there.en} takes the examples at these positions again and again. Weights of classes must "
-            "be looked up for each example: `class_weights[labels]`.",
+            f"the loop on {there.en} takes only the examples at these positions. Weights of classes must be looked up "
+            "for each example: `class_weights[labels]`.",
             zh=f"`WeightedRandomSampler` 抽取的是位置 0 到 {(each.weights or 1) - 1}，每个权重对应一个，{there.zh}的循"
-            "环一遍又一遍地取这些位置上的样本。类别的权重必须先对应到每个样本：`class_weights[labels]`。",
+            "环只取这些位置上的样本。类别的权重必须先对应到每个样本：`class_weights[labels]`。",
         ),
         related=[Related("used", each.span, each.step, T(en="examples are drawn here", zh="在这里抽取样本"))]
         if span != each.span
@@ -164,11 +164,11 @@ RULE = Rule(
     why=T(
         en="`WeightedRandomSampler` knows neither the dataset nor its labels. It draws `num_samples` positions "
         "with `torch.multinomial(weights, …)`, so a position without a weight is never drawn. With "
-        "`replacement=True` nothing runs out, and the number of batches is what was expected: the training sees "
-        "the same two examples in each of them.",
+        "`replacement=True` nothing runs out, and the number of batches is what was expected: but all of them are made "
+        "of the same few examples, at most as many as there are weights.",
         zh="`WeightedRandomSampler` 既不知道数据集，也不知道标签。它用 `torch.multinomial(weights, …)` 抽取 "
-        "`num_samples` 个位置，没有权重的位置永远抽不到。`replacement=True` 时不会抽完，批次的数目也与预期相同：每个批"
-        "次里却都是那两个样本。",
+        "`num_samples` 个位置，没有权重的位置永远抽不到。`replacement=True` 时不会抽完，批次的数目也与预期相同：但所有"
+        "批次都只由同样那几个样本组成，至多与权重一样多。",
     ),
     bad="""import torch
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler

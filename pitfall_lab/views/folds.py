@@ -14,7 +14,9 @@ FEWEST = 3
 
 
 class Fold(TypedDict):
-    """A repeated run of events: its first step, the events of one turn, the turns."""
+    """A repeated run of events: its ``first`` step, ``length``, the number of events of one turn, and ``times``, the
+    number of turns.
+    """
 
     first: int
     length: int

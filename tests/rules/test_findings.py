@@ -305,3 +305,41 @@ def test_a_residual_sum_is_said_to_be_added_onto_what_its_own_line_writes():
     [finding] = [one for one in find(trace) if one.rule == "PL105"]
     assert "`x += h` adds onto `x` in place" in finding.message.en
     assert "`x += h` 就地加到 `x` 上" in finding.message.zh
+
+
+AVERAGED = """import torch
+online = torch.nn.Linear(2, 1)
+target, opt = online, torch.optim.SGD(online.parameters(), lr=0.1)
+online(torch.ones(2)).square().sum().backward()
+opt.step()
+with torch.no_grad():
+    for t, s in zip(target.parameters(), online.parameters()):
+        t.{name}
+"""
+ROUNDED = """import torch
+net, x = torch.nn.Linear(2, 1), torch.randn(12, 2)
+y = (x[:, :1] > 0).float()
+torch.nn.functional.binary_cross_entropy_with_logits(net(x), y).backward()
+new = net(x).detach()
+print((({guess}).float() == y).float().mean())
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (AVERAGED.format(name="lerp_(s, 0.1)"), "averages `target.weight` with itself"),
+        (AVERAGED.format(name="copy_(s)"), "copies `target.weight` onto itself"),
+        (ROUNDED.format(guess="new.round()"), "Line 6 rounds `new` as if it were a probability"),
+        (ROUNDED.format(guess="new > 0.3"), "Line 6 compares `new` with 0.3 as if it were a probability"),
+        ("import torch\nmarks = torch.tensor([0, 1, 1], dtype=torch.uint8)\nprint(~marks)\n", "`~n` is `255 - n`."),
+        ("import torch\nmarks = torch.tensor([0, 1, 1])\nprint(~marks)\n", "`~n` is `-n - 1`."),
+        (
+            "import torch\nmarks, x = torch.tensor([0, 1, 1, 0]), torch.arange(4.0)\nprint(x[marks])\n",
+            "one of this dtype is a list of row numbers",
+        ),
+    ],
+)
+def test_a_sentence_says_what_the_line_does_and_not_what_the_rule_s_example_does(program: str, said: str) -> None:
+    [finding] = find(pitfall_lab.record(program))
+    assert said in f"{finding.message.en} {finding.explanation.en}"

@@ -249,6 +249,14 @@ rnn, wide = nn.LSTM(8, 8, bidirectional=True, batch_first=True), nn.Linear(16, 9
 out, _ = rnn(emb(seq[:, :-1]))  # PL430
 F.cross_entropy(wide(out).reshape(-1, 9), seq[:, 1:].reshape(-1)).backward()
 """,
+    "two layers that read the next word from behind": TEXT
+    + """
+rnn = nn.LSTM(8, 4, bidirectional=True, batch_first=True)
+gru, wide = nn.GRU(8, 4, bidirectional=True, batch_first=True), nn.Linear(8, 9)
+out, _ = rnn(emb(seq[:, :-1]))  # PL430
+out, _ = gru(out)  # PL430
+F.cross_entropy(wide(out).reshape(-1, 9), seq[:, 1:].reshape(-1)).backward()
+""",
     "the state of the backward direction only": """
 rnn, last = nn.LSTM(3, 4, bidirectional=True, batch_first=True), nn.Linear(4, 2)
 _, (h, c) = rnn(torch.randn(6, 5, 3))
@@ -299,6 +307,14 @@ out = last((w @ v).transpose(1, 2).contiguous().view(16, 32, 8))
 F.cross_entropy(out.view(-1, 9), y.view(-1)).backward()
 rnn, wide = nn.LSTM(8, 8, bidirectional=True, batch_first=True), nn.Linear(16, 3)
 F.cross_entropy(wide(rnn(emb(x))[0]).flatten(0, 1), x.flatten() % 3).backward()
+""",
+    "both directions of another text beside one direction of this one": TEXT
+    + """
+other = torch.randint(1, 9, (4, 6))
+rnn, gru = nn.LSTM(8, 4, bidirectional=True, batch_first=True), nn.GRU(8, 8, batch_first=True)
+wide = nn.Linear(16, 9)
+out = torch.cat([rnn(emb(other))[0], gru(emb(seq[:, :-1]))[0]], dim=-1)
+F.cross_entropy(wide(out).reshape(-1, 9), seq[:, 1:].reshape(-1)).backward()
 """,
     "both ends of both directions, and single steps": """
 rnn, two = nn.GRU(3, 4, batch_first=True, bidirectional=True), nn.GRU(3, 4, 2, batch_first=True)

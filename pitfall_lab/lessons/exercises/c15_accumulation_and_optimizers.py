@@ -1,4 +1,6 @@
-"""Chapter 15: accumulation that equals the large batch, and update rules by hand."""
+"""Chapter 15: accumulation that equals the large batch, an update rule by hand, training that is resumed, and which
+learning rates arrive.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class _SeenBuffer(NamedTuple):
 
 
 class ComputedBuffers:
-    """Remembers the versions of the parameters that buffers were computed from."""
+    """Remembers the versions of the parameters that buffers and attributes of modules were computed from."""
 
     def __init__(self) -> None:
         self._seen: dict[Path, _SeenBuffer] = {}

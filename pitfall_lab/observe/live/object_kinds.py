@@ -65,8 +65,8 @@ def class_origin(value: Any) -> str:
 
 
 def methods_name(value: Any, attribute: str) -> bool:
-    """Whether a method of the object's class, or of one of its bases outside torch, reads or
-    sets an attribute of this name.
+    """Whether the code of a method of the object's class, or of one of its bases outside torch, has this name as the
+    name of an attribute or of a global variable. Only plain methods are looked at, without functions inside of them.
     """
     for each in _mro(type(value)):
         table = _class_dict(each)

@@ -1,4 +1,4 @@
-"""Finds parametrizations of one kind that two cells have registered on one weight: the cell that registers was run
+"""Finds parametrizations of one class that two cells have registered on one weight: the cell that registers was run
 again, and torch applies both (:meth:`Parametrizations.compare` returns them).
 
 Only numbers are kept from cell to cell: after which cell each parametrization was first seen.
@@ -19,7 +19,7 @@ class ParametrizedAgain(NamedTuple):
     """The tensor ``attribute`` of ``module`` (with the names ``path`` that lead to it) has ``times`` parametrizations
     of class ``type``; the runs of cells with the numbers ``first`` and ``again`` registered the first two.
 
-    ``others`` counts further tensors on which the same cells did the same.
+    ``others`` counts further tensors on which the same cells registered this class.
     """
 
     module: str
@@ -39,9 +39,11 @@ class Parametrizations:
         self._came: dict[tuple[int, str], int] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[ParametrizedAgain]:
-        """The weights with several parametrizations of one class that different cells have registered; one record for
-        those that the same two cells have registered. ``now`` is the number of the last cell. An empty list if there
-        are none or the time is over. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        """The weights with several parametrizations of one class that different cells have registered: one record for
+        each class and each two cells. Further weights of the same class and cells are only counted, in ``others``.
+
+        ``found`` is what the notebook's names lead to, ``now`` the number of the last cell, ``budget`` the time limit.
+        The list is empty if there are none or the time is over.
         """
         came, said = dict[tuple[int, str], int](), dict[tuple[int, int, str], ParametrizedAgain]()
         for thing in found.layers:

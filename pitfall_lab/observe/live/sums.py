@@ -21,7 +21,7 @@ from pitfall_lab.observe.tensor_facts import is_opaque
 WHOLE = 1 << 16
 BLOCKS, BLOCK = 16, 512
 MOST = 4 << 20
-"""How many bytes are read after one cell."""
+"""After how many bytes one look reads no further memory; of a larger tensor :data:`WHOLE` bytes are counted."""
 
 
 class Sums:
@@ -32,8 +32,11 @@ class Sums:
         self.left = MOST
 
     def of(self, tensor: torch.Tensor) -> int | None:
-        """The checksum of a tensor's elements; ``None`` for a tensor that is empty, not on the CPU, opaque or with gaps
-        between its elements, and once :data:`MOST` bytes were read.
+        """The checksum of a tensor's memory. Of more than :data:`WHOLE` bytes only :data:`BLOCKS` pieces are read, so a
+        write between them does not change it.
+
+        ``None`` for a tensor that is empty, not on the CPU, opaque, expanded, or with gaps between its elements; once
+        :data:`MOST` bytes were read, also for memory that has not been read before.
         """
         if tensor.device.type != "cpu" or is_opaque(tensor):
             return None
@@ -54,8 +57,8 @@ def _extent(tensor: torch.Tensor) -> int:
 
 
 def mark(value: Any) -> Any:
-    """A value to compare later: equal as long as a tensor or array has the same contents, or a module or optimizer is
-    the same object.
+    """A value to compare later: equal as long as a tensor or array has the same contents (of a large one, in the pieces
+    that are read), or a module or optimizer is the same object.
 
     ``None`` for objects of other kinds, and for tensors and arrays that cannot be read at once.
     """

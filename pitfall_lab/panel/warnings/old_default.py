@@ -1,5 +1,5 @@
-"""Warns that a function still uses an old model, which was the default of its parameter when it was defined
-(:func:`old_defaults` returns the warnings).
+"""Warns that a function still uses an old model or optimizer, which was the default of its parameter when it was
+defined (:func:`old_defaults` returns the warnings).
 """
 
 from __future__ import annotations

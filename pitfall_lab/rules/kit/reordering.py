@@ -17,8 +17,8 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
     """Return fixes for ``clash`` that write after the backward, or that run the forward pass again after the write (a
     step between two backwards).
 
-    The latter only if the memory is a leaf's. None in the list is a fix that cannot be written; the list is empty if no
-    function contains both.
+    The latter only if the memory is that of a leaf that requires grad. None in the list is a fix that cannot be
+    written; the list is empty if no function contains both.
     """
     if not clash.changed_at or clash.backward is None:
         return []
@@ -99,9 +99,9 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
     """Return fixes that repeat, after the statement ``changed`` (the write), the assignments that ``backward`` depends
     on, back to one that contains the line which saved.
 
-    At most eight, of up to 6 statements, the shortest first; without that line if it is not among them. Where nothing
-    needs the assignments before the write, they are moved there instead. ``saved`` are the statements of the saving
-    line's call chain. None in the list is a fix that cannot be written.
+    At most eight, of up to 6 statements and 20 lines, the shortest first; without that line if it is not among them.
+    Where nothing needs the assignments before the write, they are moved after it instead. ``saved`` are the statements
+    of the saving line's call chain. None in the list is a fix that cannot be written.
     """
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)
@@ -149,8 +149,8 @@ def _second_forward(program: Program, place: ast.stmt, copied: list[ast.stmt], *
     shown = " ".join(program.segment(copied[0]).split())
     shown = shown if len(shown) <= 40 else shown[:39] + "…"
     title = T(
-        en=f"Run the forward pass again after the change, with the changed values (`{shown}`)",
-        zh=f"在修改之后，用修改后的值重新做一次前向计算（`{shown}`）",
+        en=f"Run the forward pass again after the change, from `{shown}` on: it then uses the changed values",
+        zh=f"在修改之后，从 `{shown}` 起重新做一次前向计算：这样用的是修改后的值",
     )
     return Fix(title, edits, meaning="recompute")
 
@@ -171,8 +171,8 @@ def _later_forward(program: Program, changed: ast.stmt, copied: list[ast.stmt]) 
     shown = " ".join(program.segment(copied[0]).split())
     shown = shown if len(shown) <= 40 else shown[:39] + "…"
     title = T(
-        en=f"Compute it after the change, with the changed values: `{shown}`",
-        zh=f"放到修改之后，用修改后的值计算：`{shown}`",
+        en=f"Move the forward pass after the change, from `{shown}` on: it then uses the changed values",
+        zh=f"把从 `{shown}` 起的前向计算移到修改之后：这样用的是修改后的值",
     )
     return Fix(title, edits, meaning="recompute") if edits is not None else None
 

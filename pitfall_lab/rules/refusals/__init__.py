@@ -51,8 +51,8 @@ SILENT = (
 
 
 def refusals(story: Story, known: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield one finding for each error of the program that none of the findings ``known`` of severity ``error``
-    explains.
+    """Yield one finding for each error of the program (:func:`errors`; none of the types in ``SILENT``) that none of
+    the findings ``known`` of severity ``error`` explains.
 
     A finding explains the errors at its steps, and on its lines those for which no call is recorded.
     """

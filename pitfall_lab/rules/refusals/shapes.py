@@ -568,10 +568,11 @@ FAMILIES = (
                 r"expected Tensor as element (\d+) in argument (\d+), but got (\w+)",
                 "tensors[{1}]|tensors|@1",
                 T(
-                    en="{Line}: element {m[1]} of the list that {call} was given is a {m[3]}, not a tensor.",
-                    zh="{Line}：交给 {call} 的列表中，第 {m[1]} 个元素是 {m[3]}，不是张量。",
+                    en="{Line}: the element with index {m[1]} (from 0) in the list or tuple that {call} was given has "
+                    "the type {m[3]} and is not a tensor.",
+                    zh="{Line}：交给 {call} 的列表或元组中，第 {m[1]} 个元素（从 0 数）的类型是 {m[3]}，不是张量。",
                 ),
-                T(en="a list of tensors only", zh="只含张量的列表"),
+                T(en="a list or tuple of tensors only", zh="只含张量的列表或元组"),
             ),
         ),
         "import torch\n"
@@ -642,10 +643,10 @@ FAMILIES = (
                 "weight",
                 T(
                     en=(
-                        "{Line}: with groups={m[1]} the weight {wrong} needs at least {m[1]} filters (dimension 0), "
-                        "and its shape is {wrong.shape}."
+                        "{Line}: with groups={m[1]} the weight {wrong} needs {m[1]} filters or a multiple of that "
+                        "(dimension 0), and its shape is {wrong.shape}."
                     ),
-                    zh="{Line}：groups={m[1]} 时权重 {wrong} 至少要有 {m[1]} 个滤波器（第 0 维），而它的形"
+                    zh="{Line}：groups={m[1]} 时权重 {wrong} 的滤波器个数（第 0 维）必须是 {m[1]} 或其倍数，而它的形"
                     "状是 {wrong.shape}。",
                 ),
                 T(
@@ -731,17 +732,19 @@ FAMILIES = (
                 T(
                     en=(
                         "{Line}: the hidden state {wrong} has the shape {wrong.shape}, and for this input and this "
-                        "layer it has to be ({m[1]})."
+                        "layer it has to be ({m[1]}), where dimension 1 is the batch."
                     ),
-                    zh="{Line}：隐藏状态 {wrong} 的形状是 {wrong.shape}，对这个输入和这个层应为 ({m[1]})。",
+                    zh="{Line}：隐藏状态 {wrong} 的形状是 {wrong.shape}，对这个输入和这个层应为 ({m[1]})，其中第 1 维"
+                    "是批。",
                 ),
                 T(
                     en=(
-                        "a state of the expected shape ({m[1]}): layers × batch × hidden_size; also with "
-                        "`batch_first=True` the batch is its dimension 1"
+                        "a state of the expected shape ({m[1]}): layers (two for each if `bidirectional=True`) × batch "
+                        "× hidden_size; with `batch_first=True` the batch is still its dimension 1, and for an input "
+                        "without a batch it has no such dimension"
                     ),
-                    zh="形状为应有的 ({m[1]}) 的状态：层数 × 批大小 × hidden_size；即使 "
-                    "`batch_first=True`，批仍是它的第 1 维",
+                    zh="形状为应有的 ({m[1]}) 的状态：层数（`bidirectional=True` 时每层算两个）× 批大小 × "
+                    "hidden_size；即使 `batch_first=True`，批仍是它的第 1 维；输入没有批时，它没有这一维",
                 ),
                 other="#1",
                 remedy=recurrent_layers.state,
@@ -1035,10 +1038,11 @@ FAMILIES = (
                 "input",
                 T(
                     en=(
-                        "{Line}: with its padding {wrong} is {m[1]} in height and width (shape {wrong.shape}), "
-                        "smaller than the kernel of {m[2]}."
+                        "{Line}: with its padding {wrong} has the size {m[1]} without batch and channels (shape "
+                        "{wrong.shape}), and the kernel of size {m[2]} does not fit into it."
                     ),
-                    zh="{Line}：{wrong} 连同填充的高和宽是 {m[1]}（形状 {wrong.shape}），比 {m[2]} 的卷积核小。",
+                    zh="{Line}：{wrong} 连同填充、不算批和通道的大小是 {m[1]}（形状 {wrong.shape}），放不下大小为 "
+                    "{m[2]} 的卷积核。",
                 ),
                 T(
                     en="an input of at least {m[2]}, padding, or a smaller kernel",

@@ -1,5 +1,5 @@
-"""Layers that behave differently in training and in evaluation mode: the mode of each
-call, and the use of its result.
+"""Calls of dropouts and batch norms, which work differently in training and in evaluation mode, and of attentions that
+drop: the mode of each call, and the use of its result.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 DROPOUTS = operations_that("dropout")
 ATTENTION = "scaled_dot_product_attention"
-"""Drops numbers too, whenever its ``dropout_p`` is not 0."""
+"""A function without a mode: it drops numbers whenever its ``dropout_p`` is not 0, in evaluation as well."""
 MEASURES = (
     spellings("eq") | operations_that("difference_loss")
     | {"argmax", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "topk"}
 )  # fmt: skip
 """Calls that measure a prediction."""
 FURTHER = 400
-"""The number of calls after a layer that are searched for uses of its result."""
+"""How many events after a layer's call are searched for uses of its result."""
 UPWARD = 60
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """One call (``event``) of a dropout or a batch norm; ``kind`` is "dropout" or "batch_norm", ``active`` is True in
-    training mode.
+    """One call (``event``) of a dropout, of an attention that drops (``dropout_p`` is not 0), or of a batch norm;
+    ``kind`` is "dropout" for the first two, else "batch_norm". ``active``: it works as in training; always True for an
+    attention.
 
-    ``layer`` tells calls of different layers apart: the label of a batch norm's running mean; for a dropout, the label
-    of the nearest parameter that its input was computed with, else the place of the call in the text.
+    ``layer`` tells calls of different layers apart: the label of a batch norm's running mean; for the others, the label
+    of the nearest parameter that their input was computed with, else the place of the call in the text.
     """
 
     event: Event
@@ -41,7 +42,9 @@ class LayerCall:
     active: bool
     layer: object
     weight: str | None
-    """The parameter with which the layer's input was last computed; for a normalisation with a weight, that weight."""
+    """The label of the nearest parameter that the layer's input was computed with, None if none is found; for a batch
+    norm, the label of its own weight, None if it has none.
+    """
 
     @property
     def result(self) -> str:
@@ -50,16 +53,16 @@ class LayerCall:
 
 
 class Modes:
-    """The calls of layers with a training and an evaluation mode, in one trace."""
+    """The calls of dropouts, batch norms and attentions that drop, in one trace."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
 
     @cached_property
     def passes(self) -> list[LayerCall]:
-        """Return all calls of layers with two modes (dropouts, batch norms, attentions that drop), in order.
+        """Return all calls of dropouts, batch norms and attentions that drop, in order.
 
-        Left out are dropouts with p=0 and batch norms without running statistics.
+        Left out are dropouts with p=0, batch norms without running statistics, and calls that raised.
         """
         story = self.story
         found = []
@@ -196,8 +199,8 @@ class Modes:
         """The call that computes a metric from the result; ``None`` when there is none, or when the
         result is used for training.
 
-        That is when a backward runs from a result that requires grad, or a later result requires grad and this one does
-        not. Of the next ``FURTHER`` events.
+        It is used for training if a backward runs from what is computed from it and it requires grad, or if it does not
+        require grad and a result computed from it does. Only the next ``FURTHER`` events are searched.
         """
         story, reached, measure = self.story, set(each.event.results), None
         recorded = bool((story.tensor(each.result, each.event.step) or {}).get("requires_grad"))

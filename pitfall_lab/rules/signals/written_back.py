@@ -57,7 +57,8 @@ class WrittenBack:
 
     ``combined`` is the last call that brought other numbers in, ``other`` the label of these, ``kind`` which of several
     results stays where a position repeats ("largest", "smallest" or "other"). ``combined`` and ``other`` are None where
-    numbers were only added. ``axis`` is the first axis that the index counts along; None if it is not known.
+    numbers were only added or subtracted. ``axis`` is the first axis that the index counts along; None if it is not
+    known.
     """
 
     read: Event
@@ -87,10 +88,12 @@ class LostResult:
 
 
 def written_back(story: Story, write: Event) -> WrittenBack | None:
-    """Return what the call ``write`` puts back where it was read just before, by the same index; None if it does not,
-    or computed nothing.
+    """Return what the call ``write`` puts back: numbers that were read just before at the same index, and computed with
+    (by calls of ``ADDING``, ``LARGEST``, ``SMALLEST`` and ``OTHERS``). None if it writes anything else, or with
+    ``accumulate=True``.
 
-    None too with ``accumulate=True``, and if the numbers that were brought in have no axis as long as one of the index.
+    Where they were not only added to or subtracted from, also None if the axis of the index is not known, or if the
+    numbers they were combined with have no axis as long as one of the index.
     """
     given = [o.label for o in write.operands[1:] if o.label is not None]
     if (
@@ -136,8 +139,8 @@ def index_of(story: Story, event: Event, labels: list[str] | None = None) -> lis
 
 
 def _read(story: Story, write: Event, index: list[str]) -> Event | None:
-    """The call among the ``NEAR`` events before that read the same elements, by the same
-    index; None if there is none.
+    """The last call among the ``NEAR`` events before ``write`` that read the same elements, by the same index; None if
+    there is none.
     """
     table = write.operands[0].label
     same = [key(story, label, write.step) for label in index]

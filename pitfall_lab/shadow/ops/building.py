@@ -50,8 +50,8 @@ class Keep:
     """One tensor that an operation saves for backward.
 
     ``name`` is the node's attribute for it (``self``, ``result``); ``what`` the index of the operand, or ``"result"``.
-    ``when``: it is saved only if one of these edges leads to a node (the index of an operand that requires a gradient,
-    or several); None: always. ``drawn``: it consists of random numbers.
+    ``when``, for an operand: it is saved only if one of these edges leads to a node (the index of an operand that
+    requires a gradient, or several); None: always. ``drawn``: it consists of random numbers.
     """
 
     name: str
@@ -277,7 +277,8 @@ def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = 
 def promoted(*operands: Operand) -> DType:
     """The result dtype of a pointwise operation on tensors and numbers, after type promotion.
 
-    Raises ``Unmodelled`` if it is complex32, and ValueError where :func:`result_type` does.
+    For two tensors of one dtype it is that dtype, whatever it is. Else ``Unmodelled`` is raised if the result is
+    complex32, and ValueError where :func:`result_type` raises it.
     """
     first, last = operands[0], operands[-1]
     if (
@@ -303,8 +304,8 @@ def as_float(dtype: DType) -> DType:
 def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride: Shape | None = None) -> ShadowTensor:
     """A new tensor with its own storage and counter; ``values`` may be None (unknown) and are cast and broadcast.
 
-    ``stride`` is in elements; None: contiguous. The values are unknown too with more elements than the engine's limit,
-    or a dtype that NumPy lacks.
+    ``stride`` is in elements; None: contiguous. Of a tensor with more elements than the engine's limit, or of a dtype
+    that NumPy lacks, the values are unknown even where ``values`` are given.
     """
     stride = contiguous_strides(shape) if stride is None else stride
     size = math.prod(shape)
@@ -353,8 +354,8 @@ def drawn(
 
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
-    """A clone for one node to save, with the strides of ``clone()``; its grad_fn is CloneBackward0 if ``tensor``
-    requires grad and grad mode is on.
+    """A clone for one node to save, with the strides of ``clone()``; its grad_fn is CloneBackward0 where a clone of
+    ``tensor`` is recorded (:func:`records`).
     """
     copy = new(e, tensor.shape, tensor.dtype, tensor.window(), preserved(tensor))
     if records(e, tensor):  # torch calls clone, which counts as an operation
@@ -403,8 +404,9 @@ def check_base(x: ShadowTensor) -> None:
 
 
 def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
-    """Raise ``ShadowError`` (torch's error) if one of ``arguments`` (operands by torch's names for them) requires grad
-    and grad mode is on: the operation ``name`` has no derivative for these (torch's ``check_no_requires_grad``).
+    """Raise ``ShadowError`` (torch's error) if one of ``arguments`` (operands by torch's names for them) requires grad,
+    grad mode is on and inference mode is off: the operation ``name`` has no derivative for these (torch's
+    ``check_no_requires_grad``). Raises what :func:`records` raises.
     """
     for argument, x in arguments.items():
         if isinstance(x, ShadowTensor) and records(e, x):
@@ -436,7 +438,7 @@ def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = Non
 def keep_inputs(
     e: Engine, node: Node, rule: OpRule, operands: Sequence[Operand | None], *, copies_self: bool = False
 ) -> None:
-    """Save the operands listed in ``rule.keeps`` whose edge is needed. A number is saved as a tensor of the node's own.
+    """Save the operands listed in ``rule.keeps`` whose ``when`` holds. A number is saved as a tensor of the node's own.
 
     With ``copies_self``, a clone is saved of the first operand, which the operation is about to write.
     """
@@ -770,8 +772,10 @@ def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType |
 
 
 def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> None:
-    """Raise ``ShadowError`` (torch's error) if the target is expanded (elements share an address), or if an operand
-    partly overlaps it in memory.
+    """Raise ``ShadowError`` (torch's error) if the target is expanded (a stride is 0, so elements share an address), or
+    if an operand overlaps it partly in memory and torch's fast test finds it (:func:`overlaps_partly`).
+
+    That test compares dense tensors only: ``x[:, :2].add_(x[:, 1:])`` overlaps and raises nothing.
     """
     if not is_dense(target.shape, target.stride) and target.is_expanded:
         raise runtime(errors.OVERLAP_SELF, "overlap", tensor=target)
@@ -795,10 +799,10 @@ def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
-    """Raise ``ShadowError`` (torch's error) if an input of a scatter or index write overlaps the target in memory, or
-    is the target itself (``at::assert_no_overlap``).
+    """Raise ``ShadowError`` (torch's error) if an input of a scatter or index write is the target itself, or overlaps
+    it in memory and torch's test finds it (``at::assert_no_overlap``).
 
-    Raises ``Unmodelled`` for an overlap that torch's test does not find.
+    Raises ``Unmodelled`` for another overlap, as :func:`decline_overlap` finds it.
     """
     for other in others:
         if isinstance(other, ShadowTensor) and (

@@ -308,13 +308,12 @@ def entr(e: Engine, input: Any) -> ShadowTensor:
 
 
 def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[str, ...], *, floats: bool = False,
-           has_in_place: bool = True, methods: bool = True, dtype: DType | None = None) -> None:  # fmt: skip
-    """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too.
+           has_in_place: bool = True) -> None:  # fmt: skip
+    """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, the method ``name_``.
 
     The ``rule`` may be a function of the engine, since it may depend on the release; ``samples`` are expressions that
-    use the operation. ``floats``: integers become floats; ``dtype``: that of the result (None: the promoted one);
-    without ``methods``, there is only the function. The operation raises ``Unmodelled`` for complex operands, and,
-    where the rule has no node, for operands that require grad.
+    use the operation. ``floats``: integers become floats. The operation raises ``Unmodelled`` for complex operands,
+    and, where the rule has no node, for operands that require grad while operations are recorded (:func:`records`).
     """
     of: Callable[[Engine], OpRule] = (lambda _e: rule) if isinstance(rule, OpRule) else rule
     node, keeps = (rule.node, rule.keeps) if isinstance(rule, OpRule) else (name, BOTH)
@@ -333,7 +332,7 @@ def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[
             raise no_kernel(f"{name[8]}shift_cpu", kind.scalar_name)
         if kind.is_complex or (name == "nextafter" and kind == "float16"):
             raise Unmodelled(f"{name} of a complex or half-precision tensor")
-        return pointwise(e, of(e), pair, dtype or kind, kind)
+        return pointwise(e, of(e), pair, kind, kind)
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
         pair = self, operand(other)
@@ -344,7 +343,7 @@ def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[
         return in_place(e, of(e), pair, kind)
 
     what = ", ".join(k.name for k in keeps)
-    add(name if methods else f"torch.{name}", run, "pure", what, samples, traits=("elementwise",))
+    add(name, run, "pure", what, samples, traits=("elementwise",))
     if has_in_place:
         add(
             f".{name}_",

@@ -139,8 +139,9 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
     In training the running statistics are written *without* increasing their version.
 
     Raises ``ShadowError`` (torch's error) for a batch with one value per channel in ``training`` and for running
-    statistics that require grad, and ``Unmodelled``, among others, for shapes and dtypes that do not fit, an empty
-    input, ``momentum=None``, and one of the running statistics without the other.
+    statistics that require grad while operations are recorded (:func:`no_derivative`), and ``Unmodelled``, among
+    others, for shapes and dtypes that do not fit, an empty input, ``momentum=None``, and one of the running statistics
+    without the other.
     """
     running = [x for x in (running_mean, running_var) if x is not None]
     given = [x for x in (weight, bias) if x is not None]
