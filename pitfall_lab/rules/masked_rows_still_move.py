@@ -258,6 +258,8 @@ def _fixes(story: Story, found: MaskedRowsStillMove) -> tuple[Fix, ...]:
         if name is None or held is None or isinstance(held, (ast.List, ast.Tuple)):
             return ()
         text = program.segment(held)
+        if name.startswith("self.") and text.endswith(".parameters()"):  # the run that tries the fix decides
+            name = f"{text.removesuffix('.parameters()')}.{name.removeprefix('self.')}"
         groups = f'[{{"params": [{name}], "weight_decay": 0.0}}, {{"params": [p for p in {text} if p is not {name}]}}]'
         title = T(en=f"No weight decay for `{name}`: a group of its own", zh=f"`{name}` 不用权重衰减：单独一组")
         return unique(program.text, [Fix(title, program.replace((held, groups)), meaning="later")])

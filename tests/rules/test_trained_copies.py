@@ -17,6 +17,25 @@ y = x.sum(1, keepdim=True)
 def network():
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 """
+TRAINER = (
+    NETS
+    + """
+class Trainer:
+    def __init__(self, nets):
+        self.nets = nets
+        self.weights, self.rest = stack_module_state(nets)
+        self.opt = SGD(self.weights.values(), lr=0.1)
+    def fit(self):
+        for _ in range(4):
+            out = vmap(lambda p: functional_call(self.nets[0], p, (x,)))(self.weights)
+            self.opt.zero_grad()
+            F.mse_loss(out, y.expand_as(out)).backward()
+            self.opt.step()
+        return self.nets
+with torch.no_grad():
+    print(sum(net(x).mean() for net in Trainer([network(), network()]).fit()))  # PL781
+"""
+)
 WRONG = {
     "new values by a gradient function, of one network": NETS
     + """
@@ -147,6 +166,10 @@ print(teacher(x).mean())
 
 def test_networks_used_after_their_copies_were_trained(shop: Workshop) -> None:
     assert_found(shop, together(WRONG), only=("PL781",), repaired=True)
+
+
+def test_copies_of_a_trainer_are_copied_back_in_its_method(shop: Workshop) -> None:
+    assert_found(shop, together({"a trainer": TRAINER}), only=("PL781",), repaired=True)
 
 
 def test_copies_that_were_stacked_by_hand(shop: Workshop) -> None:
