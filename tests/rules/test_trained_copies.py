@@ -32,8 +32,9 @@ class Trainer:
             F.mse_loss(out, y.expand_as(out)).backward()
             self.opt.step()
         return self.nets
+nets = Trainer([network(), network()]).fit()
 with torch.no_grad():
-    print(sum(net(x).mean() for net in Trainer([network(), network()]).fit()))  # PL781
+    print(sum(net(x).mean() for net in nets))  # PL781
 """
 )
 WRONG = {
