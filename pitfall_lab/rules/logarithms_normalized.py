@@ -36,14 +36,15 @@ def find(story: Story) -> Iterator[Finding]:
         if (
             made is not None
             and made.name in LOGARITHMS
-            and _is_sum(story, given[0], given[1], event.step)
+            and is_sum(story, given[0], given[1], event.step)
             and _is_negative(story, given[0], event.step)
         ):
             told.add(story.span(event.step))
             yield _finding(story, event, made)
 
 
-def _is_sum(story: Story, label: str, total: str, step: int) -> bool:
+def is_sum(story: Story, label: str, total: str, step: int) -> bool:
+    """Whether the tensor ``total``, as it was at ``step``, is the sum of the tensor ``label``."""
     summed = story.event((story.tensor(total, step) or {}).get("born"))
     return summed is not None and summed.name == "sum" and bool(summed.operands) and summed.operands[0].label == label
 
@@ -81,12 +82,12 @@ def _finding(story: Story, event: Event, made: Event) -> Finding:
             "绝对值大的负对数，也就是小的概率，得到了大的份额。请把它们作为 `logits=` 交给分布，或者取 `exp()`。",
         ),
         related=[story.related("made", made.step, T(en="these are logarithms", zh="这些是对数"))],
-        fixes=_fixes(story, event),
+        fixes=as_logits(story, event),
         facts=[Fact("made", made.name, story.by(made.step))],
     )
 
 
-def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
+def as_logits(story: Story, event: Event) -> tuple[Fix, ...]:
     """Fixes that pass the logarithms as ``logits=`` if the line makes a distribution; else empty.
 
     They must be given as ``probs=``, or as the only argument without a name.

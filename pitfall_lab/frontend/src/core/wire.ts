@@ -497,7 +497,7 @@ export interface Jumps {
   raised: number[];
 }
 
-/** A repeated run of events: its first step, the events of one turn, the turns. */
+/** A repeated run of events: its `first` step, `length`, the number of events of one turn, and `times`, the number of turns. */
 export interface Fold {
   first: number;
   length: number;
