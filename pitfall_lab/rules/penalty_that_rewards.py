@@ -22,13 +22,7 @@ from pitfall_lab.trace.operation_facts import spellings
 DIVIDES, MULTIPLIES = spellings("div", in_place=True), spellings("mul", in_place=True)
 PICKS = {"__getitem__", "gather", "index_select", "take", "take_along_dim", "masked_select"}
 """Calls that take some of the numbers of a table."""
-WRITES = spellings("scatter", in_place=True) | {
-    "__setitem__",
-    "index_copy_",
-    "index_put_",
-    "index_put",
-    "masked_scatter_",
-}
+WRITES = spellings("scatter", "index_put", in_place=True) | {"__setitem__", "index_copy_", "masked_scatter_"}
 """Calls that put numbers back into a table."""
 CHOOSES = {"argmax", "max", "multinomial", "softmax", "log_softmax", "topk", "sort", "exp"}
 """Calls that show that the table holds the scores of what is chosen."""
