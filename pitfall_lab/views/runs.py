@@ -20,11 +20,12 @@ INNER = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 class LineRuns(TypedDict):
     """For each source, the numbers of lines.
 
-    ``rounds``: the line runs once in each round of a loop that is itself entered once. ``inner``: the line has an
-    expression that it computes several times each time it runs, such as a comprehension.
+    ``rounds``: for each loop that is itself entered once, the first and the last line of each statement that runs once
+    in each of its rounds, in their order. ``inner``: the line has an expression that it computes several times each
+    time it runs, such as a comprehension.
     """
 
-    rounds: list[list[int]]
+    rounds: list[list[list[tuple[int, int]]]]
     inner: list[list[int]]
 
 
@@ -58,18 +59,18 @@ class _Text:
         found = (node for node in ast.walk(self.tree) if isinstance(node, INNER))
         return sorted({line for node in found for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)})
 
-    def rounds(self, raised: int | None) -> list[int]:
-        """The lines that run once in each round of a loop.
+    def rounds(self, raised: int | None) -> list[list[tuple[int, int]]]:
+        """For each loop that is entered once, the lines of the statements that run once in each of its rounds.
 
-        Where the program raised in the loop, the last round did not come to the lines behind the line ``raised``.
+        Where the program raised in the loop, the last round did not come to the statements behind the line ``raised``.
         """
-        out: set[int] = set()
+        out = []
         for loop in (node for node in ast.walk(self.tree) if isinstance(node, LOOPS)):
             if self._is_entered_once(loop):
                 inside = raised is not None and loop.lineno <= raised <= (loop.end_lineno or loop.lineno)
                 lines = _certain(loop.body)
-                out.update(line for line in lines if not inside or raised is None or line <= raised)
-        return sorted(out)
+                out.append([(a, b) for a, b in lines if not inside or raised is None or a <= raised])
+        return sorted(filter(None, out))
 
     def _is_entered_once(self, node: ast.AST, known: frozenset[ast.AST] = frozenset()) -> bool:
         """Whether a part of the program runs once: outside of all loops, in functions with one call that runs once."""
@@ -95,15 +96,16 @@ class _Text:
         return parent if isinstance(parent, ast.Call) and parent.func is named[0] else None
 
 
-def _certain(body: list[ast.stmt]) -> Iterator[int]:
-    """The lines of the simple statements that every round comes to: none behind a ``break``, ``continue`` or
-    ``return``.
+def _certain(body: list[ast.stmt]) -> Iterator[tuple[int, int]]:
+    """The first and the last line of each simple statement that every round comes to: none behind a ``break``,
+    ``continue`` or ``return``.
     """
     for statement in body:
         if isinstance(statement, (ast.With, ast.AsyncWith)):
-            yield from range(statement.lineno, statement.body[0].lineno)
+            if statement.lineno < statement.body[0].lineno:
+                yield statement.lineno, statement.body[0].lineno - 1
             yield from _certain(statement.body)
-        elif not hasattr(statement, "body"):
-            yield from range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+        elif not isinstance(statement, ast.Match) and not hasattr(statement, "body"):
+            yield statement.lineno, statement.end_lineno or statement.lineno
         if any(isinstance(node, (ast.Break, ast.Continue, ast.Return)) for node in ast.walk(statement)):
             return

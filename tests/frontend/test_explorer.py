@@ -927,7 +927,7 @@ sums = [v.sum() * turn for turn in range(4)]
     ("line", "operation", "at", "said"),
     [
         (5, "mul", 1, ["round 2 of 3", "第 2 轮，共 3 轮"]),
-        (8, "addcdiv_", 3, []),  # the second parameter of the second round: the line ran once more, not four times
+        (8, "addcdiv_", 3, ["round 2 of 3", "第 2 轮，共 3 轮"]),  # the second parameter of the second round
         (10, "mul_", 0, ["1st of 2 times this line ran", "这一行第 1 次执行，共 2 次"]),
         (11, "mul", 2, []),  # the line runs once, its expression four times
     ],
@@ -945,6 +945,43 @@ def test_a_count_is_one_of_rounds_or_of_times_that_the_line_ran(
         .all_inner_texts()
     ]
     assert shown == said
+
+
+RESET = """import torch
+w = torch.tensor(1.0, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for slope in (1.0, 2.0, 3.0, 4.0):
+    optimizer.zero_grad()
+    (w * slope).backward()
+"""
+STEPPED = """import torch
+a, b = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+first, second = torch.optim.SGD([a], lr=0.1), torch.optim.SGD([b], lr=0.1)
+a.grad, b.grad = torch.ones(1), torch.ones(1)
+for turn in range(3):
+    first.step()
+    second.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "said"),
+    [
+        # The first `zero_grad` finds no gradient and leaves no step; in two rounds, only one of them does.
+        (RESET, 5, [f"round {n} of 4" for n in (2, 3, 4)]),
+        (RESET.replace(", 3.0, 4.0", ""), 5, ["round 2 of 2"]),
+        (RESET, 6, [f"round {n} of 4" for n in (1, 1, 2, 2, 3, 3, 4, 4)]),
+        # No line calls torch itself in every round, so that the rounds are not known.
+        (STEPPED, 6, [f"{n} of 3 such steps on this line" for n in ("1st", "2nd", "3rd")]),
+    ],
+)
+def test_a_line_that_leaves_no_step_in_a_round_is_counted_with_the_others(
+    stage: Stage, program: str, line: int, said: list[str]
+):
+    trace = trace_program(program)
+    steps = [e.step for e in trace.events if e.span and e.span.line == line and e.kind == "call" and e.parent is None]
+    shown = [stage.show(state_of(trace, step=step)).locator(".pl-turn").all_inner_texts() for step in steps]
+    assert shown == [[text] for text in said]
 
 
 def test_of_a_program_that_was_seen_in_part_the_count_is_of_what_was_recorded(stage: Stage):

@@ -78,6 +78,30 @@ def test_an_exercise_tells_right_from_wrong(key: str) -> None:
         assert reasons_of(exercise, done) == []
 
 
+FAILURES = [key for key, exercise in exercises().items() if exercise.kind == "make-it-fail"]
+
+
+@pytest.mark.parametrize("key", FAILURES)
+def test_each_check_of_a_program_that_has_to_fail_refuses_an_answer_that_runs(key: str) -> None:
+    exercise = exercises()[key]
+    graded = [grade(exercise, source) for source in (exercise.given, *exercise.wrong, *CHEATS.get(key, ()))]
+    assert not all(mark.holds for mark in graded[0].marks)
+    ran = [done.marks for done in graded if done.error is None]
+    for number, prop in enumerate(exercise.properties):
+        raised = prop.sentence.en == "nothing is raised"
+        refused = [marks for marks in ran if not marks[number].holds]
+        assert refused or raised, prop.sentence.en
+
+
+@pytest.mark.parametrize(
+    "answer", ["block[:2].clone()", "block[[0, 1]]", "torch.zeros(2)", "torch.from_numpy(block.numpy()[:2].copy())"]
+)
+def test_a_copy_is_not_said_to_keep_the_memory_of_its_block(answer: str) -> None:
+    done = grade(exercises()["13.4"], f"def counterexample(block):\n    return {answer}\n")
+    assert [mark.holds for mark in done.marks] == [True, False, False, True]
+    assert done.marks[2].reason.en == "it does not keep all of the block's memory alive"  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("key", CHEATS)
 def test_what_students_think_of_is_told_right_from_wrong_and_with_a_reason(key: str) -> None:
     exercise = exercises()[key]

@@ -27,7 +27,7 @@ def of(text: str, raised: int | None = None) -> LineRuns:
 
 
 def test_what_stands_straight_in_a_loop_that_is_entered_once_runs_once_a_round():
-    assert of(TRAINING) == {"rounds": [[3, 4, 7, 8]], "inner": [[9]]}
+    assert of(TRAINING) == {"rounds": [[[(3, 3), (4, 4), (7, 8)]]], "inner": [[9]]}
 
 
 @pytest.mark.parametrize(
@@ -40,19 +40,25 @@ def test_what_stands_straight_in_a_loop_that_is_entered_once_runs_once_a_round()
         TRAINING.replace("train(model)\n", "list(map(train, [1, 2]))\n"),
         "for a in range(2):\n    for b in range(2):\n        print(a, b)\n",
         "while True:\n    if done():\n        break\n    work()\n",
+        "for kind in kinds:\n    match kind:\n        case 1:\n            work()\n",
         "this is no program",
     ],
 )
 def test_where_a_count_may_be_of_several_loops_no_line_is_a_round(text):
     last = text.count("\n") if "fold in range(2):\n" in text else 0  # the outer loop has rounds of its own
-    assert of(text)["rounds"] == [[last] if last else []]
+    assert of(text)["rounds"] == [[[(last, last)]] if last else []]
 
 
 def test_a_loop_in_a_function_of_a_function_that_runs_once_has_rounds():
     text = TRAINING.replace("train(model)\n", "def main():\n    train(model)\nmain()\n")
-    assert of(text)["rounds"] == [[3, 4, 7, 8]]
+    assert of(text)["rounds"] == [[[(3, 3), (4, 4), (7, 8)]]]
 
 
 def test_behind_the_line_that_raised_the_last_round_is_missing():
-    assert of(TRAINING, raised=4)["rounds"] == [[3, 4]]
-    assert of(TRAINING, raised=10)["rounds"] == [[3, 4, 7, 8]]
+    assert of(TRAINING, raised=4)["rounds"] == [[[(3, 3), (4, 4)]]]
+    assert of(TRAINING, raised=10)["rounds"] == [[[(3, 3), (4, 4), (7, 8)]]]
+
+
+def test_the_statements_of_two_loops_are_told_apart_and_a_with_on_one_line_has_no_head():
+    text = "for a in range(2):\n    one(a)\n    with two(a): three(a)\nfor b in range(3):\n    four(b)\n"
+    assert of(text)["rounds"] == [[[(2, 2), (3, 3)], [(5, 5)]]]

@@ -324,6 +324,8 @@ EXERCISES = (
             "def square(x):\n    return x * x.clone()\n",
             "def square(x):\n    x.register_hook(lambda g: g / 2)\n    return x * x\n",
             "def square(x):\n    with torch.no_grad():\n        return x * x\n",
+            # the right value and half of the gradient, of another x
+            "def square(x):\n    with torch.no_grad():\n        x.mul_(2)\n    return x * x / 4\n",
         ),
     ),
 )

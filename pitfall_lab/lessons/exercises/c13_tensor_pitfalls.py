@@ -278,11 +278,17 @@ EXERCISES = (
             Property(
                 T(en="it holds all 40000 bytes", zh="占住全部 40000 字节"),
                 true(
-                    # or a storage over two numbers that keeps the block itself, as one made of a NumPy array does
-                    "small.untyped_storage().nbytes() == 40000 or alive() is not None",
+                    "not alive.expired()",
                     T(en="it does not keep all of the block's memory alive", zh="它没有使该块的全部内存存活"),
-                    inputs="import weakref\n\nblock = torch.randn(10000)\nalive = weakref.ref(block)",
-                    drive="small = counterexample(block)\ndel block",
+                    # The block is made in the drive: what the inputs make is kept, for `unchanged`. Its memory is watched,
+                    # and not the tensor: a tensor over a NumPy array that is made of the block keeps the memory alone.
+                    inputs="from torch.multiprocessing.reductions import StorageWeakRef",
+                    drive=(
+                        "block = torch.randn(10000)\n"
+                        "alive = StorageWeakRef(block.untyped_storage())\n"
+                        "small = counterexample(block)\n"
+                        "del block"
+                    ),
                 ),
             ),
             Property(T(en="the block is unchanged", zh="该块没有改变"), unchanged("block")),
@@ -308,6 +314,8 @@ EXERCISES = (
             "def counterexample(block):\n    return torch.zeros(10000)[:2]\n",
             "def counterexample(block):\n    return block[[0, 1]]\n",
             "def counterexample(block):\n    return torch.from_numpy(block.numpy()[:2].copy())\n",
+            "def counterexample(block):\n    return torch.zeros(2)\n",
+            "def counterexample(block):\n    return block[:2].zero_()\n",
         ),
     ),
 )

@@ -50,6 +50,15 @@ interface Fold {
   now: HTMLElement;
 }
 
+/** The first and the last line of each statement of a loop that runs once in each round. */
+type Statements = [number, number][];
+
+/** A call in one of these statements, and its steps, one for each round. */
+interface Counted {
+  statement: number;
+  steps: number[];
+}
+
 /** The height of the row that stands for folded lines, in px. */
 const FOLD = 28;
 const LINE_LIMIT = 3000;
@@ -128,6 +137,11 @@ function ends(span: Span | null): string {
   return span ? `${span.line}:${span.utf16[0]}-${span.end_line}:${span.utf16[1]}` : "";
 }
 
+/** Which of the statements an expression is in, by its place; -1 if it is in none. */
+function statementOf(statements: Statements, span: Span | null): number {
+  return span ? statements.findIndex(([first, last]) => first <= span.line && span.line <= last) : -1;
+}
+
 /** Whether an expression is a part of another one. */
 function isPart(one: Span | null, other: Span | null): boolean {
   if (!one || !other || ends(one) === ends(other)) return false;
@@ -164,6 +178,7 @@ export class CodeView {
   #size = "";
   readonly #resized = new ResizeObserver(() => this.#resize());
   #turns: Map<string, number[]> | null = null;
+  readonly #counted = new Map<Statements, Counted[]>();
   readonly #crumbs = h("div", { class: "pl-crumbs" });
   readonly #box = h("div", { class: "pl-code", role: "group", tabindex: "-1" });
 
@@ -246,20 +261,58 @@ export class CodeView {
     const name = sources.length > 1 || !event ? (sources[this.#source]?.name ?? "") : "";
     const calls = (event?.scope ?? []).filter((one) => !one.includes("<"));
     const crumbs = [name, ...calls].filter(Boolean).map((one) => h("span", {}, one));
-    const turns = event && !this.#rowOfStory(event) ? this.#turnsOf(event) : [];
-    const turn = event && turns.length > 1 ? this.#turn(event, turns.indexOf(event.step) + 1, turns.length) : "";
+    const turn = event && !this.#rowOfStory(event) ? this.#turn(event) : "";
     this.#crumbs.replaceChildren(...crumbs, turn && h("span", { class: "pl-turn" }, turn));
   }
 
   /** The how manyth time it is that a line runs: a round, where each round of a loop runs it once. */
-  #turn(event: TraceEvent, at: number, count: number): string {
+  #turn(event: TraceEvent): string {
     const model = this.#model;
-    const line = event.span?.line ?? 0;
+    const [round, rounds] = this.#roundOf(event) ?? [0, 0];
+    if (rounds > 1) return model.t(`round ${round} of ${rounds}`, `第 ${round} 轮，共 ${rounds} 轮`);
+    const turns = this.#turnsOf(event);
+    const [at, count] = [turns.indexOf(event.step) + 1, turns.length];
+    if (count < 2) return "";
     if (model.isPartial)
       return model.t(`${ordinal(at)} of ${count} recorded times this line ran`, `这一行记录到 ${count} 次执行，这是第 ${at} 次`);
-    if (model.scene.runs?.rounds?.[event.span?.source ?? 0]?.includes(line))
-      return model.t(`round ${at} of ${count}`, `第 ${at} 轮，共 ${count} 轮`);
-    return model.t(`${ordinal(at)} of ${count} times this line ran`, `这一行第 ${at} 次执行，共 ${count} 次`);
+    if (this.#isCall(event)) return model.t(`${ordinal(at)} of ${count} times this line ran`, `这一行第 ${at} 次执行，共 ${count} 次`);
+    return model.t(`${ordinal(at)} of ${count} such steps on this line`, `这一行的第 ${at} 个此类步骤，共 ${count} 个`);
+  }
+
+  /**
+   * The round of a loop that a step is in, and how many there are; null where that is not known. A line that only calls a library may
+   * leave no step in a round, as `zero_grad()` does where no gradient is. So the rounds are counted where the program itself calls torch.
+   */
+  #roundOf(event: TraceEvent): [at: number, count: number] | null {
+    const { span } = event;
+    const loops = this.#model.scene.runs?.rounds?.[span?.source ?? 0] ?? [];
+    const loop = loops.find((one) => statementOf(one, span) >= 0);
+    if (!span || !loop || event.kind !== "call" || this.#model.isPartial) return null;
+    const counted = this.#countedIn(loop, span.source);
+    const count = counted[0]?.steps.length ?? 0;
+    const turns = this.#turnsOf(event);
+    if (turns.length === count) return count ? [turns.indexOf(event.step) + 1, count] : null;
+    const own = statementOf(loop, span);
+    const other = counted.find(({ statement }) => statement !== own);
+    if (!other) return null;
+    const begun = other.steps.filter((step) => step < event.step).length;
+    return [own < other.statement ? begun + 1 : begun, count];
+  }
+
+  /** The torch calls in the statements of a loop that were made most often: once in each round. */
+  #countedIn(loop: Statements, source: number): Counted[] {
+    const known = this.#counted.get(loop);
+    if (known) return known;
+    const found = new Map<string, Counted>();
+    for (const event of this.#model.trace.events) {
+      const statement = event.span?.source === source && event.kind === "call" ? statementOf(loop, event.span) : -1;
+      const key = `${ends(event.span)}:${event.op}`;
+      if (statement >= 0 && !found.has(key) && this.#isCall(event)) found.set(key, { statement, steps: this.#turnsOf(event) });
+    }
+    const most = Math.max(0, ...[...found.values()].map(({ steps }) => steps.length));
+    const counted = [...found.values()].filter(({ steps }) => steps.length === most);
+    this.#counted.set(loop, counted);
+    return counted;
   }
 
   /**
@@ -267,7 +320,7 @@ export class CodeView {
    * calls one operation for each parameter runs once, and a comprehension computes its expression several times.
    */
   #turnsOf(event: TraceEvent): number[] {
-    const { events, sources } = this.#model.trace;
+    const { events } = this.#model.trace;
     const { span } = event;
     if (!span || event.kind !== "call" || this.#model.scene.runs?.inner?.[span.source]?.includes(span.line)) return [];
     const place = ends(span);
@@ -276,12 +329,17 @@ export class CodeView {
     const known = this.#turns.get(key);
     if (known) return known;
     const here = events.filter((one) => one.kind === "call" && one.span?.source === span.source && ends(one.span) === place);
-    const line = (sources[span.source]?.text ?? "").split(/\r\n|\r|\n/)[span.line - 1] ?? "";
-    const text = span.end_line === span.line ? line.slice(...span.utf16) : line.slice(span.utf16[0]);
     const steps = here.filter(({ op }) => op === event.op).map(({ step }) => step);
-    const found = isCallOf(event.op, text) || this.#isOncePerRun(here, steps) ? steps : [];
+    const found = this.#isCall(event) || this.#isOncePerRun(here, steps) ? steps : [];
     this.#turns.set(key, found);
     return found;
+  }
+
+  /** Whether the expression of an event is the call of its operation. */
+  #isCall({ span, op }: TraceEvent): boolean {
+    if (!span) return false;
+    const line = (this.#model.trace.sources[span.source]?.text ?? "").split(/\r\n|\r|\n/)[span.line - 1] ?? "";
+    return isCallOf(op, span.end_line === span.line ? line.slice(...span.utf16) : line.slice(span.utf16[0]));
   }
 
   /** Whether of the events that one expression made, those at `steps` come from different times that it was computed: other lines ran between. */

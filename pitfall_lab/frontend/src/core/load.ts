@@ -36,8 +36,12 @@ function list<V>(read: Reader<V>): Reader<V[]> {
   return (raw) => (Array.isArray(raw) ? raw.map(read) : damaged());
 }
 
+function couple<A, B>(first: Reader<A>, second: Reader<B>): Reader<[A, B]> {
+  return (raw) => (Array.isArray(raw) && raw.length === 2 ? [first(raw[0]), second(raw[1])] : damaged());
+}
+
 function pair<V>(read: Reader<V>): Reader<[V, V]> {
-  return (raw) => (Array.isArray(raw) && raw.length === 2 ? [read(raw[0]), read(raw[1])] : damaged());
+  return couple(read, read);
 }
 
 function word<W extends string>(...words: W[]): Reader<W> {
@@ -208,6 +212,9 @@ const trace = record<Trace>({
         rates: [list(pair(real)), []],
         given: [list(real), []],
         apart: [whole, 0],
+        updates: [list(whole), []],
+        left: [list(couple(whole, optional(span))), []],
+        cleared: [list(span), []],
       }),
     ),
     [],

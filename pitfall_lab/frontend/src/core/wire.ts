@@ -506,7 +506,7 @@ export interface Fold {
 
 /** For each source, the numbers of lines. */
 export interface LineRuns {
-  rounds: number[][];
+  rounds: [number, number][][][];
   inner: number[][];
 }
 
