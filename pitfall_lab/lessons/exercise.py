@@ -373,7 +373,21 @@ def _answered(got: Any, right: Any, exercise: Exercise) -> T:
         return got.say()
     if unanswered(got, exercise):
         return UNANSWERED
-    return T(en=f"your answer is {_short(got)}", zh=f"你的回答是 {_short(got)}")
+    said = T(en=f"your answer is {_short(got)}", zh=f"你的回答是 {_short(got)}")
+    words = _words(exercise)
+    # Of a task that names one text, this would be the answer.
+    if len(words) < 2 or right not in words or any(_unquoted(got, word) == word for word in words):
+        return said
+    quoted = [f'"{word}"' for word in words]
+    return T(
+        en=f"{said.en}; write {', '.join(quoted[:-1])} or {quoted[-1]}",
+        zh=f"{said.zh}；请填写 {'、'.join(quoted[:-1])} 或 {quoted[-1]}",
+    )
+
+
+def _words(exercise: Exercise) -> list[str]:
+    """The texts between which the task lets the learner choose."""
+    return re.findall(r'`"([^"`]+)"`', exercise.task.en)
 
 
 UNANSWERED = T(en="no answer yet", zh="还没有回答")
@@ -533,7 +547,7 @@ def fails(kind: str, **run: Any) -> Check:
         always = attempt.error(seed=SEEDS[0]) if run else None
         if always is not None:
             said = always.say()
-            return T(en=f"it raises without that as well: {said.en}", zh=f"没有这一步也会报错：{said.zh}")
+            return T(en=f"it also raises where it should not: {said.en}", zh=f"不该报错时它也报错：{said.zh}")
         seen = attempt.look(watched=True, **run)
         failure = seen.trace.outcome.failure if seen.trace else None
         if seen.error is None or failure is None:
@@ -643,9 +657,10 @@ def in_place(name: str, **run: Any) -> Check:
     return true(f"in_place({name!r})", T(en=f"{name} was not written in place", zh=f"{name} 没有被就地写入"), **run)
 
 
-def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
+def storages(at_most: int, *, elements: int = 1, made_for: T | None = None, **run: Any) -> Check:
     """Check that at most ``at_most`` storages with at least ``elements`` elements are made while the exercise's
-    ``drive`` code calls what the learner's cell defines.
+    ``drive`` code calls what the learner's cell defines. ``made_for`` says in the reason what they were made for, where
+    the task has no numbers.
 
     What the cell's functions make counts wherever torch calls them: in backward, and as hooks for saved tensors.
     """
@@ -685,9 +700,10 @@ def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
             # what is made in backward is in the trace, and is inside of a call, too
             count = max(count, inside + sum(len(made[event.step]) for event in events if event.parent is None))
         large, wide = (f" with at least {elements} elements", f"至少 {elements} 个元素的") if elements > 1 else ("", "")
+        for_en, for_zh = (f"for {made_for.en}, ", f"对于 {made_for.zh}，") if made_for else ("", "")
         return count <= at_most or T(
-            en=f"1 storage{large} was made" if count == 1 else f"{count} storages{large} were made",
-            zh=f"新建了 {count} 块{wide}存储",
+            en=for_en + (f"1 storage{large} was made" if count == 1 else f"{count} storages{large} were made"),
+            zh=f"{for_zh}新建了 {count} 块{wide}存储",
         )
 
     return check

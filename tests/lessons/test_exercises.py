@@ -932,6 +932,19 @@ def test_each_property_names_a_hint_or_none(key: str) -> None:
             "Go through the pieces in groups, `pieces[first : first + every]`. For",
         ),
         ("7.1", exercises()["7.1"].right[0].replace("whole.tolist()", "x.tolist()"), "Compute the loss from `x`"),
+        ("10.4", exercises()["10.4"].wrong[0], "A leaf may be written under `torch.no_grad()`"),
+        (
+            "11.4",
+            exercises()["11.4"].wrong[0],
+            "`kept = kept * 0` makes a new tensor and moves a name; a write through",
+        ),
+        (
+            "15.2",
+            exercises()["15.2"].right[0].replace("w = w - lr", "w -= lr"),
+            "Only the last line of the loop changes",
+        ),
+        ("15.3", exercises()["15.3"].wrong[2], "Three objects count or remember something"),
+        ("18.1", "def activate(x, bias):\n    return 2 * torch.sigmoid(x) + bias\n", "sigmoid needs its result"),
     ],
 )
 def test_the_first_hint_is_about_what_failed(key: str, source: str, first: str) -> None:
@@ -969,6 +982,52 @@ def test_the_first_hint_is_about_what_failed(key: str, source: str, first: str) 
 """,
             "the step of this optimizer cannot be repeated without a function (a closure): take another optimizer",
         ),
+        (
+            "10.1",
+            exercises()["10.1"].right[0].replace("wrong gradient", "wrong"),
+            'your answer is \'wrong\'; write "harmless", "raises" or "wrong gradient"',
+        ),
+        ("10.1", exercises()["10.1"].wrong[0].replace("raises", "Harmless. "), "your answer is 'Harmless. '"),
+        (
+            "11.4",
+            "def spoil(kept):\n    kept.numpy()[:] = 0\n",
+            "the version of h is still 0: nothing was written into",
+        ),
+        ("11.4", exercises()["11.4"].wrong[2], "the version of h is above 1"),
+        ("12.1", exercises()["12.1"].right[0].replace("(16, 4)", "16"), "your answer is 16"),
+        ("14.1", exercises()["14.1"].wrong[2], "two kinds give the same numbers: how many `nn.Linear(width, width)`"),
+        (
+            "14.1",
+            """class Switch(nn.Module):
+    def __init__(self, kinds, width):
+        super().__init__()
+        self.places = {kind: n for n, kind in enumerate(kinds)}
+        self.weights = nn.Parameter(torch.randn(len(kinds), width, width))
+        self.biases = nn.Parameter(torch.zeros(len(kinds), width))
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, x, kind):
+        n = self.places[kind]
+        return self.head(torch.tanh(x @ self.weights[n] + self.biases[n]))
+""",
+            "a parameter has another shape than the weights and biases of these linear layers",
+        ),
+        (
+            "15.2",
+            exercises()["15.2"].right[0].replace("w = w - lr", "w -= lr"),
+            "your cell has written into it, as `w -= ...` does",
+        ),
+        (
+            "17.1",
+            "class Scale:\n    @staticmethod\n    def apply(t, factor, power):\n        return factor * t**power\n",
+            "`Scale` is no subclass of `torch.autograd.Function` any more",
+        ),
+        (
+            "18.2",
+            exercises()["18.2"].wrong[0],
+            "for 40 queries and 50 keys, 2 storages with at least 2001 elements were",
+        ),
+        ("19.2", exercises()["19.2"].wrong[3], "it also raises where it should not: line 2 raises RuntimeError"),
     ],
 )
 def test_the_reply_names_what_is_the_matter(key: str, source: str, reply: str) -> None:

@@ -385,8 +385,9 @@ EXERCISES = (
                 zh="`p = ...` 只是让名字 `p` 指向新张量。哪个方法才是写入？",
             ),
             T(
-                en="A leaf may be written under `torch.no_grad()`; the write is counted there too.",
-                zh="在 `torch.no_grad()` 下可以写入叶子，写入照样计数。",
+                en="A leaf may be written under `torch.no_grad()`; the write is counted there too. A write through "
+                "`.data` is not counted.",
+                zh="在 `torch.no_grad()` 下可以写入叶子，写入照样计数。通过 `.data` 的写入不计数。",
             ),
             T(
                 en="`if p.grad is not None:` then `p.sub_(rate * p.grad)` under `no_grad`, then `p.grad = None`.",

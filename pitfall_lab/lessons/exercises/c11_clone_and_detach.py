@@ -355,14 +355,32 @@ EXERCISES = (
             ),
             Property(
                 T(en="by exactly one write", zh="恰好一次写入"),
-                true("h._version == 1", T(en="the version of h is not 1", zh="h 的版本不是 1")),
+                every(
+                    true(
+                        "h._version > 0",
+                        T(
+                            en="the version of h is still 0: nothing was written into it, or the write went past the "
+                            "counter",
+                            zh="h 的版本仍是 0：没有写入它，或写入绕过了计数器",
+                        ),
+                    ),
+                    true(
+                        "h._version == 1",
+                        T(
+                            en="the version of h is above 1: it was written more than once",
+                            zh="h 的版本大于 1：写入不止一次",
+                        ),
+                    ),
+                ),
             ),
         ),
         hint_for=(1, 2, 0),
         hints=(
             T(
-                en="`kept = kept * 0` makes a new tensor and moves a name. Which spelling writes?",
-                zh="`kept = kept * 0` 产生新张量并移动名字。哪种写法才是写入？",
+                en="`kept = kept * 0` makes a new tensor and moves a name; a write through `.data` or `.numpy()` is "
+                "not counted. Which write does the counter see?",
+                zh="`kept = kept * 0` 产生新张量并移动名字；通过 `.data` 或 `.numpy()` 的写入不计数。"
+                "怎样的写入才会被计数？",
             ),
             T(
                 en="`detach()` shares memory *and* version counter with `h`, and `exp` has saved `h`.",

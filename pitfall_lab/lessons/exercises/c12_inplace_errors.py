@@ -34,7 +34,7 @@ except RuntimeError as error:
 
 def answered():
     shape = reading["shape"]
-    return "?" if shape is None else shape if isinstance(shape, str) else list(shape)
+    return "?" if shape is None else list(shape) if isinstance(shape, (list, tuple)) else shape
 """
 
 _LOGGED = '''\

@@ -280,8 +280,8 @@ EXERCISES = (
                 true(
                     "not alive.expired()",
                     T(en="it does not keep all of the block's memory alive", zh="它没有使该块的全部内存存活"),
-                    # The block is made in the drive: what the inputs make is kept, for `unchanged`. Its memory is watched,
-                    # and not the tensor: a tensor over a NumPy array that is made of the block keeps the memory alone.
+                    # The block is made in the drive: what the inputs make is kept, for `unchanged`. Its memory is
+                    # watched, and not the tensor: a tensor over a NumPy array made of the block keeps the memory alone.
                     inputs="from torch.multiprocessing.reductions import StorageWeakRef",
                     drive=(
                         "block = torch.randn(10000)\n"

@@ -179,7 +179,11 @@ x = torch.randn(4, width)
                 T(en="each kind has a layer of its own", zh="每个单词都有自己的层"),
                 true(
                     "not any(torch.allclose(a, b) for n, a in enumerate(outs) for b in outs[:n])",
-                    T(en="two kinds give the same numbers", zh="两个单词给出了同样的数"),
+                    T(
+                        en="two kinds give the same numbers: how many `nn.Linear(width, width)` does the constructor "
+                        "make?",
+                        zh="两个单词给出了同样的数：构造函数创建了几个 `nn.Linear(width, width)`？",
+                    ),
                 ),
             ),
             Property(
@@ -187,11 +191,22 @@ x = torch.randn(4, width)
                     en="the layer, tanh and the head follow each other as before",
                     zh="层、tanh 和输出头的顺序与原来一样",
                 ),
-                true(
-                    "torch.allclose(with_plain_layers(model)(x, kinds[0]), torch.tanh(2 * x).sum(dim=1, keepdim=True))",
-                    T(
-                        en="with the same weights it gives other numbers, or another shape",
-                        zh="权重相同，却给出了不同的数或形状",
+                every(
+                    true(
+                        "{tuple(p.shape) for p in nn.Module.parameters(model)} "
+                        "<= {(width, width), (width,), (1, width), (1,)}",
+                        T(
+                            en="a parameter has another shape than the weights and biases of these linear layers",
+                            zh="有一个参数的形状不是这些线性层的权重或偏置的形状",
+                        ),
+                    ),
+                    true(
+                        "torch.allclose(with_plain_layers(model)(x, kinds[0]), "
+                        "torch.tanh(2 * x).sum(dim=1, keepdim=True))",
+                        T(
+                            en="with the same weights it gives other numbers, or another shape",
+                            zh="权重相同，却给出了不同的数或形状",
+                        ),
                     ),
                 ),
             ),

@@ -412,7 +412,10 @@ torch_rule, rules.sgd = rules.sgd, Refused()
                 T(en="the start is not changed", zh="起点未被改动"),
                 true(
                     "torch.equal(start, before['start'].value)",
-                    T(en="your cell has written into it", zh="你的单元格写入了它"),
+                    T(
+                        en="your cell has written into it, as `w -= ...` does",
+                        zh="你的单元格写入了它，`w -= ...` 就会这样",
+                    ),
                 ),
             ),
             Property(T(en="no optimizer is used", zh="没有使用优化器"), _by_hand),
@@ -425,6 +428,7 @@ torch_rule, rules.sgd = rules.sgd, Refused()
                 ),
             ),
         ),
+        hint_for=(1, 1, 2, 0, 3, 0, 0),
         hints=(
             T(
                 en="The velocity is that of plain momentum. What does the step use in its place?",

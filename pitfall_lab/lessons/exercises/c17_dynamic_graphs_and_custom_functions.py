@@ -139,9 +139,18 @@ EXERCISES = (
             ),
             Property(
                 T(en="`Scale` is one node of the graph", zh="`Scale` 是图中的一个节点"),
-                true(
-                    "out.grad_fn.name() == 'ScaleBackward'",
-                    T(en="the result comes from another node", zh="结果来自另一个节点"),
+                every(
+                    true(
+                        "issubclass(Scale, torch.autograd.Function)",
+                        T(
+                            en="`Scale` is no subclass of `torch.autograd.Function` any more",
+                            zh="`Scale` 不再是 `torch.autograd.Function` 的子类",
+                        ),
+                    ),
+                    true(
+                        "out.grad_fn.name() == 'ScaleBackward'",
+                        T(en="the result comes from another node", zh="结果来自另一个节点"),
+                    ),
                 ),
             ),
         ),

@@ -121,7 +121,7 @@ EXERCISES = (
                 storages(2, elements=50, drive="out = activate(x, bias)"),
             ),
         ),
-        hint_for=(1, 0, 0, 0, 0, 3),
+        hint_for=(1, 0, 0, 0, 0, 2),
         hints=(
             T(en="Which of the operations has saved its result?", zh="哪个操作保存了自己的结果？"),
             T(
@@ -189,7 +189,12 @@ EXERCISES = (
             Property(
                 T(en="no tensor or array has more than N · M numbers", zh="没有多于 N · M 个数的张量或数组"),
                 every(
-                    storages(0, elements=40 * 50 + 1, inputs=_MANY),
+                    storages(
+                        0,
+                        elements=40 * 50 + 1,
+                        made_for=T(en="40 queries and 50 keys", zh="40 个查询和 50 个键"),
+                        inputs=_MANY,
+                    ),
                     true(
                         "peak < 1_000_000",
                         T(

@@ -193,8 +193,9 @@ def answered(case):
         hint_for=(1, 0, 3, 0, 3, 3),
         hints=(
             T(
-                en="What does `load_state_dict` return here? Print it.",
-                zh="这里 `load_state_dict` 返回什么？把它打印出来。",
+                en="Print what `load_state_dict` returns here, or read its error. Which names are missing, and which "
+                "does it not expect?",
+                zh="打印 `load_state_dict` 在这里返回的内容，或阅读它的错误信息。缺少哪些名字，又有哪些是多余的？",
             ),
             T(en="Every name of a wrapped model begins with `module.`.", zh="包装模型的每个名字都以 `module.` 开头。"),
             T(
