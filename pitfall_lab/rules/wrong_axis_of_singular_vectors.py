@@ -280,6 +280,7 @@ def _fixes(story: Story, found: Crossed) -> tuple[Fix, ...]:
         turned = next((each for each, end in ends.items() if end == found.made.results[-1]), "")
         if len(set(ends.values())) == 1 or found.made.op != "torch.linalg.svd":
             return unique(program.text, candidates)
+        candidates += _turned_where_made(story, found)
     given = written_as(story, found.product, turned)
     if given is not None and len(story.shape(turned, found.product.step) or ()) == MATRIX:
         text = (
@@ -290,6 +291,23 @@ def _fixes(story: Story, found: Crossed) -> tuple[Fix, ...]:
         title = T(en=f"Turn the matrix: `{text}`", zh=f"转置这个矩阵：`{text}`")
         candidates.append(Fix(title, program.replace((given, text)), meaning="later"))
     return unique(program.text, candidates)
+
+
+def _turned_where_made(story: Story, found: Crossed) -> list[Fix]:
+    """The fix that turns the third factor where it is made, if it has the name of the matrix whose columns are the
+    vectors (``v``): then all its uses are right.
+    """
+    program = story.program
+    made = program.statement_at(story.span(found.made.step))
+    target = made.targets[0] if isinstance(made, ast.Assign) else None
+    last = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else None
+    if made is None or not isinstance(last, ast.Name) or last.id.lower() != "v":
+        return []
+    new = f"{last.id} = {last.id}.mT"
+    title = T(
+        en=f"`svd` returns the transpose of `{last.id}`: `{new}`", zh=f"`svd` 返回的是 `{last.id}` 的转置：`{new}`"
+    )
+    return [Fix(title, program.insert_after(made, new), meaning="later")]
 
 
 RULE = Rule(

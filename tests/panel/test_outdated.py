@@ -67,7 +67,7 @@ RIGHT = {
     "made anew in the cell": [DATA, MADE, f"{CENTRED}\n{MADE}", "train(loader)"],
     "a method more, and how it is shown": [
         MODEL.replace("    def f", "    def extra_repr(self):\n        return 'net'\n    def f"), "model = Net()",
-        MODEL.replace("    def f", "    def extra_repr(self):\n        pass\n    def size(self):\n        pass\n    def f"),
+        MODEL.replace("    def f", "    def extra_repr(self):\n        pass\n    def n(me):\n        pass\n    def f"),
         "print(model(X).mean().item())",
     ],
     "an old and a new model are compared": [
