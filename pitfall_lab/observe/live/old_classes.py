@@ -135,7 +135,11 @@ def _replaced(value: Any, namespace: Mapping[str, Any]) -> Iterator[_Met]:
         now = namespace.get(name) if _class_dict(each).get("__module__") == "__main__" else None
         if now is each:
             through = (*through, name)
-        elif now is not None and type in _mro(type(now)) and _class_dict(now).get("__module__") == "__main__":
+        elif (
+            now is not None
+            and any(one is type for one in _mro(type(now)))
+            and _class_dict(now).get("__module__") == "__main__"
+        ):
             yield _Met(value, each, now, through)
 
 

@@ -135,10 +135,16 @@ def _own_classes(namespace: Mapping[str, Any], budget: Budget) -> dict[str, type
         if not budget.goes_on():
             return None
         value: Any = namespace.get(name) if type(name) is str and is_shown(name) else None
-        is_class = type in _mro(type(value)) and _class_dict(value).get("__module__") == "__main__"
+        # by identity: a metaclass may have an ``__eq__`` of its own
+        is_class = any(each is type for each in _mro(type(value)))
+        is_class = is_class and _is_main(_class_dict(value).get("__module__"))
         if is_class and _class_name(value) == name:
             classes[name] = value
     return classes
+
+
+def _is_main(module: Any) -> bool:
+    return type(module) is str and module == "__main__"
 
 
 def _marks(cls: type) -> _Marks:
@@ -146,7 +152,8 @@ def _marks(cls: type) -> _Marks:
     return {
         name: code_mark(function)
         for name, each in list(_class_dict(cls).items())
-        if type(function := each.__func__ if type(each) in (staticmethod, classmethod) else each) is types.FunctionType
+        if type(function := each.__func__ if type(each) is staticmethod or type(each) is classmethod else each)
+        is types.FunctionType
     }
 
 
