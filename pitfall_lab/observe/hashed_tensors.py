@@ -37,7 +37,7 @@ Value = tuple[tuple[int, ...], tuple[int | float | bool, ...]]
 
 
 @dataclass(slots=True)
-class _Place:
+class _HashPlace:
     """What was seen at one place: how many tensors, the latest object with each value, and how many tensors had the
     value of another object.
     """
@@ -52,7 +52,7 @@ class _Place:
     shown: Value | None = None
 
 
-class _Lookup:
+class _HashLookup:
     """A descriptor in the place of ``Tensor.__hash__`` that reports each tensor whose hash is taken."""
 
     __slots__ = ("method", "tell")
@@ -76,13 +76,13 @@ class HashWatch:
     def __init__(self, sources: SourceMap, written: Callable[[], int], label: Callable[[Any], str | None]) -> None:
         self._sources, self._written, self._label = sources, written, label
         self._thread = threading.get_ident()
-        self._lookup: _Lookup | None = None
-        self._places: dict[tuple[int, int], _Place | None] = {}
-        self._last: _Place | None = None
+        self._lookup: _HashLookup | None = None
+        self._places: dict[tuple[int, int], _HashPlace | None] = {}
+        self._last: _HashPlace | None = None
 
     def start(self) -> None:
         """Put the descriptor in the place of torch's method."""
-        self._lookup = _Lookup(vars(torch.Tensor)["__hash__"], self._hashed)
+        self._lookup = _HashLookup(vars(torch.Tensor)["__hash__"], self._hashed)
         torch.Tensor.__hash__ = self._lookup  # type: ignore[method-assign, assignment]
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ class HashWatch:
         caller = self._caller(frame)
         if key not in self._places:
             span = self._sources.span(caller) if caller is not None and len(self._places) < PLACES else None
-            self._places[key] = _Place(self._written(), span, self._label(owner)) if span is not None else None
+            self._places[key] = _HashPlace(self._written(), span, self._label(owner)) if span is not None else None
         place = self._places[key]
         if place is None or caller is None:
             return

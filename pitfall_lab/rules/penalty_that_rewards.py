@@ -30,7 +30,7 @@ FURTHER = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Rewarded:
+class RaisedByPenalty:
     """``event`` is the call (``Event``) that divides picked log-probabilities by ``factor`` (or multiplies them with
     its inverse), ``made`` the call that computed them and ``written`` the one that puts them back.
 
@@ -56,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _rewarded(story: Story, event: Event) -> Rewarded | None:
+def _rewarded(story: Story, event: Event) -> RaisedByPenalty | None:
     if len(event.operands) < 2 or event.operands[0].label is None or not event.results:
         return None
     given = decimal(event.operands[1].text) if event.operands[1].label is None else None
@@ -71,7 +71,7 @@ def _rewarded(story: Story, event: Event) -> Rewarded | None:
     if written is None or not _is_chosen_from(story, written):
         return None
     known = [float(value) for _, value in Elements(story, event.operands[0].label, event.step - 1).known()]
-    return Rewarded(event, made, written, factor, known[0] if known else None)
+    return RaisedByPenalty(event, made, written, factor, known[0] if known else None)
 
 
 def _is_chosen_from(story: Story, written: Event) -> bool:
@@ -90,7 +90,7 @@ def _is_chosen_from(story: Story, written: Event) -> bool:
     return False
 
 
-def _finding(story: Story, found: Rewarded) -> Finding:
+def _finding(story: Story, found: RaisedByPenalty) -> Finding:
     step = found.event.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(found.made.step))
     shown = T(en="", zh="")

@@ -54,7 +54,7 @@ class OutdatedObject(NamedTuple):
     is_lambda: bool = False
 
 
-class _Met(NamedTuple):
+class _FoundObject(NamedTuple):
     """A place where an object of a class of the notebook is; it holds references, so it must not be kept."""
 
     text: str
@@ -101,8 +101,8 @@ class Classes:
         ]
         return self._found
 
-    def _outdated(self, name: str, cls: type, met: list[_Met]) -> OutdatedObject | None:
-        old, newer, methods = dict[int, list[_Met]](), list[Path](), tuple[str, ...]()
+    def _outdated(self, name: str, cls: type, met: list[_FoundObject]) -> OutdatedObject | None:
+        old, newer, methods = dict[int, list[_FoundObject]](), list[Path](), tuple[str, ...]()
         marks = self._marks[name][0]
         for each in met:
             own = type(each.value)
@@ -162,12 +162,12 @@ def _differ(one: _Marks, other: _Marks) -> tuple[str, ...]:
     return tuple(name for name in one if name not in SHOWN_ONLY and other.get(name, one[name]) != one[name])
 
 
-def _objects(found: Found, namespace: Mapping[str, Any], names: set[str], budget: Budget) -> Iterator[_Met]:
+def _objects(found: Found, namespace: Mapping[str, Any], names: set[str], budget: Budget) -> Iterator[_FoundObject]:
     """The objects of classes with these names, from each name of the notebook that leads to them."""
     kinds = Kinds()
     for layer in found.layers:
         if str(_class_name(type(layer.value))) in names:
-            yield _Met(layer.text, layer.path, layer.value)
+            yield _FoundObject(layer.text, layer.path, layer.value)
     for name in list(namespace):
         if type(name) is not str or not is_shown(name):
             continue
@@ -182,7 +182,7 @@ def _objects(found: Found, namespace: Mapping[str, Any], names: set[str], budget
                 continue
             seen.add(id(value))
             if kind == "object" and str(_class_name(type(value))) in names:
-                yield _Met(text, path, value)
+                yield _FoundObject(text, path, value)
             if depth:
                 inner = entries(value, text, is_group=kind == "group")
                 work += [((*path, key), shown, each, depth - 1) for key, shown, each in inner]
