@@ -144,7 +144,7 @@ _AS_VALUES = ("torch.nn.functional", "torch.optim")
 
 
 def _all() -> Iterator[str]:
-    """The documented names, one after the other, some more than once, before :func:`is_left_out` is asked."""
+    """The documented names, one by one, some more than once, before those of :func:`is_left_out` are removed."""
     yield from (*_OF_TORCH, *_SPOKEN)
     for kind in _KINDS:
         yield from _of_class(kind)

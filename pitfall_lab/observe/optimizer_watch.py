@@ -227,4 +227,4 @@ class StepWatch:
         pace.step(self._recorder.backwards)
         for other in self._seen.values() if len(self._seen) > 1 else ():
             if other is not pace:
-                other.since = None  # whose backwards these are cannot be told apart
+                other.since = None  # the count does not say which of the two these backwards are for

@@ -57,9 +57,9 @@ def find(story: Story) -> Iterator[Finding]:
 
     Of the losses that one line computes, those after the first one with a finding are not looked at.
     """
-    told = set[object]()
+    reported = set[object]()
     for loss in story.calls(*CLASSIFIERS):
-        if loss.error is not None or len(loss.operands) < 2 or story.span(loss.step) in told:
+        if loss.error is not None or len(loss.operands) < 2 or story.span(loss.step) in reported:
             continue
         rows = rows_of(story, loss.operands[0].label, loss.step)
         both = [event for event in rows.recurrent if directions(story, event) == BOTH]
@@ -67,14 +67,14 @@ def find(story: Story) -> Iterator[Finding]:
             given = (loss.operands[1].label, loss.step), (lookup.operands[0].label, lookup.step)
             for layer in both if next_axis(story, *given) is not None else ():
                 place = story.span(layer.step)
-                if place not in told and comes_from(story, layer.operands[0].label, layer.step, lookup):
-                    told |= {place, story.span(loss.step)}
+                if place not in reported and comes_from(story, layer.operands[0].label, layer.step, lookup):
+                    reported |= {place, story.span(loss.step)}
                     yield _backwards(story, layer, lookup, loss)
         for lookup in rows.lookups if rows.attentions else ():
             for leak in _leaks(story, loss, lookup, rows.attentions):
                 place = story.span(leak.attention.event.step)
-                if place not in told:
-                    told |= {place, story.span(loss.step)}
+                if place not in reported:
+                    reported |= {place, story.span(loss.step)}
                     yield _finding(story, leak)
 
 

@@ -17,6 +17,7 @@ from pitfall_lab.trace.operation_facts import spellings
 
 SCALES = QUOTIENTS | spellings("mul", in_place=True)
 """Calls that change all numbers by one factor."""
+PAIR = 2
 FEWEST = 2
 """So many different factors show that the factor is meant to change something."""
 
@@ -39,7 +40,7 @@ def find(story: Story) -> Iterator[Finding]:
     places: dict[Span | None, list[tuple[Event, Event, float]]] = defaultdict(list)
     for event in story.calls(*QUOTIENTS):
         given = [o.label for o in event.operands if o.label is not None]
-        if len(given) != FEWEST or event.error is not None or not is_sum(story, given[0], given[1], event.step):
+        if len(given) != PAIR or event.error is not None or not is_sum(story, given[0], given[1], event.step):
             continue
         scaled = made_by(story, given[0], event.step)
         plain = [o.text for o in scaled.operands if o.label is None and not o.name] if scaled is not None else []

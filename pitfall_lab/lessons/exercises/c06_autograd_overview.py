@@ -183,7 +183,7 @@ EXERCISES = (
                 "\n"
                 "    return min(walk(result.grad_fn), 4)\n"
             ),
-            # leaves that are told apart by their numbers
+            # compares leaves by their numbers
             (
                 "def leaves(result):\n"
                 "    found, seen, todo = [], set(), [result.grad_fn]\n"
