@@ -66,8 +66,8 @@ def _finding(story: Story, hashed: Hashed, found: tuple[Hashed, ...], *, missed:
     else:
         many = hashed.objects >= MOST
         message = T(
-            en=f"{capital(here.en)} uses tensors as keys: each of {hashed.objects}{' or more' if many else ''} is a key of "
-            f"its own, though they have only {hashed.values} different values; a second `tensor({shown})` is new.",
+            en=f"{capital(here.en)} uses tensors as keys: each of {hashed.objects}{' or more' if many else ''} is a "
+            f"key of its own, though only {hashed.values} values differ; a second `tensor({shown})` is new.",
             zh=f"{here.zh}用张量作为键：{hashed.objects} 个{'以上' if many else ''}张量只有 {hashed.values} 个不同的"
             f"值，却都是不同的键，例如 `tensor({shown})` 每次都是另一个键。",
         )
