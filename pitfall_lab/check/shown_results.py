@@ -1,5 +1,5 @@
-"""What a repair changes in what its program shows: the last line that it prints otherwise, or the last number that it
-leaves otherwise (:func:`line` and :func:`number`).
+"""What a repair changes in what its program shows: a line that it prints otherwise, or the last number that it leaves
+otherwise (:func:`line` and :func:`number`).
 
 Both programs run with the same random numbers. A line counts only if a second run of the repaired program prints it as
 well, so that times and addresses are never taken for the work of a repair.
@@ -8,38 +8,64 @@ well, so that times and addresses are never taken for the work of a repair.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
+from math import isfinite, isnan
 
 from pitfall_lab.rules import Printed
 
 MOST = 100
 """The maximal length of a line that is shown."""
-_NUMBER = re.compile(r"\d")
+_DIGIT = re.compile(r"\d")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|[-+]?\b(?:inf|nan)\b")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def line(before: str, after: str, again: str) -> Printed | None:
-    r"""The last printed line that differs between the outputs ``before`` and ``after`` a repair; ``again``: what
-    another run of the repaired program printed.
+    r"""The printed line that shows best what a repair changes, from the outputs ``before`` and ``after`` it;
+    ``again``: what another run of the repaired program printed.
 
-    None if none differs, or if the two print another number of lines. Spaces do not count; a line is left out if its
-    new text has no digit or is not in ``again``, if it is part of a bracket over several lines, or if one of the two
-    has more than ``MOST`` (100) characters.
+    It is the last differing line of which a number changes at least a third as much as any other does, in proportion to
+    itself. Lines that are printed in each round of a loop, with other numbers, are passed over if any other differs.
+
+    None if no line differs, or if the two outputs have another number of lines. Spaces do not count; a line is left out
+    if its new text has no digit or is not in ``again``, if it is part of a bracket over several lines, or if one of the
+    two has more than ``MOST`` (100) characters.
 
     >>> line("epoch 1\nloss 0.9", "epoch 1\nloss 0.2", "epoch 1\nloss 0.2")
     Printed(name='', before='loss 0.9', after='loss 0.2')
+    >>> line("moved 0.5\nlength 3.3", "moved 0.0\nlength 3.4", "moved 0.0\nlength 3.4")
+    Printed(name='', before='moved 0.5', after='moved 0.0')
     """
     was, now, repeated = before.splitlines(), after.splitlines(), set(again.splitlines())
     if len(was) != len(now):
         return None
-    lines = zip(was, now, _whole_lines(was), _whole_lines(now), strict=True)
-    for old, new, *whole in reversed(list(lines)):
-        differs = (
-            old.split() != new.split() and new in repeated and _NUMBER.search(new) and max(len(old), len(new)) <= MOST
-        )
-        if differs and all(whole):
-            return Printed("", " ".join(old.split()), " ".join(new.split()))
-    return None
+    differing = [
+        (" ".join(old.split()), " ".join(new.split()))
+        for old, new, *whole in zip(was, now, _whole_lines(was), _whole_lines(now), strict=True)
+        if old.split() != new.split() and new in repeated and _DIGIT.search(new) and all(whole)
+        if max(len(old), len(new)) <= MOST
+    ]
+    forms = Counter(_form(text) for text in now)
+    single = [pair for pair in differing if forms[_form(pair[1])] == 1] or differing[-1:]
+    most = max((_change(*pair) for pair in single), default=0.0)
+    return next((Printed("", *pair) for pair in reversed(single) if _change(*pair) >= most / 3), None)
+
+
+def _form(text: str) -> str:
+    """A line without its numbers and with single spaces: the same for what each round of a loop prints."""
+    return _NUMBER.sub("#", " ".join(text.split()))
+
+
+def _change(old: str, new: str) -> float:
+    """The largest change of a number between two lines, over the sum of both absolute values: 0 to 1, where one that
+    becomes finite, or infinite, changes by 1. It is 0 if the lines have another number of numbers.
+    """
+    was, now = ([float(number) for number in _NUMBER.findall(text)] for text in (old, new))
+    if len(was) != len(now):
+        return 0.0
+    pairs = [(a, b) for a, b in zip(was, now, strict=True) if a != b and not (isnan(a) and isnan(b))]
+    return max((abs(a - b) / (abs(a) + abs(b)) if isfinite(a + b) else 1.0 for a, b in pairs), default=0.0)
 
 
 def _whole_lines(lines: list[str]) -> list[bool]:

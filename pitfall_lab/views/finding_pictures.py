@@ -402,7 +402,10 @@ class _Board:
                     for storage, (label, name) in self._on_line(beat["step"]).items()
                     if PLAIN.fullmatch(name)
                 }
-        columns = [self._moment(beat, subjects or self._touched(beat), part=not subjects) for beat in moments]
+        columns = []
+        for beat in moments:
+            storages = self._written_besides(beat, subjects) or subjects or self._touched(beat)
+            columns.append(self._moment(beat, storages, part=not subjects))
         for beat, column in zip(moments, columns, strict=True):
             if beat["step"] is None and beat["was"] == "used":
                 found = self._found(beat, beats)
@@ -577,6 +580,18 @@ class _Board:
         is_shown = re.search(rf"(?<!\w){re.escape(event.op.rpartition('.')[2].strip('_'))}_*\(", self._line(event.step))
         found = [storage for storage in everything if is_shown or self._is_named(storage)]
         return found if len(found) <= MEMORIES else [*found[: MEMORIES - 1], found[-1]]
+
+    def _written_besides(self, beat: Beat, subjects: list[str]) -> list[str]:
+        """The storages that a beat that changes something writes, where none of the finding's own is among them.
+
+        Then the line changes another tensor, such as the gradient of the one that the finding is about. Empty for other
+        beats, and where the step is not on the beat's line.
+        """
+        event = self._event(beat["step"])
+        if beat["role"] != "changed" or event is None or not self._is_on(event, beat["line"]):
+            return []
+        written = [storage for storage in dict.fromkeys(event.writes) if self._is_named(storage) or subjects]
+        return [] if {*written} & {*subjects} else written[:MEMORIES]
 
     def _is_on(self, event: Event, line: int | None) -> bool:
         return line is None or event.span is None or event.span.line <= line <= event.span.end_line

@@ -254,14 +254,14 @@ def _pairs(met: Meeting) -> list[Cell | None] | None:
 
 
 def _stretch(operand: BroadcastOperand, *, zh: bool) -> str:
-    if not operand["summed"]:
+    stretched = [d for d, dim in enumerate(operand["dims"]) if dim["kind"] in ("one", "missing")]
+    if not stretched:
         return ""
-    dims = ", ".join(map(str, operand["summed"]))
-    return (
-        f"，在第 {dims} 维拉伸（步长 0），反向时求和"
-        if zh
-        else f", stretched in dim {dims} (stride 0); backward sums there"
-    )
+    dims = ", ".join(map(str, stretched))
+    text = f"，在第 {dims} 维拉伸（步长 0）" if zh else f", stretched in dim {dims} (stride 0)"
+    if not operand["summed"]:
+        return text
+    return text + ("，反向时求和" if zh else "; backward sums there")
 
 
 def _meeting(met: BroadcastCase, *, zh: bool) -> str:

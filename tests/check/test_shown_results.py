@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.check import Subject, Workshop, shown_results
 from pitfall_lab.check.terminal import Style, fix_text
 from pitfall_lab.check.trials import recorded, tried
 from pitfall_lab.rules import Printed
@@ -37,6 +37,24 @@ def test_the_last_printed_line_that_differs_is_shown(shop: Workshop) -> None:
     assert not shown.name
     assert abs(float(shown.after.removeprefix("slope ")) - 2) < 0.1
     assert abs(float(shown.before.removeprefix("slope "))) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("rows: largest move 0.5186\nnorm 3.328", "rows: largest move 0\nnorm 4.158", "rows: largest move 0"),
+        ("loss nan\nseconds 3", "loss 0.2\nseconds 4", "loss 0.2"),
+        ("epoch 1 loss 0.9\nepoch 2 loss 0.8\nacc 0.81", "epoch 1 loss 0.1\nepoch 2 loss 0.0\nacc 0.99", "acc 0.99"),
+        ("epoch 1 loss 0.9\nepoch 2 loss 0.8", "epoch 1 loss 0.5\nepoch 2 loss 0.4", "epoch 2 loss 0.4"),
+        ("a -0.0\nb 1e999", "a 0.0\nb inf", "a 0.0"),
+        ("same", "same", None),
+    ],
+)
+def test_of_several_lines_the_one_whose_number_changes_most_is_shown(
+    before: str, after: str, shown: str | None
+) -> None:
+    line = shown_results.line(before, after, after)
+    assert (line and line.after) == shown
 
 
 def test_programs_that_draw_without_a_seed_are_run_with_the_same_numbers(shop: Workshop) -> None:

@@ -247,7 +247,7 @@ def test_shapes_can_be_played_with_by_slider_and_button_and_need_no_kernel(stage
     said = root.get_by_role("status").first
     assert said.inner_text() == "(3,) ∘ (3, 1) → (3, 3)"
     assert "Every element of one meets every element of the other: 3 × 3 values" in root.inner_text()
-    assert "↑ backward sums it to (3, 1)" in root.inner_text()
+    assert "↑ a gradient would be summed to (3, 1)" in root.inner_text()
     assert root.locator(".v-mini").last.locator("span").nth(5).inner_text() == "2·1"
     slider = root.get_by_role("slider", name="a, size of dim 0")
     slider.press("ArrowRight")

@@ -27,7 +27,8 @@ class Dim(TypedDict):
 
 
 class BroadcastOperand(TypedDict):
-    """An operand of a broadcast call; ``summed`` are the result dimensions that backward sums to get its gradient.
+    """An operand of a broadcast call; ``summed`` are the result dimensions that backward sums to get its gradient:
+    none if it does not require one.
 
     ``ends``: of one that is too large for ``cells``, the known elements at both ends of its last two dimensions, as
     ``[row-major index, value]``.
@@ -179,7 +180,7 @@ def project(trace: Trace, facts: Facts | None = None) -> BroadcastScene:
     others. A case whose sizes clash is there only if the call raised. ``dims`` of an operand are aligned to the
     result's, from the left: ``kind`` is ``"real"``, ``"one"`` (a size-1 dimension, stretched), ``"missing"`` (added in
     front) or ``"clash"``; ``stride`` is what the stretched operand has there: 0 where it is stretched. ``summed`` are
-    the result dimensions that backward sums to get this operand's gradient.
+    the result dimensions that backward sums to get this operand's gradient: none if it does not require one.
     """
     facts = facts or gather(trace)
     cases: dict[tuple[Any, ...], BroadcastCase] = {}
@@ -295,6 +296,7 @@ def _operand(
     result, clash = common
     stride = list(facts.tensor(label, step).get("stride") or facts.tensor(label).get("stride") or [0] * len(shape))
     pad = len(result) - len(shape)
+    needs = (facts.tensor(label, step) or facts.tensor(label)).get("requires_grad") is True
     dims: list[Dim] = []
     summed = []
     for d, size in enumerate(result):
@@ -312,7 +314,7 @@ def _operand(
         )
         step_size = 0 if stretched else stride[d - pad] if d - pad < len(stride) else 0
         dims.append({"size": own, "kind": kind, "stride": step_size})
-        if stretched:
+        if stretched and needs:
             summed.append(d)
     record = facts.tensor(label)
     return {

@@ -117,9 +117,9 @@ def _sizes(sheet: Axes, operand: BroadcastOperand, facts: Facts, y: float, *, zh
         )
     stretched = ", ".join(str(d) for d, dim in enumerate(operand["dims"]) if dim["kind"] in ("one", "missing"))
     if stretched:
-        sentence = (
-            f"第 {stretched} 维步长 0；反向时在此求和" if zh else f"stride 0 in dim {stretched}; backward sums it"
-        )
+        sentence = f"第 {stretched} 维步长 0" if zh else f"stride 0 in dim {stretched}"
+        if operand["summed"]:
+            sentence += "；反向时在此求和" if zh else "; backward sums it"
         print_style.write(sheet, LEFT + len(operand["dims"]) * BOX + 0.2, y + 0.3, sentence, color=print_style.DIM)
 
 

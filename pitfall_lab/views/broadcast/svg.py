@@ -111,8 +111,8 @@ def _note(operand: BroadcastOperand, language: str) -> str:
         return ""
     dims = ", ".join(map(str, stretched))
     if language == "zh":
-        return f"第 {dims} 维步长 0；反向时在此求和"
-    return f"stride 0 in dim {dims}; backward sums it"
+        return f"第 {dims} 维步长 0" + ("；反向时在此求和" if operand["summed"] else "")
+    return f"stride 0 in dim {dims}" + ("; backward sums it" if operand["summed"] else "")
 
 
 def _grids(canvas: Canvas, case: BroadcastCase, facts: Facts, y: float) -> tuple[float, float]:

@@ -512,6 +512,33 @@ export class CodeView {
       note.style.setProperty("--pl-in", String(/^\s*/.exec(this.#textOf(place))?.[0].length ?? 0));
       place.row.append(note);
     }
+    for (const { line, text } of this.#repairs()) {
+      const place = this.#lines[line - 1];
+      if (!place || place.row.querySelector(".pl-note")) continue; // its story is there, and the fix names the line
+      const note = h("div", { class: "pl-note pl-ok" }, mark("changed"), h("span", {}, text));
+      note.style.setProperty("--pl-in", String(/^\s*/.exec(this.#textOf(place))?.[0].length ?? 0));
+      place.row.append(note);
+    }
+  }
+
+  /** The lines at which the first fix, if it was tried and holds, changes the program. */
+  #repairs(): { line: number; text: string }[] {
+    const { story } = this.#model;
+    const [first] = story && !this.#source ? offered(story) : [];
+    if (!first?.verified) return [];
+    return first.edits.map((edit) => {
+      const old = this.#lines.slice(edit.line - 1, edit.end_line).map((line) => this.#textOf(line).trim());
+      const now = edit.text.split(/\r\n|\r|\n/).map((line) => line.trim());
+      const same = old.findIndex((line, at) => line !== now[at]);
+      const line = same < 0 ? edit.end_line : edit.line + same;
+      const added = now.length > old.length && old.every((line, at) => line === now.filter((one) => one).slice(-old.length)[at]);
+      const text = added
+        ? this.#model.t("the fix adds lines above", "修复在上面加行")
+        : same < 0
+          ? this.#model.t("the fix adds lines below", "修复在下面加行")
+          : this.#model.t("the fix changes this line", "修复改动这一行");
+      return { line: added ? edit.line : line, text };
+    });
   }
 
   #textOf(line: Line): string {

@@ -1,7 +1,7 @@
 /** The one picture of a finding, drawn from what Python cut out of the trace; without a finding, what is worth a look. */
 
 import { type Child, h, s } from "./dom";
-import { isInOrder, product } from "./layout";
+import { isInOrder } from "./layout";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import { brief, cellRow, gist, known, shape, telling, value } from "./numbers";
@@ -206,7 +206,7 @@ export function memoryBox(
     " ",
     version,
     one.shape?.length
-      ? h("small", {}, shape(one.shape))
+      ? h("small", { title: one.cells === null ? unrecorded(model) : "" }, shape(one.shape))
       : one.shape === null && one.size !== null
         ? h("small", {}, counted(one.size, model))
         : "",
@@ -216,23 +216,13 @@ export function memoryBox(
   const layout = one.stride && { stride: one.stride, offset: one.offset };
   const row = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE, also, layout);
   const cells = sums ? h("span", { class: "pl-cells pl-many" }, sums) : row;
-  const size = one.shape ? product(one.shape) : (one.size ?? 0);
-  const many = size && !cells ? h("span", { class: "pl-cells pl-many" }, unrecorded(size, model)) : null;
   const written = one.changed && before ? writtenOver(one, before, model, now) : null;
-  return h(
-    "span",
-    { class: "pl-memory", style: `--v-hue:${model.hueNow(one.storage)}` },
-    head,
-    tight && laid(one, model),
-    cells ?? many,
-    written,
-  );
+  return h("span", { class: "pl-memory", style: `--v-hue:${model.hueNow(one.storage)}` }, head, tight && laid(one, model), cells, written);
 }
 
-/** That a memory has numbers, and why none of them is drawn. */
-function unrecorded(size: number, model: ExplorerModel): string {
-  const text = size === 1 ? "its number was not recorded" : `its ${size.toLocaleString("en")} numbers were not recorded`;
-  return model.t(text, `未记录它的 ${size.toLocaleString("en")} 个数`);
+/** What the pointer says of a memory whose numbers are not drawn. */
+function unrecorded(model: ExplorerModel): string {
+  return model.t("its numbers were not recorded", "未记录它的数值");
 }
 
 /** How a tensor reads a memory whose cells are not its elements in this order. */

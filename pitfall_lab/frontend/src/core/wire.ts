@@ -1066,7 +1066,7 @@ export interface BroadcastResult {
   ends?: [number, Cell][];
 }
 
-/** An operand of a broadcast call; `summed` are the result dimensions that backward sums to get its gradient. */
+/** An operand of a broadcast call; `summed` are the result dimensions that backward sums to get its gradient: none if it does not require one. */
 export interface BroadcastOperand {
   label: string;
   storage: string | null;

@@ -117,11 +117,11 @@ function note(side: Side, one: Case, model: Model, step: number): string {
   const dims = side.dims.flatMap((dim, index) => (dim.kind === "one" || dim.kind === "missing" ? [index] : []));
   if (!dims.length || one.clash.length) return "";
   const list = dims.join(", ");
-  if (one.ran !== null && step >= one.ran)
+  if (one.ran !== null && step >= one.ran && side.summed.length)
     return model.t(`↑ backward summed dim ${list} to ${shape(side.shape)}`, `↑ 反向时在第 ${list} 维求和，回到 ${shape(side.shape)}`);
   const forward = model.t(`stride 0 in dim ${list}`, `第 ${list} 维步长为 0`);
   return one.play
-    ? forward + model.t(` · ↑ backward sums it to ${shape(side.shape)}`, ` · ↑ 反向时求和，回到 ${shape(side.shape)}`)
+    ? forward + model.t(` · ↑ a gradient would be summed to ${shape(side.shape)}`, ` · ↑ 若有梯度，则求和回到 ${shape(side.shape)}`)
     : forward;
 }
 
