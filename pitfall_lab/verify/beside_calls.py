@@ -175,8 +175,8 @@ class BesideCalls:
 
         That is a scheduler's creation or step, the loading or saving of a module's state, the loading of an optimizer's
         state, or the beginning of a pass over a loader. Nothing is recorded if no code of the program is around the
-        call, if ``torch.jit`` makes it, if torch's own code saves a module's state, nor (except steps of known
-        schedulers) after the first ``MOST`` (60) of a kind.
+        call, if ``torch.jit`` makes it, if torch's own code saves a module's state, nor after the first ``MOST`` (60)
+        of most kinds (of schedulers: for those seen later).
         """
         user = self._sources.user_frame(frame)
         if user is None:
