@@ -68,8 +68,8 @@ class _HashLookup:
 
 class HashWatch:
     """Looks at the tensors that this thread's program puts into a set, or uses as a key of a dictionary, in its own
-    code: dense CPU tensors of 1 to ``LARGEST`` (16) elements that require no gradient and are a single number, whole
-    numbers, or a view.
+    code: dense CPU tensors of 1 to ``LARGEST`` (16) elements that require no gradient and have no dimensions, or whole
+    numbers, or are a view.
 
     ``written()`` is the number of the trace's events so far, ``label`` gives a tensor's label in the trace, or None.
     """

@@ -284,7 +284,8 @@ class BesideCalls:
             known.parts = stored_examples.parts(dataset)
 
     def before(self, call: Call, step: int) -> None:
-        """Called before a call: record numbers that the call will lose (integer overflow).
+        """Called before a call: record numbers that the call will lose (integer overflow), for the first calls that do
+        so at each place of the program itself.
 
         At the first copy of a loading (``copy_`` in ``load_state_dict``), compare the names of the state with those of
         the module. ``step`` is the call's step in the trace.

@@ -73,7 +73,8 @@ def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
 
 
 def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> ShadowTensor:
-    """``F.pad`` with a ``mode`` that is no constant: reflect, replicate or circular.
+    """``F.pad`` with a ``mode`` that is no constant: reflect, replicate or circular. ``pad`` has two numbers for each
+    dimension, before and after it, from the last dimension on.
 
     Raises ``ShadowError`` (torch's error) where a border of reflect is not smaller than its dimension, or one of
     circular is larger; ``Unmodelled``, among others, for negative paddings, other modes, an empty input and other
