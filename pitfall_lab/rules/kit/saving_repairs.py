@@ -121,7 +121,7 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
     """Return at most one fix for ``clash``: it copies the tensor which the operation saves, ``sigmoid(x).clone()``, or
-    ``exp(x.clone())`` if it saves its input; that one wherever the expression names it.
+    ``sin(x.clone())`` if it saves its input; that one wherever the expression names it.
 
     Empty if the text of the saving line does not show that tensor.
     """
