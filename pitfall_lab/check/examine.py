@@ -58,8 +58,8 @@ class Checked:
 def examine(
     path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "", fixes: bool = True
 ) -> Checked:
-    """Check one file, called ``name`` in the report (by default its path). It runs in ``shop``, with ``argv`` as its
-    arguments.
+    """Check the file ``path``, called ``name`` in the report (by default its path). It runs in ``shop``, with ``argv``
+    as its arguments.
 
     Errors in reading or running it are part of the result; none is raised.
 

@@ -30,8 +30,9 @@ class Item:
     """A property of an exercise, or a misconception at a question, counted over the students.
 
     ``key`` is the exercise or question and ``name`` the property's sentence or the misconception's key. ``handed_in``
-    is how many students handed in something readable (of a misconception: a progress file that names one), ``answered``
-    how many of them have an answer (a cell that is missing or unchanged is none; of a misconception: all of them),
+    is how many students handed in something readable that could be graded for this exercise (of a misconception: a
+    progress file that names one), ``answered`` how many of them have an answer (a cell that is missing or unchanged is
+    none; of a misconception: all of them),
     ``holds`` how many have the property or misconception. ``separates`` is the correlation from -1 to 1 between having
     it and the points (of a property: those for the other exercises); None for fewer than ten students, or if all are
     equal.
@@ -51,7 +52,8 @@ class Item:
 
 
 def properties(assignment: Assignment, rows: Sequence[Row], at: int = 0) -> list[Item]:
-    """One item for each property of each exercise, counted over the students who handed in something readable.
+    """One item for each property of each exercise, counted over the students who handed in something readable and whose
+    answer to that exercise could be graded.
 
     ``at`` is the language of the properties' sentences: 0 for English, 1 for Chinese.
     """

@@ -74,7 +74,8 @@ def refuse_documents(name: str, raw: bytes) -> None:
 
 
 def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, float]]:
-    """The notebooks of a zip, each as its name, its bytes and when it was written (seconds since 1970).
+    """The notebooks of a zip, each as its name, its bytes and when it was written (seconds since 1970; 0 where the zip
+    has no possible date).
 
     Raises :class:`UnreadableArchive` if the zip is damaged, has a password or an unusual compression, has no notebook,
     too many files, more than ``most`` notebooks, or notebooks of more than ``largest`` bytes together.

@@ -131,8 +131,9 @@ def _collect(code: CodeType, found: Known) -> None:
 
 
 def keep_frames(trusted: Known, reached: list[str]) -> None:
-    """Install an audit hook, for good, that raises an error where code of the cell gets a stack frame, traces, or lists
-    all objects, and adds the name of that event to ``reached``. Code in ``trusted`` (of :func:`known`) may do so, and
+    """Install an audit hook, for good, that raises ``PermissionError`` where code of the cell gets a stack frame,
+    traces, lists all objects or imports a module that it may not have. The name of the event is added to ``reached``,
+    unless the code that did it has a library's file name. Code in ``trusted`` (of :func:`known`) may get frames, and
     code that really is in a library's file and names the function.
     """
     frame_of, compiles, reads, mine = sys._getframe, compile, Path.read_bytes, [False]  # noqa: SLF001 - there is no other way to see who calls

@@ -36,9 +36,9 @@ Files = Mapping[str, Iterable[str]]
 
 
 def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, LedgerLine], files: Files) -> list[Path]:
-    """Write a zip for each of Moodle and Canvas from which submissions came, and return their paths. ``pages`` are
-    students' pages (HTML) by file name, ``entries`` the student's line in the table for each page, ``files`` what each
-    submission's files are called.
+    """Write a zip for each of Moodle and Canvas whose form the names of submitted files have (of Canvas: those of two
+    students or more), and return their paths; empty if there is none. ``pages`` are students' pages (HTML) by file
+    name, ``entries`` the student's line in the table for each page, ``files`` what each submission's files are called.
 
     A zip of an earlier run is removed where nothing came with that system's names. Raises ``OSError`` if one cannot be
     written.

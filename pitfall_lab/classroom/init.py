@@ -225,9 +225,9 @@ def chapter_books(chapters: tuple[int, ...]) -> dict[str, Any]:
 
 
 def student_book(book: Any, made: Assignment, *, exercises_only: bool = False) -> Any:
-    """A copy of a chapter's notebook as students get it: without outputs, with each exercise of the assignment ``made``
-    once, as it is given, and without other exercises. With ``exercises_only``, there is only the heading and these
-    exercises.
+    """A copy of a chapter's notebook as students get it: without outputs, with the chapter's exercises that are in the
+    assignment ``made``, as they are given, and without other exercises. With ``exercises_only``, there is only a
+    heading, the cell that loads the extension, and these exercises.
 
     Names of chapters that are not handed out are no links.
     """

@@ -121,8 +121,9 @@ class CellOutcome:
     """What one cell was worth.
 
     ``key`` is the exercise, ``status`` how the cell ended, ``marks`` its judged properties. ``detail`` is half a
-    sentence about the error or about what was tampered with (empty: nothing to say), ``seconds`` how long grading took,
-    ``source`` the cell. ``skipped`` is what has a meaning in a notebook only, as the cell has it: ``%time``, ``!ls``.
+    sentence on how it ended, such as the error, the limit or what was tampered with (empty: nothing to say),
+    ``seconds`` how long grading took, ``source`` the cell (a long one is cut). ``skipped`` is what has a meaning in a
+    notebook only, as the cell has it: ``%time``, ``!ls``.
     ``unneeded`` are words of a cell with points that no exercise needs: :mod:`pitfall_lab.classroom.unneeded`.
     """
 
@@ -170,8 +171,8 @@ class CellOutcome:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CellOutcome:
-        """The outcome from ``values``, a dictionary as :meth:`to_dict` returns it; raises ``KeyError`` or ``TypeError``
-        for any other data.
+        """The outcome from ``values``, a dictionary as :meth:`to_dict` returns it. For other data an error is raised,
+        usually ``KeyError``, ``IndexError`` or ``TypeError``.
         """
         marks = tuple(
             JudgedProperty(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"]))
@@ -207,7 +208,7 @@ class Room:
     def run(self, requests: Sequence[Request], limits: Limits, seconds: float) -> dict[str, Any]:
         """Run ``requests`` (cells with their checks) in a process of their own, for at most ``seconds``; return a dict
         with how that process ended: ``status``, ``code``, ``seconds``, ``output`` (what was printed) and ``report``
-        (None if there is none).
+        (None if there is none). If the room twice gives no answer, the status is ``"signal"``.
 
         Raises :class:`RoomError` if the room cannot be started.
         """

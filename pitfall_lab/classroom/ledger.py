@@ -49,8 +49,9 @@ class LedgerLine:
     """One student's line in the table of grades.
 
     ``row`` is the graded submission, ``person`` the student; ``points`` has those of each exercise by key (without
-    exercises that could not be graded), ``total`` their sum and ``unrounded`` that sum before rounding. ``late``: by
-    how many days, and ``deducted``: the points lost by that. ``notes`` are for teacher and student, ``asides`` for the
+    exercises that could not be graded and have no mark of the teacher's). ``total`` is their sum less ``deducted``, or
+    the teacher's mark for the whole; ``unrounded`` is the same before rounding. ``late``: by how many days, and
+    ``deducted``: the points lost by that. ``notes`` are for teacher and student, ``asides`` for the
     teacher alone. ``listed``: the student is in the roster, or there is none. ``own``: the teacher gave at least one
     mark. ``timed``: there is a deadline, and the time of the submission is known. ``maybe``: this person has no
     submission, but one whose owner is unknown may be theirs. ``in_part``: the submission could not be graded as a

@@ -338,8 +338,8 @@ def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> Non
 
 
 def unwritten(path: Path, problem: OSError, what: str = "{} cannot be written") -> Refusal:
-    """A refusal (returned, not raised) that says why ``path`` could not be written, from the error ``problem``; for a
-    full disk, also how to go on. ``what`` is the beginning of its sentence, with ``{}`` for the path.
+    """A refusal (returned, not raised) that says why ``path`` could not be written, from the error ``problem``; if room
+    is missing, also how to go on. ``what`` is the beginning of its sentence, with ``{}`` for the path.
     """
     full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     then = " Make room, and grade with --resume: what has been graded is kept." if full else ""

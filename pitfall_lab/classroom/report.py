@@ -151,8 +151,8 @@ def write_reports(
     language: Language = "en",
     files: handback.Files | None = None,
 ) -> Path:
-    """Write the pages into ``folder``, with tables, and archives for handing the pages back; return the page for the
-    class. Pages that an earlier run wrote for submissions that no longer exist are removed.
+    """Write the pages into ``folder``, with tables, and archives for handing the pages back; return the path of the
+    page for the class. Students' pages of an earlier run that this one does not write are removed.
 
     Raises :class:`~pitfall_lab.cli.Refusal` if one cannot be written.
 

@@ -181,8 +181,8 @@ def table(
     the file has none. Rows without any value are left out.
 
     ``faults`` gets lines with too many cells, which are left out. Raises :class:`~pitfall_lab.cli.Refusal` for a file
-    that cannot be read or has more than ``MOST`` rows, that lacks all columns of ``one_of`` or one of ``all_of``, or
-    whose name for a column is nearly one of ``columns``.
+    that cannot be read or has more than ``MOST`` rows, that lacks all columns of ``one_of`` or one of ``all_of``, that
+    has one of ``columns`` twice or a column whose name is nearly one of them, or in which a quotation mark is open.
     """
     columns = tuple(columns)
     try:

@@ -57,8 +57,8 @@ class SimilarPair:
 
 
 def all_pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[SimilarPair]:
-    """All pairs of answers to the exercises ``keys`` that are alike, most alike first. Of an exercise, at most the
-    first ``MOST`` different answers are compared with one another.
+    """The pairs of answers to the exercises ``keys`` that are alike, most alike first. Of an exercise, at most the
+    first ``MOST`` different answers and ``MOST_COMPARED`` pairs of them are compared.
     """
     found = [pair for key in keys for pair in _of_exercise(exercises()[key], rows)]
     return sorted(found, key=lambda pair: -pair.ratio)

@@ -91,7 +91,8 @@ is said that they are there.
 class Submission:
     """What one student handed in, before it is read.
 
-    ``student`` is what it is called; ``files`` are the notebooks (and zips) in it. ``is_folder``: it is a folder;
+    ``student`` is what it is called; ``files`` are the notebooks (and zips) in it, or the one file that was handed in,
+    whatever it is. ``is_folder``: it is a folder;
     ``parts`` are the names of the files and folders that were put together to one submission (empty: it is a single
     one). ``problem`` is why it cannot be read (None: nothing known). ``notes`` are for teacher and student, ``asides``
     for the teacher alone. ``received`` is when the newest file was written of a folder that cannot be read. ``beside``

@@ -177,8 +177,8 @@ returned, or raised, comes back.
 def observe(request: Request) -> Observation:
     r"""Run a request in this process.
 
-    Output, warnings, random streams and torch's settings of the caller stay as they are. Only
-    KeyboardInterrupt comes out.
+    Output, warnings, random streams and torch's settings of the caller stay as they are. Of what the cell, the inputs,
+    the drive and the expressions raise, only ``KeyboardInterrupt`` comes out; an error in ``setup`` does.
 
     >>> seen = observe(Request("def double(a):\n    return 2 * a", drive="b = double(21)", expressions=("b", "c")))
     >>> seen.values["b"], seen.values["c"].type

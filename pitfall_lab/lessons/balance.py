@@ -90,7 +90,8 @@ class Lots:
         weak: Callable[[str], bool] = lambda _: False,
     ) -> list[int]:
         """Return the indices of ``count`` of the ``wrong`` answers, beside which the answer ``right`` is not
-        conspicuous; fewer if there are fewer. The first ``must`` of them are always included.
+        conspicuous; fewer if there are fewer. Only the first twelve are considered; the first ``must`` of them are
+        always included.
 
         ``labels`` gives each answer a label: how many of the chosen ones have that of the right one is drawn, too. Of
         those that are ``weak`` there is at most one, if that is possible.

@@ -73,7 +73,7 @@ _LOST = T(
 
 def why_nothing(properties: Iterable[tuple[bool, bool]], share: float) -> T | None:
     """Why an answer whose ``share`` is 0 earns nothing though it has properties that the given cell lacks;
-    None if it has none of these.
+    None if it has none of these, or the share is not 0.
 
     A property is a pair, as in :func:`gained`.
     """

@@ -78,7 +78,8 @@ def run(
 
 
 def ending(program: str, policy: shadow.Policy) -> Ending | None:
-    r"""Return how ``program`` ends on the engine under ``policy``; ``None`` if the engine has no model of something in it.
+    r"""Return how ``program`` ends on the engine under ``policy``; None where :func:`run` gives None, as if the engine
+    has no model of something in it.
 
     >>> str(ending("import torch\nx = torch.ones(2)\nx.clone().add_(1)\nprint(x.tolist())", shadow.Policy(clone_shares_memory=True)))
     '[2.0, 2.0]'

@@ -32,7 +32,7 @@ def convert(
     values and NumPy arrays stay as they are; a range becomes a list, a memory format its name, ``torch.strided`` None.
 
     Raises:
-        Unconvertible: for objects without a counterpart in the shadow (generators, modules).
+        Unconvertible: for objects of all other types, such as generators, modules and named tuples.
     """
     kind = type(value)
     if isinstance(value, torch.Tensor):

@@ -137,8 +137,8 @@ class Counts:
         """Whether the next call of the function ``name`` (torch's qualified name) at the place ``span`` is to be given
         to :meth:`after`: only functions in ``COUNTED``, and only the first ``LOOKS`` (100) calls of each at each place.
 
-        False, too, from the first call on whose arguments cannot be counted, and once searches there have met rows with
-        and rows without a one.
+        False, too, once a comparison, search or loss there has shown that there is nothing to count, and once searches
+        there have met rows with and rows without a one.
         """
         return (
             name in COUNTED

@@ -118,7 +118,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def examples(loader: Any) -> int | None:
     """The length of a loader's dataset, if it is known without running code of the program; else None. Known is that of
     a list, tuple, ``TensorDataset`` or ``Subset``, and of a class whose ``__len__`` only returns the length of an
-    attribute.
+    attribute that is a list, tuple, array or plain tensor.
     """
     return _length(vars(loader).get("dataset"))
 

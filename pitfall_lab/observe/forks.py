@@ -20,7 +20,7 @@ _watching: list[ForkWatch] = []
 
 class ForkWatch:
     """Calls ``started(frame)`` in this process when the program has forked it, or when multiprocessing starts another
-    one without a fork; ``frame`` is the Python frame that does so. Calls ``forked()`` first of all in a forked process.
+    one without a fork; ``frame`` is the Python frame that does so. Calls ``forked()`` in a forked process.
 
     Programs started by ``subprocess`` are not reported. Neither function may raise.
     """

@@ -67,8 +67,9 @@ class _HashLookup:
 
 
 class HashWatch:
-    """Looks at each tensor that this thread's program puts into a set, or uses as a key of a dictionary, in its own
-    code: plain tensors of at most ``LARGEST`` (16) elements that require no gradient.
+    """Looks at the tensors that this thread's program puts into a set, or uses as a key of a dictionary, in its own
+    code: dense CPU tensors of 1 to ``LARGEST`` (16) elements that require no gradient and have no dimensions, or whole
+    numbers, or are a view.
 
     ``written()`` is the number of the trace's events so far, ``label`` gives a tensor's label in the trace, or None.
     """
@@ -92,7 +93,9 @@ class HashWatch:
             torch.Tensor.__hash__ = lookup.method  # type: ignore[method-assign, union-attr]
 
     def finished(self) -> tuple[Hashed, ...]:
-        """The places where tensors with equal values were different keys, and the place of the last key of all."""
+        """The places where tensors with equal values were different keys, and the place of the last key of all; empty
+        if no tensor was looked at.
+        """
         known = [place for place in self._places.values() if place is not None]
         return tuple(
             Hashed(

@@ -44,8 +44,8 @@ class LookupWatch:
 
     ``kind`` is ``scheduler`` for ``step`` of a learning-rate scheduler, ``loading`` and ``saving`` for
     ``load_state_dict`` and ``state_dict`` of a module, ``restoring`` for ``__setstate__`` of an optimizer, ``pass`` for
-    ``__iter__`` of a ``DataLoader``, ``clearing`` for ``zero_grad`` of an optimizer or a module. ``tell`` must not
-    raise.
+    ``__iter__`` of a ``DataLoader``, ``clearing`` for ``zero_grad`` of an optimizer or a module; methods that a class
+    of the program defines instead are not seen. ``tell`` must not raise.
     """
 
     def __init__(self, tell: Tell) -> None:

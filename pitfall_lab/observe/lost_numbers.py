@@ -151,9 +151,10 @@ def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> LostNumb
 
 
 def lost_by_conversion(call: Call, result: Any) -> LostNumbers | None:
-    """What a call of ``CONVERSIONS`` has lost of its first argument: numbers outside the range of a type of whole
+    """What a call of ``CONVERSIONS`` has lost of its first argument: floats outside the range of a type of whole
     numbers, fractions that were cut off to 0 among larger numbers of both signs, or neighbours along an axis that
-    differed and are equal in a short type of floats.
+    differed and are equal in a short type of floats. Of many numbers, only the first ``MOST`` (2^18) or so are looked
+    at.
 
     Of several axes, the one with the largest share. None if nothing was lost, or if the values were not compared:
     ``result`` is not on the CPU, the numbers are not readable, or a dispatch mode is on.

@@ -164,7 +164,7 @@ class StepWatch:
         self._recorder = recorder
 
     def start(self) -> None:
-        """Register a hook that torch calls before each optimizer step."""
+        """Register hooks that torch calls before and after each optimizer step."""
 
         def about_to_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
             if threading.get_ident() == self._thread:
@@ -210,7 +210,9 @@ class StepWatch:
         ]
 
     def finish(self) -> None:
-        """Called when the program has ended: count the backwards that were made after the last step of an optimizer."""
+        """Called when the program has ended: count the backwards that were made after the last step or clearing of an
+        optimizer.
+        """
         for pace in self._seen.values():
             if pace.since is not None and self._recorder.backwards > pace.since:
                 pace.left.append((self._recorder.backwards - pace.since, None))

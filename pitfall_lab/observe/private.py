@@ -23,7 +23,8 @@ from pitfall_lab.trace import T
 
 class Name(NamedTuple):
     """A private name of torch or NumPy: ``path`` is its dotted path, ``purpose`` what it is needed for, ``lost`` what
-    cannot be observed without it, in English and Chinese (None: nothing is lost).
+    cannot be observed without it, in English and Chinese (None: nothing is lost; :data:`VITAL`: without it nothing is
+    recorded).
     """
 
     path: str

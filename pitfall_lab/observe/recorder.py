@@ -484,8 +484,8 @@ class Recorder(TorchFunctionMode):
         """Called before a step of ``optimizer``, which ``frame`` of the program makes (None if there is none).
 
         If rounds are not recorded at present, and no recorded round of their loop made a step at this place, recording
-        resumes. Otherwise, if the step is ``plain`` (it runs torch's code alone), the mode is taken off during the
-        step, because it costs time; :meth:`stepped` puts it back.
+        resumes. If they still are not recorded and the step is ``plain`` (it runs torch's code alone), the mode is
+        taken off during the step, because it costs time; :meth:`stepped` puts it back.
         """
         self.stepped()
         if self._rounds is None:

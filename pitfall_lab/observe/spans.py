@@ -96,7 +96,7 @@ class SourceMap:
         return tuple(self._sources)
 
     def rename(self, name: str) -> None:
-        """Change the program's display name, or that of its last part if it has parts (the number of a cell is known
+        """Change the program's display name, and that of its last part if it has parts (the number of a cell is known
         only after it has run).
         """
         source = self._sources[0]
@@ -239,8 +239,8 @@ class SourceMap:
         return f"{whole}[{number}]" if whole else None
 
     def statement(self, span: Span) -> Span:
-        """Return the whole assignment if ``span`` is only its target (Python reports ``x[0]`` as the position of ``x[0]
-        = v``); else ``span`` itself.
+        """Return the whole assignment if ``span`` is only its target, a subscript or an attribute (Python reports
+        ``x[0]`` as the position of ``x[0] = v``); else ``span`` itself.
         """
         _, statements = _assigned(self._sources[span.source].text)
         found = statements.get((span.line, span.column, span.end_line, span.end_column))

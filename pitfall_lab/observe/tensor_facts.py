@@ -377,7 +377,8 @@ def creation_of(view: torch.Tensor) -> str:
 
 
 def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors share one version counter; False also if torch does not let a version be changed.
+    """Whether two tensors, none of them of inference mode, share one version counter; False also if torch does not let
+    a version be changed.
 
     Torch does not show which counter a tensor has. So the version of one is changed, that of the other is read, and the
     first is restored before anything else can run.
@@ -442,10 +443,10 @@ def node_key(node: Any) -> tuple[Any, ...]:
 
 
 def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
-    """Give each new node in the graph of the nodes ``made`` (None is passed over) a number of ours: another thread made
-    it, so its sequence number may not be unique.
+    """Give each new node in the graph of the nodes ``made`` (None is passed over), but no AccumulateGrad, a number of
+    ours: another thread made it, so its sequence number may not be unique.
 
-    ``known`` are nodes that existed before; the nodes before them are not visited.
+    ``known`` are nodes that existed before; they are passed over, with what only they lead to.
     """
     seen = set(known)
     stack = [node for node in made if node is not None]
@@ -461,7 +462,7 @@ def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
 
 
 def is_freed(node: Any) -> bool:
-    """Whether a backward has freed the node's saved tensors."""
+    """Whether a backward has freed saved tensors of the node; False if it has none, or hooks have packed them all."""
     return any(slot.state == "freed" for slot in slots_of(node))
 
 

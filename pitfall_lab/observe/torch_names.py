@@ -69,7 +69,9 @@ READS_GRAD_FN = frozenset({
 
 
 def is_quiet(name: str) -> bool:
-    """Whether calls of a function are not recorded, since it makes and changes no tensor and starts no backward."""
+    """Whether calls of a function are not recorded, mostly since it makes and changes no tensor and starts no backward.
+    ``name`` is what :func:`name_of` returns for it.
+    """
     parts = name.split(".")
     if name == "torch.Tensor._backward_hooks.__set__":
         # called by torch while it regenerates a view's grad_fn: it holds a lock, and reading the grad_fn would hang

@@ -74,7 +74,7 @@ class MaskedRowsStillMove:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each optimizer that moves elements of a parameter whose gradient the program sets to 0
-    before every one of its steps, if at least ``FEWEST`` are recorded.
+    before every one of its recorded steps, of which there must be at least ``FEWEST``.
 
     Only for the first such parameter of an optimizer, and not where the elements are put back.
     """

@@ -69,7 +69,8 @@ MOST, SHOWN = 4096, 6
 @dataclass(frozen=True, slots=True)
 class Mask:
     """``event`` is the call (``Event``) that made entries of the tensor ``label`` zero by the tensor ``mask``, which is
-    a mask or an index; ``result`` is the tensor with the zeros. All three are labels.
+    a mask or an index; ``result`` is the tensor with the zeros. All three are labels; ``mask`` is empty where no
+    tensor is known that says which entries.
 
     ``keeps`` is True where the entries at which the mask is false became zero, False where those at which it is true,
     or those that the index names.

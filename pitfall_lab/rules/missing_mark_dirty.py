@@ -22,8 +22,8 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each input that the forward of a custom Function wrote in place without ``mark_dirty``, if
-    a later call used the input and a backward went through that.
+    """Yield one finding for each input that requires grad and that the forward of a custom Function wrote in place
+    without ``mark_dirty``, if a later call used the input and a backward went through that.
 
     Functions that call ``mark_dirty`` anywhere in their ``setup_context`` or, without one, in their forward are left
     out.

@@ -50,9 +50,10 @@ class NanInTheLoss:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield at most one finding: for the call that made the first NaN, after which every number is NaN.
+    """Yield at most one finding: for the call that made the first NaN or, where a recording looked for such numbers,
+    the first infinity that led to it.
 
-    Nothing if the program tests for NaN itself, or skips the update and finishes.
+    Nothing if the program skips the update and finishes, nor, in such a recording, if it finishes and acts on a test.
     """
     every = of_results(story)
     seen = next((found for found in every if not is_handled(story, found)), None)

@@ -37,7 +37,7 @@ MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask")
 @dataclass(frozen=True, slots=True)
 class NextTokenSeen:
     """``attention`` is an attention (:class:`Attention`) in which a position gives the next position the weight
-    ``weight``.
+    ``weight`` (1 where only masks are known, which let it).
 
     ``lookup`` is the call (``Event``) that looked up the tokens, ``loss`` the one whose targets are the next tokens,
     ``length`` the number of positions.

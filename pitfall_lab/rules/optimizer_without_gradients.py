@@ -41,8 +41,8 @@ class OptimizerWithoutGradients:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each optimizer none of whose parameters had a gradient in at least ``ROUNDS`` steps, if
-    before each of them ``backward()`` filled the gradients of other tensors, or ``torch.autograd.grad`` returned those
-    of its own.
+    before each of them a ``backward()`` ran, the first of which filled the gradients of other tensors, or
+    ``torch.autograd.grad`` returned those of its own.
 
     Of the first kind none where the parameters had been replaced or the path to them was cut: other rules report that.
     """

@@ -21,11 +21,11 @@ NOTHING, LONG = 1e-2, 20
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that loads a state into an optimizer whose own option (the learning rate, for
-    example), other than those of the optimizers before it, is replaced by that of the state.
+    """Yield one finding for each line that loads a state into an optimizer that then steps, if the state replaces an
+    option (the learning rate, for example) that the program chose, other than those of the optimizers before it.
 
     Resuming a training makes the optimizer with the option that the first one was made with, which the loaded one goes
-    back to: that is meant, unless the loaded rate is next to nothing and no scheduler changes it.
+    back to: that is taken to be meant, unless the loaded rate is next to nothing and stays so for many steps.
     """
     lost: dict[Span | None, list[Restored]] = {}
     others = {(each.span, each.optimizer) for each in story.trace.beside.misplaced}

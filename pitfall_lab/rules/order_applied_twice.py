@@ -45,7 +45,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each place that applies an order of rows a second time to rows computed from the ordered
     ones, instead of its inverse.
 
-    Not where applying the order twice gives the old rows, as with a plain reversal.
+    Not where applying the order twice is known to give the old rows, as with a plain reversal.
     """
     firsts = [
         found for event in story.calls(*TAKES) if (found := take(story, event)) is not None and _is_order(story, found)

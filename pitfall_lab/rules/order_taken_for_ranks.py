@@ -58,7 +58,8 @@ class Total:
     """``sort`` is the call (``Event``) whose positions the call ``pick`` combined with ``other``, the label of a tensor
     in the elements' own order, as if they were the elements' ranks; ``total`` is the call that added up the result.
 
-    For ``same`` of the ``count`` elements the rank and the position are equal; None if not all positions are known.
+    For ``same`` of the ``count`` elements of a row the rank and the position are equal; None if there are several rows,
+    or if not all positions are known.
     """
 
     sort: Event
@@ -71,8 +72,8 @@ class Total:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each pair of sorts of floating-point numbers whose positions are then combined as numbers,
-    at the line of the first one; and one for each line with a sort whose positions are added up by the elements' own
-    numbers.
+    at the line of the first one; and one for each line with a sort whose positions are combined with numbers in the
+    elements' own order and added up. None is for a line that one told of before.
     """
     if not any(True for _ in story.calls("argsort", "sort")):
         return

@@ -55,7 +55,7 @@ class OtherTriangle:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line with a call (``solve_triangular``, for example) that reads the triangle of a
-    matrix in which all numbers are zero.
+    matrix in which all numbers off the diagonal are zero.
 
     Where only the numbers show it, they must do so each time the line runs.
     """

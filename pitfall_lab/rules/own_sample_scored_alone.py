@@ -67,7 +67,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that draws samples, in at least ``ROUNDS`` iterations, where nothing but their
     own log-probability trains the parameters that they were drawn from.
 
-    Only with an optimizer step in between.
+    Only with an optimizer step in between, and not where :mod:`.sample_without_path` reports the line.
     """
     updates, flow = story.trace.optimizer_steps, Flow(story)
     rounds: dict[Span | None, list[Alone]] = defaultdict(list)

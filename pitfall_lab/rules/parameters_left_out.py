@@ -30,8 +30,8 @@ BY_NUMBER = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield at most one finding: for the parameters used after those of trained layers that got gradients in at least
-    ``ROUNDS`` backwards and that no optimizer holds.
+    """Yield at most one finding: for the parameters that got gradients in at least ``ROUNDS`` backwards, that no
+    optimizer holds, and that are used after those of trained layers or were frozen at first.
 
     Nothing if an optimizer also holds parameters that never got gradients, or if modules lie in a plain list, which
     other rules report.

@@ -53,8 +53,9 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each function and tensor in which a part was read by its name after an assignment had
     replaced it, to compute another part.
 
-    Not for parts that the same lines write again, as those of a state that is kept, and not where the second part goes
-    on from its own value (``x[1] = b + a``) or keeps a share of it: such updates may be meant one after the other.
+    Not for parts that the same lines write again, as those of a state that is kept, and mostly not where the second
+    part goes on from its own value (``x[1] = b + a``) or keeps a share of it: such updates may be meant one after the
+    other.
     """
     reported = set[Span | None]()
     for lates in _lates(story).values():

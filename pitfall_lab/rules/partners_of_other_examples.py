@@ -60,7 +60,7 @@ class RowLayout:
     ``cat``, ``repeat``, a reshape) that ordered them.
 
     With ``beside`` row ``i`` belongs to example ``i // 2``, else to example ``i % n``. ``views`` are the labels of the
-    two tensors that were joined; empty if one tensor was repeated or reshaped.
+    two tensors that ``cat`` or ``stack`` joined; empty where one tensor was repeated or reshaped instead.
     """
 
     event: Event
@@ -72,7 +72,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that orders two views of a batch in another way (one behind the other, or by
     turns) than a contrastive loss pairs its rows.
 
-    Not where the two views are known to be of different rows.
+    Where ``cat`` joined the two views, only if both are known to come from the same rows.
     """
     reported = set()
     paired = ((event, beside, _layout(story, scores, event.step)) for event, scores, beside in _pairings(story))

@@ -45,8 +45,8 @@ UPWARD, FURTHER = 60, 200
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """``found`` is the call (``Event``) that returned positions in the tensor ``part``, which the call ``taken`` took
-    out of the tensor ``table``; both are labels.
+    """``found`` is the call (``Event``) that returned positions in the tensor ``part``, whose rows the call ``taken``
+    took out of the tensor ``table``; both are labels.
 
     ``used`` is the call that takes entries of ``table``, or of rows that go with it, by these positions.
     """

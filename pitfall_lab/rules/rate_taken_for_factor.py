@@ -22,7 +22,7 @@ FUNCTION = 1
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each ``LambdaLR`` whose highest factor is the optimizer's own rate, so that this is
+    """Yield one finding for each ``LambdaLR`` whose highest factor is about the optimizer's own rate, so that this is
     multiplied with itself.
 
     Only with at least ``FEWEST`` recorded rates, the highest of which is not the last.

@@ -90,8 +90,9 @@ PAIR, FEWEST, DEEP, APART, MOST = 2, 3, 40, 0.02, 60
 
 @dataclass(frozen=True, slots=True)
 class RatioAveragedOverBatches:
-    """``average`` is the call (``Event``) that averaged the ``results``, each a ratio or root computed from one batch,
-    to the number ``mean``; computed once from all the data it would be ``whole``.
+    """``average`` is the call (``Event``) that averaged the ``results``, each a number computed from one batch, or,
+    where Python averages them, the conversion of the first one. Their average is ``mean``; computed once from all the
+    data it would be ``whole``.
 
     ``results`` are pairs of a label and the step at which it was read. ``text`` is the expression of the average in the
     program's text; None where it is not found.
@@ -109,8 +110,8 @@ class RatioAveragedOverBatches:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that averages ratios, roots or exponentials of what was counted in each batch,
-    where the number of all data together is another one.
+    """Yield one finding for each place that averages ratios, roots, exponentials or calibration errors of what was
+    counted in each batch, where the number of all data together is another one.
 
     Only if at least ``FEWEST`` of the results are known and nothing is trained with them.
     """
@@ -377,9 +378,9 @@ class BatchFormula:
     """How the number in the tensor ``label`` was computed from others, down to sums and means over the rows of a batch.
 
     ``after`` is the name of a function that Python applies to it afterwards; empty if none. ``leaves`` are the values
-    of those sums and means, each under a key for how it was computed; ``names`` are the names of the operations
-    between. ``is_known`` is whether the way could be followed, ``is_curved`` whether it has an operation that makes the
-    average over batches differ from that of all data.
+    of those sums and means, each under a key for how it was computed; ``names`` are these keys and the names of the
+    operations between. ``is_known`` is whether the way could be followed, ``is_curved`` whether it also has an
+    operation that may make the average over batches differ from that of all data.
     """
 
     def __init__(self, story: Story, label: str, step: int, after: str = "") -> None:
@@ -457,8 +458,8 @@ class BatchFormula:
         """The batch that the leaves of the formula are computed from: a key that tells batches apart, and its number of
         rows. Of several batches of one size, one of them.
 
-        None if the formula is not known, if the batches have different sizes, or if a leaf comes from no batch, has
-        more than two axes, or a number of rows that is no multiple of the batch's.
+        None if the formula is not known, if the batches have different sizes, or if a leaf comes from no known batch
+        (unless it is a cross entropy of which ``exp`` is taken), has more than two axes, or does not fit the batch.
         """
         found: set[tuple[object, int]] = set()
         for table, step in self._tables if self.is_known else ():

@@ -37,7 +37,8 @@ FURTHER, NEAR, LEAST, OFTEN = 60, 1e-4, 1.2, 3
 
 @dataclass(frozen=True, slots=True)
 class RatioScalesBothClasses:
-    """``event`` is the call (``Event``) that multiplied the result of the call ``loss`` by the number ``ratio``.
+    """``event`` is the call (``Event``) that multiplied the result of the call ``loss`` by the number ``ratio``; it is
+    ``loss`` itself where that was given the ratio as its ``weight``.
 
     ``count`` is the call that counted labels: of ``total`` labels ``rare`` are of the rare class, and ``ratio`` is how
     many of the other there are for each.
@@ -52,7 +53,8 @@ class RatioScalesBothClasses:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that multiplies a binary cross-entropy by the ratio of the counts of its two classes.
+    """One finding for each line with a binary cross-entropy that is multiplied by the ratio of the counts of its two
+    classes.
 
     The ratio must be at least ``LEAST`` and match counts of the labels. The first ``OFTEN``
     runs of each line are looked at.

@@ -77,9 +77,9 @@ class RowsInDifferentOrder:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each place that orders labels otherwise than the examples that a loss, or a measure,
-    compares them with; for a loss only if a backward ran.
+    compares them with, or these alone; for a loss only if a backward ran.
 
-    For a loss the examples must have been ordered exactly once, the labels once or never.
+    For a loss the examples must have been ordered exactly once, the labels once or never, the choice of a batch aside.
     """
     reported = set()
     taken = [

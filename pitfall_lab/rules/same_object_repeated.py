@@ -18,7 +18,7 @@ from pitfall_lab.trace import T
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """``steps`` are the first two steps of the trace that used one object under two of its places in a list;
+    """``steps`` are the first two steps of the trace that used the one object that several places of a list have;
     ``is_layer`` is True where it is a layer that was called, False where a tensor was written.
     """
 

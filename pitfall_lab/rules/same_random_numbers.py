@@ -45,7 +45,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each place that seeds a generator again and again, so that a line drew the same random
     numbers ``ROUNDS`` times or more while weights were trained with them.
 
-    Only draws of which enough numbers are known (``FEWEST``), not all equal.
+    Only draws of which enough numbers are known (``FEWEST``, or ``FEWEST_WHOLE`` whole ones), not all equal.
     """
     writes = _writes(story)
     draws: dict[tuple[object, object], list[Event]] = defaultdict(list)

@@ -32,8 +32,8 @@ FURTHER = 150
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """``event`` is the call (``Event``) that drew the tensor ``sample`` (a label) from numbers computed with the
-    parameters ``parameters`` (labels); ``layer`` is the call of a layer that was given the sample.
+    """``event`` is the call (``Event``) that drew numbers for the tensor ``sample`` (a label), whose distribution was
+    computed with the parameters ``parameters`` (labels); ``layer`` is the call of a layer that the sample got to.
 
     ``backward`` is a backward that goes through ``layer`` and reaches the parameters by other paths; None before it was
     looked for. ``weighed``: the sample also met those numbers outside the layer, as in its log-probability.
@@ -52,8 +52,8 @@ def find(story: Story) -> Iterator[Finding]:
     parameters computed, if a layer computes with it and a backward goes through that and reaches the parameters by
     another path.
 
-    Only if an optimizer stepped; not where the loss also weighs the sample's log-probability, as a policy gradient
-    does.
+    Only if an optimizer stepped; mostly not where the loss also weighs the sample's log-probability, as a policy
+    gradient does.
     """
     if not story.trace.optimizer_steps:
         return

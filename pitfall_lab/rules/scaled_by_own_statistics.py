@@ -58,7 +58,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that scales, by its own statistics, data for evaluating a network that was
     trained with other data.
 
-    Only if all training data came from one such scaling, by statistics of its own, and an optimizer stepped.
+    Only if all scaled training data came from one such scaling, by statistics of its own, and an optimizer stepped.
     """
     scaled = [found for event in story.calls("div", "div_") if (found := _scaled(story, event)) is not None]
     if len(scaled) > 1 and story.trace.optimizer_steps:

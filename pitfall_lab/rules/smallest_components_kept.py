@@ -54,7 +54,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that takes the first eigenvectors that ``eigh`` computed of a covariance, which
     have the least variance, and projects the data on them.
 
-    Not if others are taken too, or the first ones are known not to have clearly less variance than the last.
+    Not if others are taken too, or the first ones are known to have no variance, or not clearly less than the last.
     """
     reported = set()
     for made in story.calls("eigh"):

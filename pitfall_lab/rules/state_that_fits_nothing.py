@@ -29,7 +29,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each ``load_state_dict`` of which (almost) nothing went into the parameters, because the
     names differ, if any call follows it.
 
-    Only with a written ``strict`` that is not ``True``; not if another line loads the same module.
+    Only with a written ``strict`` that is not ``True``; not if another line loads the same module, unless most of the
+    parameters have their counterparts under other names.
     """
     reported = set()
     for number, loading in enumerate(story.trace.beside.loadings):

@@ -49,9 +49,9 @@ FURTHER = 200
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """``outside`` of the ``known`` known targets of ``loss`` (an ``Event``), the tensor labelled ``target``, are not
-    between ``low`` and ``high``, between which all predictions are that the call ``bound`` returns (a sigmoid, for
-    example). For a loss of probabilities, ``bound`` is ``loss`` itself.
+    """``outside`` of the ``known`` known targets of ``loss`` (an ``Event``), the tensor labelled ``target``, are
+    clearly beyond ``low`` or ``high``, between which all predictions are that the call ``bound`` returns (a sigmoid,
+    for example). For a loss of probabilities, ``bound`` is ``loss`` itself.
 
     ``example`` is the target that is farthest outside, where all were counted; else that of the largest size.
     ``numbers`` are the counts that were made while the program ran (:class:`Compared`), None where the targets' values
@@ -75,7 +75,7 @@ def find(story: Story) -> Iterator[Finding]:
     range; if there is one of size ``FAR`` or more, the share ``SOME`` is enough.
 
     Losses, and differences of which only the size is used. Prediction and target must have one shape, and only the
-    prediction may require grad. Not where the loss's gradients are only looked at.
+    prediction may require grad. Not where no backward went through the loss, or its gradients are only looked at.
     """
     reported = set()
     for loss in story.calls(*LOSSES, *spellings("sub", exchanged=True)):

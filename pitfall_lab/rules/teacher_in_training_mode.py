@@ -46,9 +46,9 @@ def find(story: Story) -> Iterator[Finding]:
     whose results, without grad, are the targets of a trained tensor at least ``ROUNDS`` times. The next update by an
     optimizer must be one of other weights.
 
-    Not where its weights are written later by anything but an optimizer or ``load_state_dict`` (as a moving average of
-    others is), where a batch norm's weight is written at all or does not require grad, nor where one input runs through
-    a dropout several times between two updates.
+    Not where its weights, held by no optimizer, are written later by anything but ``load_state_dict`` or a ``step`` (as
+    a moving average of others is), where a batch norm's weight is written later at all or does not require grad, nor
+    where one input runs through a dropout several times between two updates.
     """
     modes, layers = Modes(story), dict[object, list[LayerCall]]()
     for each in modes.passes if story.trace.optimizer_steps else ():

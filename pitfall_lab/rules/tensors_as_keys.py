@@ -24,7 +24,7 @@ COLLECTS = {"set", "frozenset", "Counter", "fromkeys"}
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each call that makes tensors the elements of a set (or counts them), and one for all other
     places, if tensors with equal numbers were different keys there: at least ``FEWEST`` times, and of at least
-    ``FEWEST`` different values. Also for a ``KeyError`` on the line of such a place.
+    ``FEWEST`` different values. If a ``KeyError`` on the line of such a place ended the program, only one, about that.
     """
     failure = story.trace.outcome.failure
     places = story.trace.beside.hashed

@@ -32,7 +32,8 @@ OF_ONE_LENGTH = {"Adagrad", "Adam", "Adamax", "AdamW", "NAdam", "RAdam", "RMSpro
 @dataclass(frozen=True, slots=True)
 class Stalled:
     """Updates in the dtype ``dtype`` that changed almost nothing: of ``known`` known elements with a gradient that is
-    not zero, ``lost`` did not change in ``moments``, the updates of one line (:class:`Moment`).
+    not zero, ``lost`` did not change in ``moments``, the updates of one line (:class:`Moment`); both numbers are sums
+    over the updates.
 
     ``weight`` is the label of the weight with most of these elements, ``example`` the value of one that did not change
     and its gradient, ``(0.0, 0.0)`` where this weight has none. ``count`` is the number of weights that the updates are

@@ -36,8 +36,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each pair of a line that wrote memory without torch counting it and the line whose saved
     value this changed, if a gradient became wrong by it.
 
-    Each wrong gradient counts once, with its first cause that has a write, else with its first cause; wrong ones
-    without any cause are left out.
+    Each wrong gradient counts once, with the first cause on its way that has a write, else with the first one; wrong
+    ones without any cause are left out.
     """
     groups: dict[str | int, list[tuple[Harm, StaleRead]]] = {}
     for harm in filter(_is_wrong, story.trace.harms):

@@ -76,9 +76,9 @@ def find(story: Story) -> Iterator[Finding]:
     measured with windows that lie between, and overlap, those of its training; where no draw is found, for the line of
     a layer's call.
 
-    Only where the two are different windows for certain: by parts of one drawn order, or by so many of both that some
-    would have to be equal, had they been drawn from the same windows. They must share ``SHARED`` of their numbers, and
-    an optimizer must have stepped.
+    Only where the two are different windows as good as for certain: by parts of one drawn order, or by so many of both
+    that some could be expected to be equal, had they been drawn from the same windows. They must share ``SHARED`` of
+    their numbers, and an optimizer must have stepped.
     """
     if not story.trace.optimizer_steps:
         return

@@ -142,15 +142,16 @@ class Pass:
         self.targets = needed
 
     def run(self) -> None:
-        """Run the pass to its end, without user code; raises ShadowError where torch raises, with everything before
-        that already done.
+        """Run the pass to its end, without stopping for user code; raises ShadowError where torch raises, with
+        everything before that already done, and what :meth:`steps` raises.
         """
         for stop in self.steps():
             raise AssertionError(f"the gradients that user code returned at {stop.node} are not known")
 
     def steps(self) -> Generator[Stop, Answer, None]:
         """Run the pass. With ``engine.pauses_for_user_code``, yield a Stop at every node with hooks or with a backward
-        of its own, and go on with the gradients that are sent back for it. Raises ShadowError where torch raises.
+        of its own, and go on with the gradients that are sent back for it. Raises ShadowError where torch raises, and
+        Unmodelled where what torch does is not modelled.
         """
         pauses_for_user_code = self.engine.pauses_for_user_code and not self.as_meant
         queue = ReadyQueue()
@@ -333,7 +334,7 @@ class Pass:
         An AccumulateGrad fills its leaf's ``.grad``, without values.
 
         Raises ``ShadowError`` where torch does: for what was freed, detached or modified, and for ``.grad`` that cannot
-        be added to.
+        be added to; ``Unmodelled`` where :meth:`accumulate` raises it.
         """
         if node.leaf is not None:
             self.accumulate(node, node.leaf, Gradient(None, node.outputs[0][0]))
@@ -395,8 +396,8 @@ class Pass:
         (None: no gradient), and free the saved tensors unless the graph is kept.
 
         The node of a leaf adds to its ``.grad`` and returns an empty list. Raises ``ShadowError`` where torch raises
-        (a saved tensor that was freed or changed, NaN in anomaly mode), and ``Unmodelled`` if the shape of one has
-        changed.
+        (a saved tensor that was freed or changed, NaN in anomaly mode, among others), and ``Unmodelled`` where
+        :meth:`compute` or :meth:`accumulate` raises it.
         """
         self.hooks(node, incoming)
         first = incoming[0] if incoming else None
@@ -716,8 +717,8 @@ def meta_of(edge: Edge) -> Meta | None:
 
 
 def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
-    """The saved tensors whose values have changed without an error in backward: their version has not changed, or is
-    not checked. Each as a pair with the node that saved it.
+    """The saved tensors whose values have changed (or may have, where values are unknown) without an error in backward:
+    their version has not changed, or is not checked. Each as a pair with the node that saved it.
     """
     found = []
     for node in nodes:

@@ -265,8 +265,8 @@ class Engine:
         return Storage(size, DType(dtype), Device(device), data)
 
     def numpy_storage(self, memory: np.ndarray, dtype: DType) -> Storage:
-        """The storage over a flat NumPy array; the same one whenever the memory and the dtype are
-        the same (stand-alone only).
+        """The storage over a flat NumPy array; the same one as before for memory at the same address with the same
+        dtype, as long as that storage is alive (stand-alone only).
         """
         address = memory.__array_interface__["data"][0]
         storage = self.numpy_memory.get(address)

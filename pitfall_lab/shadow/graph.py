@@ -510,7 +510,7 @@ class Graph:
 
         For a write through a view, the *base* gets a CopySlices node around the operation's node, and the view an
         AsStridedBackward0 on top of that. Raises Unmodelled for a view that no longer has the storage or dtype of its
-        base.
+        base, and where :meth:`move_retained` raises it.
 
         In torch: ``rebase_history`` in ``torch/csrc/autograd/variable.cpp``.
         """

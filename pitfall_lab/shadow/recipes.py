@@ -179,8 +179,8 @@ class Window:
 
     @property
     def is_plain(self) -> bool:
-        """Whether :meth:`tensor` can make it: it has a new storage and a new counter, is no view, and no
-        leaf that requires a gradient.
+        """Whether :meth:`tensor` can make it: it has a new storage, from its first element on, and a new counter at
+        version 0, is no view, and no leaf that requires a gradient.
         """
         alone = self.on is None and self.counts_with is None and self.base is None
         return alone and not (self.flag or self.offset or self.version)

@@ -13,6 +13,9 @@ Cell = int | float | bool | str
 class Shortened(TypedDict):
     """Many elements: their number, and the few that are shown, as (index, element); where they are known, the
     mean, the lowest and the highest of all.
+
+    ``count`` is the number, ``shown`` are the elements with their index in the flat storage or tensor, ``mean``,
+    ``low`` and ``high`` are floats of all elements; these three are left out where they were not computed.
     """
 
     count: int
@@ -35,6 +38,11 @@ class Text(TypedDict):
 class TensorState(TypedDict):
     """A tensor or NumPy array: what the program calls it, its shape in elements, and the
     labels of what it belongs to.
+
+    ``name`` is its name in the program (None: none), ``names`` are all of them. ``stride`` and ``offset`` are in
+    elements, ``dtype`` and ``device`` names. Labels, or None: ``storage`` (``S1``), ``counter``, the version counter
+    (``C1``), ``grad_fn``, a node (``n5``), ``base``, the tensor that it is a view of, and ``grad`` (``t9``). ``born``
+    is the step at which it was first seen; ``alive``: it still exists.
     """
 
     kind: Literal["tensor", "parameter", "array"]
@@ -57,7 +65,11 @@ class TensorState(TypedDict):
 
 
 class StorageState(TypedDict):
-    """A storage: its size in elements and in bytes, and its elements where they are known."""
+    """A storage: its size in elements and in bytes, and its elements where they are known.
+
+    ``size`` is in elements of ``dtype``, ``nbytes`` in bytes; ``cells`` are the elements (None: not known); ``alive``:
+    it still exists.
+    """
 
     size: int
     dtype: str
@@ -67,7 +79,11 @@ class StorageState(TypedDict):
 
 
 class SavedState(TypedDict):
-    """A tensor that a node saved, with the version that its counter had then."""
+    """A tensor that a node saved, with the version that its counter had then.
+
+    ``name`` is torch's name for it in the node (``result``); ``tensor`` (``t4``), ``storage`` and ``counter`` are
+    labels, None where there is none; ``version`` is the version.
+    """
 
     name: str
     tensor: str | None
@@ -79,7 +95,8 @@ class SavedState(TypedDict):
 class SentGradient(TypedDict):
     """What a node sent to another one.
 
-    It is the gradient that arrived there, one of several that are added up.
+    It is the gradient that arrived there, one of several that are added up: ``node`` is the label of the node that sent
+    it, ``cells`` are its elements.
     """
 
     node: str
@@ -89,7 +106,10 @@ class SentGradient(TypedDict):
 class NodeState(TypedDict):
     """A node of the graph; ``ran`` is the step in which backward ran it, ``gradient`` what it received there.
 
-    ``added``: of a short gradient that several nodes sent, what each sent.
+    ``name`` is torch's (``SigmoidBackward0``), ``next`` are the labels of the nodes to which it sends gradients (None:
+    to none), ``born`` is the step that made it, ``output`` the label of its result (None: not known). ``freed``:
+    backward has freed what it saved. ``ran``, ``gradient`` and ``gradient_shape`` are None before it ran; ``gradient``
+    also where its values are unknown. ``added``: of a short gradient that several nodes sent, what each sent.
     """
 
     name: str
@@ -105,14 +125,20 @@ class NodeState(TypedDict):
 
 
 class ModeState(TypedDict):
-    """The modes of autograd."""
+    """The modes of autograd.
+
+    ``grad``: grad mode is on; ``inference``: inference mode is on.
+    """
 
     grad: bool
     inference: bool
 
 
 class State(TypedDict):
-    """The memory and the graph of a program after a step: all effects up to it, by label."""
+    """The memory and the graph of a program after a step: all effects up to it, by label.
+
+    ``counters`` has the version of each version counter; ``mode`` is not by label.
+    """
 
     tensors: dict[str, TensorState]
     storages: dict[str, StorageState]

@@ -175,8 +175,8 @@ class BesideCalls:
 
         That is a scheduler's creation or step, the loading or saving of a module's state, the loading of an optimizer's
         state, or the beginning of a pass over a loader. Nothing is recorded if no code of the program is around the
-        call, if ``torch.jit`` makes it, if torch's own code saves a module's state, nor (except steps of known
-        schedulers) after the first ``MOST`` (60) of a kind.
+        call, if ``torch.jit`` makes it, if torch's own code saves a module's state, nor after the first ``MOST`` (60)
+        of most kinds (of schedulers: for those seen later).
         """
         user = self._sources.user_frame(frame)
         if user is None:
@@ -284,7 +284,8 @@ class BesideCalls:
             known.parts = stored_examples.parts(dataset)
 
     def before(self, call: Call, step: int) -> None:
-        """Called before a call: record numbers that the call will lose (integer overflow).
+        """Called before a call: record numbers that the call will lose (integer overflow), for the first calls that do
+        so at each place of the program itself.
 
         At the first copy of a loading (``copy_`` in ``load_state_dict``), compare the names of the state with those of
         the module. ``step`` is the call's step in the trace.

@@ -65,8 +65,8 @@ def _is_rounding(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed
 
 
 class MemoryComparison:
-    """Compares storage contents. After each comparison the shadow has torch's values. A storage is given as its record
-    and ``real``, a tensor on it.
+    """Compares storage contents. After each comparison the shadow has torch's values, where these can be read. A
+    storage is given as its record and ``real``, a tensor on it.
     """
 
     def __init__(self, world: World, describe: Description) -> None:

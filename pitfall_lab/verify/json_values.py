@@ -174,8 +174,8 @@ def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float |
     Torch and the shadow round every operation once, but may add in a different order, so results can differ by several
     units in the last place (2e-5 of the number is allowed for float32), relative to the largest number involved. There
     is also an absolute tolerance, in proportion to ``scale``, the largest number among the operands, or, without it, to
-    the largest finite result: when large operands cancel, their rounding error is what is left. False if the shapes
-    differ.
+    the largest finite number in ``observed``: when large operands cancel, their rounding error is what is left. False
+    if the shapes differ.
     """
     if observed.shape != modelled.shape:
         return False

@@ -92,8 +92,9 @@ class Beginnings:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[BegunAgain]:
         """The optimizers that went on at their last learning rate with a model that was reset to its first parameters,
-        found until now and still there; ``now`` is the number of the last cell. An empty list if there are none.
-        ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        found until now and still there; ``now`` is the number of the last cell. An empty list if there are none; the
+        findings of the time before if the time is over. ``found`` is what the notebook's names lead to, ``budget`` the
+        time limit.
         """
         if now == self._cell:
             return list(self._found.values())

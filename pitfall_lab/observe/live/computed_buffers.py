@@ -23,10 +23,10 @@ MOST = 200
 
 
 class ComputedBuffer(NamedTuple):
-    """A tensor in a module that was computed from a parameter, and does not follow it: ``name`` is the expression for
-    it, ``path`` are the names that lead to it, ``owner`` is the class of the module. ``made`` is the number of the cell
-    that computed it from ``leaf``, an expression (None: unknown), and ``moved`` that of the first later cell that
-    changed ``leaf`` (``None``: no cell that has ended).
+    """A tensor in a module that was computed from parameters, and does not follow them: ``name`` is the expression for
+    it, ``path`` are the names that lead to it, ``owner`` is the class of the module, ``leaf`` the expression for the
+    first of the parameters. ``made`` is the number of the cell that computed it (None: unknown), and ``moved`` that of
+    the first later cell that changed one of the parameters (``None``: not looked for, see :func:`freed_buffer`).
 
     ``is_buffer``: it is registered as a buffer, and no plain attribute.
     """
@@ -55,8 +55,9 @@ class ComputedBuffers:
         self._seen: dict[Path, _SeenBuffer] = {}
 
     def compare(self, found: Found, cells: Cells, budget: Budget) -> list[ComputedBuffer]:
-        """The buffers and attributes whose parameters have changed since they were computed; an empty list if there are
-        none or the time is over. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        """The buffers and attributes one of whose parameters has changed since they were first seen after a cell; an
+        empty list if there are none or the time is over. ``found`` is what the notebook's names lead to, ``cells`` says
+        which cell made a node, ``budget`` is the time limit.
         """
         seen, said = dict[Path, _SeenBuffer](), list[ComputedBuffer]()
         names = {id(each.value): each.text for each in reversed(found.parameters)}
@@ -83,9 +84,9 @@ class ComputedBuffers:
 
 
 def freed_buffer(found: Found, cells: Cells, behind: set[Any], budget: Budget) -> ComputedBuffer | None:
-    """The first buffer or attribute, made in an earlier cell, in whose graph nodes were freed and whose own node is in
-    ``behind`` (a set of nodes; empty: any). ``moved`` is None in it. None if there is none. ``found`` is what the
-    notebook's names lead to, ``budget`` the time limit.
+    """The first buffer or attribute that a known cell has computed from a parameter, in whose graph nodes were freed
+    and whose own node is in ``behind`` (a set of nodes; empty: any). ``moved`` is None in it. None if there is none.
+    ``found`` is what the notebook's names lead to, ``cells`` says which cell made a node, ``budget`` is the time limit.
     """
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     for thing, owner, node, is_buffer in _computed(found, budget):

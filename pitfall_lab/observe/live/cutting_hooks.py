@@ -68,9 +68,9 @@ class CuttingHooks:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[CuttingHook]:
         """The layers with a forward hook in front of which parameters got no gradient while those behind were trained:
-        for each optimizer the last such layer of its module, as long as that is so. ``now`` is the number of the last
-        cell. An empty list if there are none or the time is over. ``found`` is what the notebook's names lead to,
-        ``budget`` the time limit.
+        for each optimizer the layer with the most parameters in front, as long as that is so. ``now`` is the number of
+        the last cell. An empty list if there are none or the time is over. ``found`` is what the notebook's names lead
+        to, ``budget`` the time limit.
         """
         if now == self._cell:
             return [each for each, _, _ in self._found.values()]

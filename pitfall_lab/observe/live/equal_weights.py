@@ -60,9 +60,10 @@ class SeenWeights:
 
     def compare(self, found: Found, now: int, budget: Budget) -> Equal | None:
         """The first weight whose units are equal although it was written since it was first seen, and whose gradients
-        are equal too (or cleared, if one cell wrote it several times); one that is zero comes first. None if there is
-        none, or when time is over. ``now`` is the number of the last cell. ``found`` is what the notebook's names lead
-        to, ``budget`` the time limit.
+        are equal too (or cleared, if one cell wrote it several times); one that is zero comes first. Only contiguous
+        floating-point CPU tensors of at most :data:`WHOLE` bytes count, a module's only if an optimizer holds them.
+        None if there is none, or when time is over. ``now`` is the number of the last cell. ``found`` is what the
+        notebook's names lead to, ``budget`` the time limit.
         """
         if now != self._cell:
             self._before, self._last, self._cell = self._last, {}, now

@@ -43,7 +43,8 @@ class Found:
     """The result of one search. It holds references to what it found, so it must not be kept.
 
     ``arrays``, ``modules`` and ``optimizers`` are those that were found by a name, or in a list, tuple, dict or object;
-    a module inside another one is only in ``layers``.
+    a module that was found inside another one is only in ``layers``. ``tensors`` and ``arrays`` may have one object
+    several times, under different paths.
     """
 
     names: list[Thing] = field(default_factory=list)

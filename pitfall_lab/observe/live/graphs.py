@@ -125,7 +125,7 @@ def is_read_in_backward(slot: SavedNow) -> bool:
 
 
 def is_freed(node: Any) -> bool:
-    """Whether a backward has freed the node's saved tensors."""
+    """Whether a backward has freed saved tensors of the node; False if it has none, or hooks have packed them all."""
     for name in _slots(type(node)):
         try:
             raw = getattr(node, RAW + name)

@@ -30,9 +30,9 @@ class Growing(NamedTuple):
     ``name`` is the expression for it, ``path`` the names and keys that lead to it; a graph that goes through several
     cells is reported under the name by which each passes it to the next: ``h``, and not each loss made from it.
     ``nodes`` is the number of nodes in the graph (0 for a list), ``cells`` are the numbers of the cells that made them
-    (for a list: those after which its graphs were first seen used), ``used`` is the number of used graphs. Of a list
-    only: ``numbers``: each result has one element; ``fresh`` counts the results that were added later and have not been
-    used.
+    (for a list: those after which its graphs were first seen used), ``used`` is the number of used graphs (0 also for a
+    tensor of several elements). Of a list only: ``numbers``: each result has one element; ``fresh`` counts the results
+    that a later cell made and that have not been used.
     """
 
     name: str
@@ -58,8 +58,9 @@ class GraphGrowth:
         self._used: dict[tuple[Any, ...], int] = {}
 
     def compare(self, roots: Sequence[Root], cells: Cells, budget: Budget) -> list[Growing]:
-        """The lists and dicts with at least :data:`STEPS` results in them whose graphs a backward has gone through;
-        ``roots`` are the named tensors with a graph. An empty list if there are none. ``budget`` is the time limit.
+        """The lists, dicts and other holders with at least :data:`STEPS` results, counted from the first one on, whose
+        graphs a backward has gone through; ``roots`` are the named tensors with a graph, ``cells`` says which cell made
+        a node. An empty list if there are none. ``budget`` is the time limit.
         """
         parts: dict[Path, list[Root]] = {}
         for root in roots:
@@ -111,7 +112,8 @@ def growing(
 ) -> list[Growing]:
     """Of the named tensors with a graph (``roots``) whose names are in ``bound``, those whose graph has nodes of
     several cells, and numbers that are sums of at least :data:`STEPS` used graphs. ``carriers`` finds the name that
-    carries a graph from cell to cell. ``budget`` is the time limit.
+    carries a graph from cell to cell, ``cells`` says which cell made a node. An empty list if there are none.
+    ``budget`` is the time limit.
     """
     found: dict[Path, Growing] = {}
     for root in roots:

@@ -95,10 +95,11 @@ class Functions:
         self._found: list[HeldFunction] = []
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[HeldFunction]:
-        """The objects that still hold a function whose name has another one now, one record for each; ``now`` is the
-        number of the last cell. An empty list if there are none; the findings of the time before if the time is over.
-        ``namespace`` has the notebook's names and their objects. ``found`` is what the notebook's names lead to,
-        ``budget`` the time limit.
+        """The objects that still hold a function whose name has another one now, one record for each object and old
+        function. Left out are old functions that another name still has, and those with another number of positional
+        arguments than the new one. ``now`` is the number of the last cell. An empty list if there are none; the
+        findings of the time before if the time is over. ``namespace`` has the notebook's names and their objects,
+        ``found`` is what these lead to, ``budget`` the time limit.
         """
         functions = own_functions(namespace, budget)
         if functions is None:
@@ -185,8 +186,9 @@ def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, typ
 
 
 def own(value: Any, namespace: Mapping[str, Any]) -> types.FunctionType | None:
-    """The function that ``value`` is, without its decorators, if a cell has defined it outside of other functions and
-    classes; else ``None``. ``namespace`` has the notebook's names and their objects.
+    """The function that ``value`` is, if a cell has defined it outside of other functions and classes; else ``None``.
+    Decorators that set ``__wrapped__`` (``functools.wraps``) are passed, at most four. ``namespace`` has the notebook's
+    names and their objects.
     """
     for _ in range(WRAPPED):
         if type(value) is types.FunctionType and "__wrapped__" in value.__dict__:
@@ -203,7 +205,9 @@ def _key(function: types.FunctionType) -> _Key:
 
 
 def code_mark(function: types.FunctionType) -> int:
-    """A hash of what a function does: equal for the same code on other lines or with another description."""
+    """A hash of a function's code: equal for the same code on other lines or with another description. Default values
+    of arguments do not count.
+    """
     return hash((_code(function.__code__, function.__doc__), function.__code__.co_argcount))
 
 
@@ -291,7 +295,10 @@ def _parts_of(value: Any) -> tuple[Any, ...]:
 
 
 def entries(value: Any, text: str, *, is_group: bool) -> list[tuple[str, str, Any]]:
-    """The key, the expression and the value of each entry of a list, a dict, a partial or an object."""
+    """The key, the expression and the value of the first entries of a list, tuple, dict, partial or object ``value``,
+    whose expression is ``text``; of a dict or object those whose key is a text or an integer. An entry of a partial has
+    ``text`` itself as its expression. ``is_group``: ``value`` is a list, tuple or dict.
+    """
     if type(value) is functools.partial:
         named = [("func", value.func), *((str(at), each) for at, each in enumerate(value.args))]
         return [(key, text, each) for key, each in (*named, *value.keywords.items())]

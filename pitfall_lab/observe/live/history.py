@@ -14,11 +14,11 @@ from pitfall_lab.observe.tensor_facts import base_of
 
 
 class History(NamedTuple):
-    """How a tensor was computed. ``state`` is ``leaf`` (requires grad, no grad_fn), ``graph`` or ``none`` (requires no
-    grad); ``node`` is the ``grad_fn`` if it could be read, else None.
+    """How a tensor was computed. ``state`` is ``leaf`` (requires grad, no grad_fn), ``graph`` (also if the grad_fn was
+    not read) or ``none`` (requires no grad); ``node`` is the ``grad_fn``, None without one or if it was not read.
 
     ``root`` is the node where a walk of the graph starts: the grad_fn, or the base's; None if there is none.
-    ``readable``: the grad_fn could be read.
+    ``readable``: False if the grad_fn was not read, as it may be stale.
     """
 
     state: str

@@ -21,7 +21,9 @@ NUMBERS = 1 << 20
 
 
 def resolve(namespace: Any, path: Path) -> Thing | None:
-    """Return the object that the path of a row leads to, as a :class:`Thing`; None if it no longer exists."""
+    """Return the object that the path of a row leads to, as a :class:`Thing`; None if there is none, if its name is
+    not shown (see :func:`is_shown`), or if :func:`members` does not list it.
+    """
     kinds = Kinds()
     value = namespace.get(path[0]) if is_shown(path[0]) else None
     kind = kinds.of(value)
@@ -34,9 +36,10 @@ def resolve(namespace: Any, path: Path) -> Thing | None:
 
 
 def members(thing: Thing, kinds: Kinds) -> list[Thing]:
-    """Return the objects directly inside the object of ``thing``, a module, an optimizer, a list, a tuple or a dict; an
-    empty list for others. Of a module and an optimizer at most :data:`MOST` (500), of the rest the first 256 entries.
-    ``kinds`` finds out what kind of object each is.
+    """Return the objects directly inside the object of ``thing``: the parameters, buffers and submodules of a module,
+    the tensors that an optimizer trains, the entries of a list, tuple or dict; an empty list for others. Only the first
+    :data:`MOST` (500) of a module or optimizer, the first 256 entries of the rest; ``kinds`` finds out what kind of
+    object each is, and objects without a kind are left out.
     """
     if thing.kind == "module":
         parameters, buffers, children = tables(thing.value)
@@ -54,9 +57,9 @@ def members(thing: Thing, kinds: Kinds) -> list[Thing]:
 
 
 def children(thing: Thing, found: Found, table: Table, updates: Updates) -> list[Row]:
-    """The rows of the objects inside ``thing`` (see :func:`members`), made by ``table``; tensors get the details that
-    are shown for parameters, in ``detail``. ``found`` is what the notebook's names lead to, ``updates`` has the values
-    that were read before.
+    """The rows of the objects inside ``thing`` (see :func:`members`), made by ``table``; tensors of torch's own classes
+    get the details that are shown for parameters, in ``detail``. ``found`` is what the notebook's names lead to,
+    ``updates`` has the values that were read before.
     """
     owners = {id(each): optimizer.text for optimizer in reversed(found.optimizers) for each in held_by(optimizer.value)}
     names = {id(each.value): each.text for each in reversed(found.parameters)}
@@ -109,16 +112,16 @@ class Updates:
         self._cell = 0
 
     def begin(self, cell: int) -> None:
-        """Called before the values in objects are read after cell ``cell``. If no look came after that cell yet,
-        changes are measured from now on from the values that were read after the cell before.
+        """Called when cell ``cell`` has ended: from now on changes are measured from the values that were read since
+        the call before. A second call with the same number changes nothing.
         """
         if cell != self._cell:
             self._was, self._is, self._cell = self._is, {}, cell
 
     def ratio(self, at: str, numbers: np.ndarray | None) -> float | None:
         """The norm of the change of the values ``numbers`` in the row with the id ``at``, divided by the norm of the
-        old values, both of a sample; ``None`` if there are no old values of this number, or if it is not finite. The
-        values are kept, as the old ones of the look after the next cell.
+        old values, both of a sample; ``None`` if ``numbers`` is None, if there are no old values or another number of
+        them, or if it is not finite. The sample is kept, as the old values after the next cell.
         """
         if numbers is None:
             return None

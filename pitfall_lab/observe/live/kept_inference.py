@@ -28,8 +28,9 @@ class KeptInference(NamedTuple):
 
 
 def kept_inference(error: BaseException, namespace: Mapping[str, Any], budget: Budget) -> KeptInference | None:
-    """The tensor of inference mode whose memory the failed code was using; ``None`` if no name leads to it. ``error``
-    is what the code raised; ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
+    """The named tensor of inference mode that has the memory of one in a local variable of the failed code; ``None`` if
+    there is no such variable, or no name leads to its memory. ``error`` is what the code raised; ``namespace`` has the
+    notebook's names and their objects. ``budget`` is the time limit.
     """
     used = {_memory(each) for each in _tensors(error)}
     if not used:

@@ -44,9 +44,10 @@ class References:
         self._since: dict[str, tuple[int, dict[Path, int], int | None]] = {}
 
     def compare(self, found: Found, touched: Container[str], now: int, budget: Budget) -> list[KeptReference]:
-        """The names that keep weights by reference now; ``touched`` are those that the last cell, of number ``now``,
-        has bound or written into. An empty list if there are none or the time is over. ``found`` is what the notebook's
-        names lead to, ``budget`` the time limit.
+        """The names that keep weights by reference now, by tensors that require no grad or by arrays, and second names
+        of modules; ``touched`` are the names that the last cell, of number ``now``, has bound or written into. An empty
+        list if there are none or the time is over. ``found`` is what the notebook's names lead to, ``budget`` the time
+        limit.
         """
         kept, met = [], {}
         for thing, weights in _shared(found, budget):

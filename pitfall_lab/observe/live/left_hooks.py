@@ -57,10 +57,10 @@ class LeftHooks:
         self._left: dict[tuple[str, int], _SeenHook] = {}
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[LeftHook]:
-        """The lists and dicts that forward hooks have filled, if the model with the hook has been made anew since,
-        without the hook, and they have not changed since then; ``now`` is the number of the last cell. An empty list if
-        there are none or the time is over. ``namespace`` has the notebook's names and their objects. ``found`` is what
-        the notebook's names lead to, ``budget`` the time limit.
+        """The lists and dicts that are not empty and that forward hooks of the notebook use, if the model with the hook
+        has been made anew since, without the hook, and they have not changed since then; ``now`` is the number of the
+        last cell. An empty list if there are none or the time is over. ``namespace`` has the notebook's names and their
+        objects, ``found`` is what these lead to, ``budget`` the time limit.
         """
         if not (self._hooks or self._left or any(_of_forward(found, budget))):
             return []

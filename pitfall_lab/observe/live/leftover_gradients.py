@@ -96,8 +96,8 @@ class Leftovers:
 
 
 def has_numbers(leaf: Thing, gradient: Any) -> bool:
-    """Whether a gradient has elements that are not zero, as far as a sample shows; true if its memory
-    cannot be read.
+    """Whether ``gradient``, that of the leaf ``leaf``, has elements that are not zero, as far as a sample shows where
+    one can be taken; True if it is not on the CPU or not strided.
     """
     some = samples(Thing(leaf.path, leaf.text, "tensor", gradient))
     if some is not None:

@@ -31,7 +31,9 @@ def row_id(path: Path) -> str:
 
 
 def blank(thing: Thing) -> Row:
-    """A row that contains only the id, name, kind and type of an object; all other entries are empty, None or False."""
+    """A row that contains only the id, name, kind and type of an object; all other entries are empty, 0, None or
+    False.
+    """
     return {
         "id": row_id(thing.path),
         "name": thing.text[:200],

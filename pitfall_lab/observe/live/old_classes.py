@@ -58,7 +58,7 @@ def old_object(
     error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], budget: Budget
 ) -> OldObject | None:
     """The object from which the error ``error`` of a failed cell follows, because its class has been defined anew since
-    the object was made; ``None`` if there is none.
+    the object was made; ``None`` if there is none, or for other errors than those of ``why`` in :class:`OldObject`.
 
     ``read`` are the names that the failed cell reads. ``namespace`` has the notebook's names and their objects.
     ``budget`` is the time limit.

@@ -43,9 +43,10 @@ class Defaults:
         self._was: dict[int, tuple[str, int, int]] = {}
 
     def compare(self, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[OldDefault]:
-        """The functions of the notebook with a default (a module or optimizer) that no name is bound to any more, one
-        record for each such parameter; ``now`` is the number of the last cell. An empty list if there are none or the
-        time is over. ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
+        """The functions of the notebook with a default (a module or optimizer) that a name was bound to after an
+        earlier cell and none is now, one record for each such parameter; ``now`` is the number of the last cell. An
+        empty list if there are none or the time is over. ``namespace`` has the notebook's names and their objects.
+        ``budget`` is the time limit.
         """
         kinds, bound = Kinds(), dict[str, int]()
         for name in list(namespace):

@@ -16,8 +16,9 @@ LEAST = 4
 
 
 class OneMemory(NamedTuple):
-    """A list whose ``length`` elements are one memory, or hold the same one at the same key; ``kind`` is what they
-    share: ``tensor`` or ``array``. ``name`` is the expression for the list, ``path`` the names and keys to it.
+    """A list, tuple or dict with integer keys whose ``length`` elements (of those that were searched) are one memory,
+    or hold the same one at the same key; ``kind`` is what they share: ``tensor`` or ``array``. ``name`` is the
+    expression for the list, ``path`` the names and keys to it.
     """
 
     name: str
@@ -27,12 +28,12 @@ class OneMemory(NamedTuple):
 
 
 def one_memory(found: Found, budget: Budget) -> list[OneMemory]:
-    """The lists (at least ``LEAST`` elements) whose elements are all one block of memory; at most one list for each
-    name.
+    """The lists, tuples and dicts with integer keys whose tensors or arrays (at least ``LEAST`` that were found) are
+    all one block of memory; at most one for each name.
 
-    A list of tuples or dicts counts if the tensors at one place in all of them are one block of memory. If one tensor
-    object is there several times, it counts only if it was written in place. ``found`` is what the notebook's names
-    lead to, ``budget`` the time limit.
+    A list of tuples or dicts counts if the tensors at one place in them are one block of memory. A list of tensors that
+    require grad never counts, and one that has one tensor object several times only if this was written in place.
+    ``found`` is what the notebook's names lead to, ``budget`` the time limit.
     """
     lists: dict[tuple[str, Path], list[Thing]] = {}
     for thing in (*found.tensors, *found.arrays):

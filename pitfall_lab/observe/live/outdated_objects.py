@@ -35,8 +35,8 @@ class OutdatedObject(NamedTuple):
     ``text`` is the expression for it, ``path`` the names and keys that lead to it, ``roots`` all names from which it is
     reached. Cell ``made`` defined its class (None: unknown), ``since`` was the first that defined the class with other
     ``methods``, ``again`` the last. ``others`` are the expressions of further such objects, ``newer`` the paths of
-    objects of the present class. ``is_data``: it is a ``Dataset`` or ``DataLoader``; ``is_module``: a
-    ``torch.nn.Module``.
+    objects whose methods are those of the present class. ``is_data``: it is a ``Dataset`` or ``DataLoader``;
+    ``is_module``: a ``torch.nn.Module``; ``is_lambda`` is always False (see :class:`HeldFunction`).
     """
 
     name: str

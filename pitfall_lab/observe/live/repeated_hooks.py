@@ -31,7 +31,7 @@ class Twice(NamedTuple):
     class.
 
     The runs of cells with the numbers ``first`` and ``again`` registered the first two; the numbers are equal if it was
-    one run. ``key`` is the first one's key in the table. ``lost``: no name holds its handle any more. ``differ``: the
+    one run. ``key`` is the first one's key in the table. ``lost``: no name holds its handle now. ``differ``: the
     functions have the same code with different values in it, and a name still holds the first one's handle, or none
     ever held one of either. ``one_function``: both were made by the same line of one function. ``others`` counts
     further tensors on which the same cells did the same.

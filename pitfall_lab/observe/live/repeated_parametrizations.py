@@ -17,7 +17,8 @@ _OF_TORCH = "torch.nn.utils.parametrize"
 
 class ParametrizedAgain(NamedTuple):
     """The tensor ``attribute`` of ``module`` (with the names ``path`` that lead to it) has ``times`` parametrizations
-    of class ``type``; the runs of cells with the numbers ``first`` and ``again`` registered the first two.
+    of class ``type``; cell ``first`` registered the first of them, cell ``again`` the first of another cell (numbers
+    of cells).
 
     ``others`` counts further tensors on which the same cells registered this class.
     """

@@ -73,8 +73,9 @@ class Memory:
         self._seen: dict[tuple[Key, str, int | None], FirstSeen] = {}
 
     def compare(self, nodes: Iterable[Any], cells: Cells, budget: Budget) -> tuple[list[SavedRow], list[Moved]]:
-        """The saved tensors of the nodes ``nodes``: a list of all, and a list of those that have changed since they
-        were first seen, at most :data:`STALE_LOOKED_AT`. ``budget`` is the time limit.
+        """The saved tensors of the nodes ``nodes`` (see :func:`.graphs.kept`): a list of all, and a list of those that
+        are known to have changed since they were saved, at most :data:`STALE_LOOKED_AT`. ``cells`` says which cell made
+        a node; ``budget`` is the time limit.
         """
         held: list[SavedRow] = []
         moved: list[Moved] = []

@@ -73,8 +73,8 @@ FINDING, GRAPHS, ROWS, ORDERS, OTHERS = 0.22, 0.4, 0.2, 0.08, 0.1
 
 @dataclass(slots=True)
 class LookResult:
-    """The result of one look: for each search the records that it has found (see their classes), in the order in which
-    they were found; an empty list, or None where there is at most one record, if there are none.
+    """The result of one look: for each search the records that it has found (see their classes); an empty list or
+    tuple, or None where there is at most one record, if there are none.
 
     ``rows`` are the rows of the panel that were wanted (None: none were), ``more`` is how many names are left after
     them.
@@ -173,7 +173,7 @@ class Missing(NamedTuple):
 
 
 class Live:
-    """Examines a namespace after each cell. Keeps only plain numbers in between."""
+    """Examines a namespace after each cell, and remembers what it has to compare after the next one."""
 
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
@@ -254,7 +254,7 @@ class Live:
         self._writes, self._assigned = writes, self._bound if assigned is None else frozenset(assigned)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> LookResult:
-        """Examine the namespace in at most ``seconds`` of processor time.
+        """Examine the namespace in about ``seconds`` of processor time.
 
         ``page``: index of the first row and number of rows, if rows are wanted.
 
@@ -405,8 +405,9 @@ class Live:
             return freed_buffer(find(namespace, (), budget), self._cells, behind, budget)
 
     def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
-        """Those of the names whose tensors were computed by an operation (they have a graph); an empty list if there
-        are none. ``namespace`` has the notebook's names and their objects, ``seconds`` is the time limit.
+        """Those of the names whose tensors were computed by an operation (they have a graph), as far as the time
+        allows; an empty list if there are none. ``namespace`` has the notebook's names and their objects, ``seconds``
+        is the time limit.
         """
         with unseen():
             roots = _roots_of(_named(namespace, names), Budget(seconds))
@@ -416,9 +417,9 @@ class Live:
             ]
 
     def missing(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Missing | None:
-        """Why ``tensor`` has no gradient; None if it has one, or if this cannot be read (it was made in inference mode,
-        is of another class, or is a view with a graph that was written, or it retains its gradient). ``namespace`` has
-        the notebook's names and their objects, ``seconds`` is the time limit.
+        """Why ``tensor`` has no gradient; None if it is a leaf that has one, if it retains its gradient, or if this
+        cannot be read (it was made in inference mode, is of another class, or is a view with a graph that was written).
+        ``namespace`` has the notebook's names and their objects, ``seconds`` limits the search for its name.
         """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
@@ -436,8 +437,8 @@ class Live:
 
     def copied(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Copied | None:
         """Where ``tensor``, which has a graph and which a ``copy.deepcopy`` has met and refused, is held; None if no
-        name leads to it, or if this cannot be read. ``namespace`` has the notebook's names and their objects,
-        ``seconds`` is the time limit.
+        name leads to it, if it is a parameter or buffer, or if this cannot be read. ``namespace`` has the notebook's
+        names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
@@ -510,9 +511,9 @@ class Live:
             return self._types.converted(namespace, names)
 
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], seconds: float) -> Stepped | None:
-        """Which cells have moved ``scheduler``, of a class with a fixed number of steps (``total_steps``); ``None`` if
-        no name leads to it, or no cell has moved it. ``namespace`` has the notebook's names and their objects,
-        ``seconds`` is the time limit.
+        """Which cells have moved ``scheduler``, of a class with a fixed number of steps; ``None`` if it has no
+        attribute ``total_steps``, no name leads to it, or no cell has moved it. ``namespace`` has the notebook's names
+        and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             return self._schedulers.stepped(scheduler, namespace, Budget(seconds))
@@ -525,8 +526,8 @@ class Live:
             return kinds(thing for name in names if (thing := resolve(namespace, (name,))) is not None)
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
-        """Return the rows of the objects inside the object at ``path``; None if it no longer exists. ``namespace`` has
-        the notebook's names and their objects. ``budget`` is the time limit.
+        """Return the rows of the objects inside the object at ``path``; None if no object is found there.
+        ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
         """
         with unseen():
             thing = resolve(namespace, path)

@@ -60,8 +60,8 @@ class SharedWrites:
     def compare(
         self, found: Found, began: Callable[[Path], np.ndarray | None], now: int, budget: Budget
     ) -> list[Shared]:
-        """All changes of what is still there and has not been changed back, oldest first; ``now`` is the number of the
-        last cell.
+        """All changes of what is still there and has not been changed back, as samples show it, oldest first; an empty
+        list if there are none. ``now`` is the number of the last cell.
 
         ``began`` returns, for a path, a sample of the object's values when it was first seen (None: not known), for one
         that had only one name until now. ``found`` is what the notebook's names lead to, ``budget`` the time limit.

@@ -71,8 +71,8 @@ class Splits:
         self._keys: tuple[Any, ...] = ()
 
     def compare(self, parts: list[SubsetPart], now: int) -> list[SplitAgain]:
-        """The loaders of a part of an earlier split whose data set has been split again since; ``now`` is the number of
-        the last cell. An empty list if there are none.
+        """The loaders of the only part that is left of an earlier split, whose data set has been split again since, if
+        its rows are in several new parts; ``now`` is the number of the last cell. An empty list if there are none.
 
         ``parts`` are all :func:`subsets` of the namespace.
         """

@@ -32,7 +32,8 @@ class NewPart(NamedTuple):
     """A part of a new split: ``names`` are the expressions that lead to it or to a loader of it, ``rows`` is how many
     rows it has.
 
-    ``shared`` are, for each part of the split before, how many of these rows were in it.
+    ``shared`` are, for each part of the split before, how many of these rows were in it (of a table: 0 for a single
+    one, which may be chance).
     """
 
     names: tuple[str, ...]

@@ -133,9 +133,9 @@ class Schedulers:
         return [each for _, _, each in self._found.values()]
 
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], budget: Budget) -> Stepped | None:
-        """By which cells a scheduler of a fixed number of steps was moved before the cell that runs now; ``None`` if no
-        name leads to it, or if no cell had moved it. ``namespace`` has the notebook's names and their objects.
-        ``budget`` is the time limit.
+        """By which cells a scheduler of torch's with an attribute ``total_steps`` was moved before the cell that runs
+        now; ``None`` if it has none, if no name leads to it, or if no cell had moved it. ``namespace`` has the
+        notebook's names and their objects. ``budget`` is the time limit.
         """
         total = _number(scheduler, "total_steps") if _is_scheduler(scheduler) else None
         drivers = _drivers(namespace, budget)

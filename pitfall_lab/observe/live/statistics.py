@@ -70,7 +70,8 @@ class Statistics:
     def compare(self, found: Found, roots: Sequence[Root], cells: Cells, budget: Budget) -> list[Looked]:
         """The models whose statistics have been moved by cells that trained nothing, since they were trained last;
         ``roots`` are the named tensors with a graph. An empty list if there are none or the time is over. ``found`` is
-        what the notebook's names lead to, ``budget`` the time limit.
+        what the notebook's names lead to, ``cells`` says which cell made a node and which one is the last, ``budget``
+        is the time limit.
         """
         if cells.now != self._cell:
             self._was, self._is, self._cell = self._is, {}, cells.now

@@ -36,7 +36,7 @@ class Sums:
         write between them does not change it.
 
         ``None`` for a tensor that is empty, not on the CPU, opaque, expanded, or with gaps between its elements; once
-        :data:`MOST` bytes were read, also for memory that has not been read before.
+        the bytes of ``left`` (at first :data:`MOST`) were read, also for memory that has not been read before.
         """
         if tensor.device.type != "cpu" or is_opaque(tensor):
             return None

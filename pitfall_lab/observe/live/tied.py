@@ -18,8 +18,8 @@ _SECONDS = 0.3
 
 def tied(namespace: Mapping[str, Any], path: Path) -> list[tuple[str, Any]]:
     """The notebook's tensor or array at ``path``, then others on the same memory, as (expression, object), at most
-    ``MOST``; empty if there is none at ``path`` or its memory cannot be read. ``namespace`` has the notebook's names
-    and their objects.
+    ``MOST``; empty if there is none at ``path``, or it is a tensor of another class than Tensor and Parameter.
+    ``namespace`` has the notebook's names and their objects.
     """
     with unseen():
         thing = resolve(namespace, path)

@@ -49,7 +49,8 @@ def used(roots: Sequence[Root], live: set[Any], cells: Cells, carriers: Carriers
     Nodes in ``live`` are known to be not freed.
 
     A loss whose backward has run, and what was computed from it alone (a percentage to print), is left out: between it
-    and the parameters no node holds saved tensors any more. ``budget`` is the time limit.
+    and the parameters no node holds saved tensors any more. ``cells`` says which cell made a node, ``carriers`` which
+    name had it; ``budget`` is the time limit.
     """
     found = [_used(root, live, cells, carriers, budget) for root in roots if root.thing.value.numel() == 1]
     return [each for each in found if each is not None] if not budget.spent else []
@@ -79,7 +80,8 @@ def _used(root: Root, live: set[Any], cells: Cells, carriers: Carriers, budget: 
 
 def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: Budget) -> Used | None:
     """The freed graph from which ``root`` was computed through the tensor of a name that had it after a cell with a
-    smaller number than ``before``; None if there is none. ``budget`` is the time limit.
+    smaller number than ``before``; None if there is none. ``carriers`` finds that name, ``cells`` says which cell made
+    a node; ``budget`` is the time limit.
     """
     for carrier, node in carriers.of(root.node, before, budget):
         freed = freed_behind(node, budget)
@@ -121,7 +123,8 @@ def freed_behind(node: Any, budget: Budget) -> Any:
 
 def begun_from(roots: Iterable[Root], cells: Cells, budget: Budget) -> list[Used]:
     """The tensors of ``roots`` with a freed node in their own graph: backward through what is computed from them would
-    fail. In each record only the carrier is set, not ``name``. ``budget`` is the time limit.
+    fail. In each record the carrier is set, and not ``name``. ``cells`` says which cell made a node; ``budget`` is the
+    time limit.
     """
     found = []
     for root in roots:

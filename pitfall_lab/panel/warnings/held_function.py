@@ -111,7 +111,9 @@ def _said(found: HeldFunction, used: Cell, ran: Ran) -> dict[str, Any]:
 
 
 def is_meant(found: HeldFunction | OutdatedObject, ran: Ran) -> bool:
-    """Whether the new function is one for another object: the old holder is then meant to keep its own."""
+    """Whether the new function is one for another object, as far as the cells' texts and ``newer`` show it: the old
+    holder is then meant to keep its own.
+    """
     runs = list(ran.since(0))
     if found.is_lambda and any(_reads(found.name, run, found.since) for run in runs if run.count >= found.since):
         return True
@@ -131,7 +133,9 @@ def _reads(name: str, run: Cell, since: int) -> bool:
 
 
 def used_since(found: HeldFunction | OutdatedObject, ran: Ran) -> Cell | None:
-    """The first cell that has used a holder since the name has another function; ``None`` if none did."""
+    """The first cell that ran without an error and used a holder, and did not bind it anew, since the name has another
+    function; ``None`` if none did.
+    """
     runs = list(ran.since(0))
     functions = definitions(runs)
     for run in runs:

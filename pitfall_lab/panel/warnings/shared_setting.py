@@ -39,7 +39,7 @@ class _Set(NamedTuple):
 
 def shared_settings(found: Sequence[SharedSetting], ran: Ran) -> list[dict[str, Any]]:
     """The warnings about attributes of data sets that were set through one part of a split and hold for the others,
-    too; at most one for each attribute.
+    too; at most one for each of ``found``.
 
     ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
     :func:`.message.warning`.

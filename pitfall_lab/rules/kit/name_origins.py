@@ -28,8 +28,8 @@ def given(program: Program, node: ast.expr | None) -> NameAssigned | None:
     shows none.
 
     For a loop's variable it is the assignment of what is iterated: that of ``old`` for ``q`` in
-    ``for p, q in zip(parameters, old)``. Assignments in the same function count first, then those at the top level; for
-    a parameter that the function does not assign, None.
+    ``for p, q in zip(parameters, old)``. Assignments (with ``=``) in the same function count first, then those at the
+    top level, of an attribute those anywhere; for a parameter that the function does not assign, None.
     """
     here = node
     for _ in range(DEEP):

@@ -26,7 +26,7 @@ EVEN = {"zero_", "fill_"}
 @dataclass(frozen=True, slots=True)
 class SharedWrite:
     """A write to a tensor several of whose elements are one place in memory: the call ``event`` (an ``Event``) wrote
-    ``written`` elements of the tensor ``label``.
+    ``written`` elements of the tensor labelled ``label``, or of a view of it.
 
     They are ``places`` places of memory, and ``changed`` elements of the tensor have them. Both are None where there
     are too many to count.
@@ -41,10 +41,11 @@ class SharedWrite:
 
 @lru_cache(maxsize=1)
 def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
-    """Return the writes that changed more elements of a tensor than they wrote, or some more than once; one for each
-    source line.
+    """Return the writes that changed more elements of a tensor than they wrote, or some more than once; the first one
+    of each place in the source.
 
-    Only writes to memory that is used later. One value written several times to the same place does not count.
+    Only writes to memory that is used later, where shapes and values in the trace show it. One value written several
+    times to the same place does not count.
     """
     reported, writes = set(), []
     for event in story.calls():

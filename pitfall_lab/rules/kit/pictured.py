@@ -30,7 +30,8 @@ def looks(
     examples: bool = False,
 ) -> list[Fact]:
     """Return the fact, alone in a list, of who looks at what in an attention of ``size`` (rows that look × columns that
-    are looked at); empty if nothing is looked at or left out wrongly.
+    are looked at); empty if nothing in it is looked at or left out wrongly. Of more than ``MOST`` rows or columns only
+    the first ones and the last are asked for.
 
     ``seen`` and ``meant`` answer for a row and a column: True, False or None (unknown). A row is a position, or with
     ``examples`` all positions of an example. Each cell is one of ``"+"`` (looked at, rightly), ``"x"`` (wrongly),

@@ -28,10 +28,10 @@ class Rebinding:
 
 @lru_cache(maxsize=1)
 def rebindings(story: Story) -> tuple[Rebinding, ...]:
-    """Return the statements such as ``w = w - lr * w.grad`` that gave a parameter's name to a new tensor, where this
-    had an effect; one for each assignment whose value reads its own target.
+    """Return the assignments such as ``w = w - lr * w.grad`` that gave a parameter's name to a new tensor, where this
+    had an effect or, for the variable of a loop, where the new tensor is never used; at most one for each assignment.
 
-    Empty if the program's text does not parse.
+    Empty if there is none, or the program's text does not parse.
     """
     if story.program.tree is None:
         return ()

@@ -30,11 +30,11 @@ class Recomputing:
         self._numbers: list[str] = []
 
     def edits(self, name: str) -> tuple[Edit, ...] | None:
-        """Return the edits for ``name``, an attribute of ``ctx`` (``"ctx.gate"``) or a tensor saved with
-        ``save_for_backward``.
+        """Return the edits by which backward computes ``name``, an attribute of ``ctx`` (``"ctx.gate"``) or a tensor
+        saved with ``save_for_backward``.
 
-        None if forward does not call ``save_for_backward``, backward does not unpack ``saved_tensors`` one by one, or
-        the name cannot be computed from the inputs of forward.
+        None, among others, if forward does not call ``save_for_backward``, backward does not unpack ``saved_tensors``
+        one by one, or the name cannot be computed from the inputs of forward.
         """
         saving, unpacking = self._saving, self._unpacking
         target = unpacking.targets[0] if unpacking is not None else None

@@ -17,8 +17,8 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
     """Return fixes for ``clash`` that write after the backward, or that run the forward pass again after the write (a
     step between two backwards).
 
-    The latter only if the memory is that of a leaf that requires grad. None in the list is a fix that cannot be
-    written; the list is empty if no function contains both.
+    The latter only if the memory is that of a leaf that requires grad. The list is empty if the write or the backward
+    is unknown, if no function contains both, or if no such fix can be written.
     """
     if not clash.changed_at or clash.backward is None:
         return []
@@ -96,12 +96,12 @@ def _ended(text: str) -> str:
 
 
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
-    """Return fixes that repeat, after the statement ``changed`` (the write), the assignments that ``backward`` depends
-    on, back to one that contains the line which saved.
+    """Return fixes that repeat, after the statement ``changed`` (the write) or right before ``backward``, the
+    assignments that ``backward`` depends on, back to one that contains the line which saved.
 
-    At most eight, of up to 6 statements and 20 lines, the shortest first; without that line if it is not among them.
-    Where nothing needs the assignments before the write, they are moved after it instead. ``saved`` are the statements
-    of the saving line's call chain. None in the list is a fix that cannot be written.
+    At most eight, of up to 6 statements and 20 lines; without that line if it is not among them. Where nothing needs
+    the assignments before the write, they are moved after it instead. ``saved`` are the statements of the saving
+    line's call chain. Empty if no assignment is found.
     """
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)

@@ -17,9 +17,9 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
     """Return a list of fixes for ``clash`` that copy where an alias of the memory is made: ``h.detach().clone()``,
     ``h.numpy().copy()``.
 
-    There is no such fix where the alias is made and written in one statement. For writes to arrays the list also has
-    copies of the array, and copies at other conversions to NumPy. An entry None stands for a fix that cannot be
-    written.
+    There is no such fix where the alias is made and written in one statement. The list also has copies of a tensor
+    before a view of it is made and, for writes to arrays, copies of the array and at conversions between tensor and
+    array. Empty if the text shows no such place.
     """
     found: list[Fix | None] = []
     for step in clash.changed_at[:3]:
@@ -121,7 +121,7 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
     """Return at most one fix for ``clash``: it copies the tensor which the operation saves, ``sigmoid(x).clone()``, or
-    ``exp(x.clone())`` if it saves its input; that one wherever the expression names it.
+    ``sin(x.clone())`` if it saves its input; that one wherever the expression names it.
 
     Empty if the text of the saving line does not show that tensor.
     """

@@ -114,8 +114,8 @@ class Reuse:
 
 
 def reuses(story: Story) -> Iterator[Reuse]:
-    """Yield every backward that raised because its graph was freed, with the backward that freed it; none where the two
-    are one call, or the program's text does not parse.
+    """Yield the backwards that raised because their graph was freed, each with the backward that freed it; none where
+    the two are one call, the freeing was not recorded, or the program's text does not parse.
     """
     for step, failure in story.failures("backward-twice"):
         backward = story.outer_call(step)
@@ -131,8 +131,8 @@ def reuses(story: Story) -> Iterator[Reuse]:
 
 
 def builders(story: Story, backward: Event) -> list[ast.stmt]:
-    """Return the statements, in source order, from which the calls were made that built the graph of ``backward``; of
-    nested ones the outermost, at the top level.
+    """Return the statements, in source order, from which the calls were made that built the graph of ``backward``; for
+    a call inside functions the outermost of their callers that is known, usually outside any function.
     """
     tensor = story.tensor(root(backward), backward.step) or {}
     steps = {(story.record("nodes", node) or {}).get("born") for node in story.behind(tensor.get("grad_fn"))}

@@ -37,13 +37,14 @@ class Kept:
     """An alias of some memory that a program kept as if it were a copy, and used after the memory had been written.
 
     ``made`` is the call (``Event``) that returned the tensor ``label``, an alias of the memory ``storage``; both are
-    labels. The memory was written at the step ``changed``, and the alias used as if unchanged at the step ``used``.
+    labels. The memory was written at the step ``changed``, and the alias used as if unchanged at the step ``used`` (of
+    ``collected`` the step that made the last alias, of ``altered`` that of a use of another tensor on the memory).
     ``how`` says in which way:
 
     - ``compared``: with a tensor on the same memory, so that the difference is always zero;
     - ``mixed``: averaged with a tensor on the same memory, so that the average never differs from it;
     - ``collected``: several times by one line, always from the same memory, so that all entries are equal;
-    - ``altered``: the alias was written, and both it and the tensor it was made from are read later;
+    - ``altered``: the alias was written, and both it and another tensor on its memory are read later;
     - ``activated``: a layer that works in place, called inside a module, wrote the tensor before the alias was first
       read;
     - ``best``: assigned in a loop where a comparison held, as the best one so far, and read after a later round had
@@ -97,7 +98,8 @@ class Aliases:
         """Yield aliases that were subtracted from, compared with or averaged with what they are an alias of, after a
         write to that memory.
 
-        Both must have the same storage, offset, shape and strides, and the alias must be made in another statement.
+        Two tensors must have the same storage, offset, shape and strides, and the alias must be made in another
+        statement; of arrays, the source shows the comparison, and only the storage must be the same.
         """
         story = self.story
         by_label = defaultdict(list)
@@ -178,8 +180,8 @@ class Aliases:
         return all(alive or died > step for died, alive in self.story.history("tensors", label, "alive"))
 
     def altered(self) -> Iterator[Kept]:
-        """Yield aliases assigned to a name that were written by that name, when both they and the tensor that they are
-        aliases of are read afterwards.
+        """Yield aliases assigned to a name that were written by that name, when both they and another tensor on the
+        same memory are read afterwards.
         """
         story, program = self.story, self.story.program
         for made, label, storage in self.made:
@@ -232,8 +234,8 @@ class Aliases:
                 yield Kept("activated", made, label, storage, step, uses[0])
 
     def best(self) -> Iterator[Kept]:
-        """Yield aliases (``detach()``, ``.data``, views) of a tensor that were assigned in a loop under an ``if`` with
-        ``<`` or ``>``, as the best one so far is, and were read after another statement had written the tensor.
+        """Yield aliases that were assigned in a loop under an ``if`` with ``<``, ``>``, ``<=`` or ``>=``, as the best
+        one so far is, and were read after another statement had written the memory.
 
         What an ``if`` assigns only the first time, because the name is still None, is a second name on purpose.
         """

@@ -64,8 +64,8 @@ class Program:
 
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
-        """The calls in the text, each under the text of what is called and, for a method, also under its name with a
-        dot: ``"net.step"`` and ``".step"``.
+        """The calls in the text, each under the text of what is called and, if that is an attribute, also under its
+        name with a dot: ``"net.step"`` and ``".step"``.
         """
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in (n for n in self.nodes if isinstance(n, ast.Call)):

@@ -74,7 +74,8 @@ class Story:
     @cached_property
     def steps_at(self) -> dict[tuple[Span | None, str], list[int]]:
         """For each pair of a place in the source (None where an event has none) and an operation (``Event.op``): the
-        steps of all its events, in order; one for each time a loop passed it. An empty list for a pair without events.
+        steps of all its events, in order: several where a loop passed it again, or one call of the program made
+        several. An empty list for a pair without events.
         """
         steps: dict[tuple[Span | None, str], list[int]] = defaultdict(list)
         for event in self.events:
@@ -180,10 +181,8 @@ class Story:
         return tuple(shape) if shape is not None else None
 
     def name(self, label: str | None, step: int | None = None) -> str | None:
-        """Return the tensor's name in the program at ``step``, else the last name it had; else the target that it was
-        unpacked into.
-
-        None if it had none.
+        """Return the tensor's name in the program after ``step``, else its name as last known; else the target that it
+        was unpacked into. None if there is none of these.
         """
         for at in (step, None):
             tensor = self.tensor(label, at)
@@ -281,8 +280,8 @@ class Story:
         }
 
     def storage_name(self, storage: str | None, step: int | None) -> str | None:
-        """Return a name for the memory: that of the oldest tensor on it that has one, at ``step`` or else later; None
-        if there is none.
+        """Return a name for the memory: that of the oldest tensor on it for which :meth:`name` finds one, at ``step``
+        or else as last known; None if there is none.
         """
         for label, _ in self.tensors_on(storage):
             if name := self.name(label, step):

@@ -45,7 +45,7 @@ class Moment:
 
     - ``added``: a backward added to it (``fresh``: there was no gradient before);
     - ``cleared``: it became zero or ``None``; ``changed``: it was written otherwise (clipping, scaling, noise);
-    - ``used``: the leaf was written after its gradient had been read: an update;
+    - ``used``: the leaf was written, or got other memory, after its gradient had been read: an update;
     - ``frozen``: the leaf stopped requiring a gradient.
     """
 
@@ -189,10 +189,11 @@ class _Reader:
 
 
 def joint_updates(story: Story, label: str) -> Iterator[tuple[OptimizerStep, list[Event]]]:
-    """Yield each optimizer step that updated the leaf ``label`` with the sum of the gradients of several backwards,
-    with these backwards in order.
+    """Yield, for each update of the leaf ``label`` with the sum of the gradients of several backwards, the last
+    recorded optimizer step up to it that held the leaf, with these backwards in order; nothing where there is no such
+    step.
 
-    They are counted from the last update or clearing of the gradient on.
+    The backwards are counted from the last update or clearing of the gradient on.
     """
     added: list[Event] = []
     for moment in lives(story).get(label, ()):

@@ -149,7 +149,7 @@ def numbers(cells: Any, only: list[int] | None = None, limit: int = 4, digits: i
     >>> numbers([0.123456, 2.0, "nan"])
     '[0.1235, 2, nan]'
 
-    A ``…`` follows where there are more, or with ``only``.
+    A ``…`` follows where there are more, with ``only``, or where ``cells`` is a selection (a dict).
     """
     pairs = flat(cells)
     if only is not None:
@@ -170,7 +170,7 @@ def apart(one: Any, other: Any, *, percent: bool = False) -> tuple[str, str] | N
     >>> apart(4.66662, 4.66671)
     ('4.6666', '4.6667')
 
-    None if they differ by no more than rounding: nothing is to be said of the difference.
+    None if they differ by no more than rounding, or if their texts do not differ.
     """
     known = all(isinstance(value, (int, float)) for value in (one, other))
     if known and math.isclose(one, other, rel_tol=_ROUNDING):

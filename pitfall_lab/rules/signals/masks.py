@@ -46,8 +46,9 @@ class Masked:
 
 
 def masked_scores(story: Story) -> Iterator[Masked]:
-    """Yield the calls that apply a bool mask to the scores of an attention: by ``attn_mask``, or by ``masked_fill``
-    with a low number; in order.
+    """Yield the calls that apply a bool mask to the scores of an attention: by the ``attn_mask`` of
+    ``scaled_dot_product_attention``, or by ``masked_fill`` with a number below ``-LARGE``; in order, without those that
+    raised.
     """
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
         if event.error is not None or not event.results:

@@ -86,7 +86,7 @@ class Modes:
 
     @cached_property
     def trained(self) -> set[str]:
-        """The tensors that an optimizer held when it stepped."""
+        """The labels of the tensors that an optimizer held at one of its recorded steps."""
         return {label for update in self.story.trace.optimizer_steps for label in update.holds}
 
     @cached_property
@@ -117,9 +117,10 @@ class Modes:
         return found
 
     def training(self) -> Iterator[tuple[Event, LayerCall]]:
-        """Yield a pair (backward, pass) for each call whose grad_fn ran in a backward, with the first such backward.
+        """Yield, for each of ``passes`` whose grad_fn ran in a later backward, a pair of the first such backward (an
+        ``Event``) and the :class:`LayerCall`.
 
-        Nothing in a program without an optimizer's step.
+        Nothing in a program without an optimizer's step; backwards that raised are left out.
         """
         by_node: dict[str, list[Event]] = defaultdict(list)
         for backward, nodes in self._backward_nodes:

@@ -30,8 +30,8 @@ class Old:
 
 
 def old_values(story: Story) -> Iterator[Old]:
-    """Yield, for each backward, the parameters that it reaches through nodes made before their last update; each pair
-    of lines (of the old value, of the backward) once.
+    """Yield, for each backward that did not raise, the parameters that it reaches through nodes made before their last
+    update; each pair of lines (of the old value, of the backward) once.
     """
     updates = {label: [m.step for m in moments if m.kind == "used"] for label, moments in lives(story).items()}
     if not any(updates.values()):

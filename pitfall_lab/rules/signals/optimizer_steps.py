@@ -19,8 +19,8 @@ class NeverStepped:
     """The optimizer ``made`` never steps, although its ``parameters`` (labels) get gradients from ``ROUNDS`` backwards
     or more.
 
-    ``backward`` is the first call of the line whose backwards gave these gradients; ``instead`` is a step of another
-    optimizer after it.
+    ``backward`` is the first call of a line whose backwards gave such gradients; ``instead`` is a step of another
+    optimizer after one of these backwards.
     """
 
     made: OptimizerMade
@@ -44,8 +44,8 @@ class Replaced:
 
 
 def never_stepped(story: Story) -> Iterator[NeverStepped]:
-    """Yield the optimizers that never step and whose parameters no stepping optimizer holds and nothing else updates,
-    in a finished program.
+    """Yield the optimizers that never step and whose parameters no stepping optimizer holds and nothing else updates or
+    freezes, in a finished program.
 
     Another optimizer must step after a backward, and at least one of their parameters get a gradient from ``ROUNDS``
     backwards or more. Nothing if a step was made by an optimizer whose making is not known.
@@ -73,8 +73,8 @@ def never_stepped(story: Story) -> Iterator[NeverStepped]:
 
 
 def replaced(story: Story) -> list[Replaced]:
-    """Return the parameters that replaced others held by an optimizer, which still steps and skips these because they
-    get no gradient.
+    """Return the parameters that took the place of others held by an optimizer: no optimizer holds them and no update
+    uses their gradients, while the optimizer still steps or the others are still updated. Empty if there are none.
     """
     trace, found = story.trace, []
     held = {label for made in trace.optimizers for label in made.holds} | {

@@ -64,8 +64,8 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Pixel:
-    """The pixel that an element was computed from: the element ``index`` of the tensor ``label`` (the first tensor on
-    its storage), as it was after ``step``.
+    """The pixel that an element was computed from: the element ``index`` of the tensor ``label`` (usually the first
+    tensor on its storage), as it was after ``step``.
 
     Of the calls in between: ``moved`` are those that turn, flip or roll pictures, the last one first, ``layers`` the
     labels of the weights of convolutions, ``seen`` the labels of the tensors. ``around``: by how many pixels ``index``
@@ -91,10 +91,11 @@ class Pixels:
         self._budget = BUDGET
 
     def origin(self, label: str | None, index: Index, step: int) -> Pixel | None:
-        """Return the pixel of a stored picture that the element ``index`` of the tensor ``label`` comes from; None if
-        it is unknown.
+        """Return the pixel of a stored picture that the element ``index`` of the tensor ``label`` at ``step`` comes
+        from; None if it is unknown, or if what is found requires grad.
 
-        What has a gradient is no stored picture, and neither is what was drawn at random for an operand.
+        Of several operands the first one that was not drawn or filled by a call of ``FACTORIES`` counts, if there is
+        one.
         """
         self._budget = BUDGET
         return self._follow(Pixel(label, index, step, seen=(label,))) if label is not None else None

@@ -69,7 +69,7 @@ class WeightedScore:
     """``slope`` is the path from the loss to the call that scores a drawn action, with a weight on the way.
 
     ``sign`` is 1 if the loss grows with the log-probability, for positive weights, -1 if it falls. ``parameters`` are
-    the labels of tensors that describe the distribution.
+    the labels of tensors that describe the distribution (of a normal one its scale only; empty if none is known).
     """
 
     slope: Slope

@@ -74,7 +74,8 @@ def fields(story: Story, label: str, step: int, axis: int) -> Iterator[Field]:
     """Yield the tensors that the tensor ``label`` at ``step`` was computed from, position by position along the axis
     ``axis`` (counted from the end), nearest first; the first one is itself.
 
-    A way ends at calls that do something else, and at tensors that were written after they were made.
+    A way ends at calls that do something else, and at tensors that were written after they were made. At most about
+    ``MOST`` are yielded.
     """
     pending, seen = [Field(label, step, axis, frozenset([0]))], set[tuple[str, Offsets]]()
     while pending and len(seen) < MOST:

@@ -27,8 +27,8 @@ NEAR = 0.25
 
 @dataclass(frozen=True, slots=True)
 class JoinedGrid:
-    """``event`` is the call (``Event``), a ``stack``, a ``cat`` or the last ``grid[..., i] = …``, that put the
-    coordinates ``parts`` (labels) together to a grid along its axis ``along``.
+    """``event`` is the call (``Event``), a ``stack``, a ``cat`` or the ``grid[..., i] = …`` of the last coordinate,
+    that put the coordinates ``parts`` (labels) together to a grid along its axis ``along``.
 
     ``axes`` are those of the rows and columns in each part, counted from the end (-1 is the last); for a volume that of
     the depth comes first.
@@ -45,8 +45,8 @@ Ends = tuple[float, float, int]
 
 
 def grid_ends(story: Story, event: Event, place: int) -> Ends | None:
-    """Return the numbers of the coordinate ``place`` (0 is x) in the grid that ``event``, a ``grid_sampler`` call,
-    reads, without displacements: tensors that were added to it count as 0.
+    """Return the first and the last number of the coordinate ``place`` (0 is x) in the grid that ``event``, a
+    ``grid_sampler`` call, reads, and how many there are; without displacements: tensors that were added count as 0.
 
     None if it was not computed from regular numbers (``arange``, ``linspace``, ``affine_grid``) by calls whose effect
     on them is known.

@@ -16,8 +16,8 @@ POINTS = 400
 
 
 def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
-    """Yield each learning-rate scheduler whose making was seen, with its optimizer, in a program that was watched to
-    its end; nothing in others.
+    """Yield each learning-rate scheduler whose making was seen and whose optimizer is known, with that, in a program
+    that was watched to its end; nothing in others.
     """
     trace = story.trace
     if trace.stopped is None and trace.outcome.kind == "finished":

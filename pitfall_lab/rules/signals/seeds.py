@@ -73,7 +73,7 @@ def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
     """Return at most one fix: it makes a generator once, before the loop or function in which ``seeding``, a
     ``Generator().manual_seed(…)``, makes it each time.
 
-    Empty if the seeding call is not of this form.
+    Empty if the seeding call is not of this form, or cannot be moved.
     """
     program, maker = story.program, seeding.func.value if isinstance(seeding.func, ast.Attribute) else None
     statement = program.statement(seeding)

@@ -66,8 +66,9 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class RowOrigins:
-    """The calls (``Event``) that the rows of a tensor were computed by: ``lookups``, the embeddings of their tokens,
-    and the ``attentions`` and ``recurrent`` layers, through which a row depends on other rows.
+    """What the rows of a tensor were computed by: ``lookups``, the calls (``Event``) of ``embedding`` or ``one_hot`` on
+    their tokens, the ``attentions``, and the calls of ``recurrent`` layers. By the last two a row depends on other
+    rows.
     """
 
     lookups: tuple[Event, ...]
@@ -76,7 +77,9 @@ class RowOrigins:
 
 
 def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
-    """Yield the call that made the tensor ``label``, then those up to ``step`` that wrote into it and returned it."""
+    """Yield the call that made the tensor ``label``, then those up to ``step`` that wrote into it and returned it;
+    nothing if no recorded call made it.
+    """
     born = story.event((story.tensor(label, step) or {}).get("born"))
     if born is not None and born.kind == "call" and label in born.results:
         yield born

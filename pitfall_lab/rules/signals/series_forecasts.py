@@ -55,8 +55,8 @@ def inputs(story: Story, guess: str, step: int) -> Iterator[tuple[str, int]]:
     """Yield the tensors without a gradient that the prediction ``guess`` (a label) depends on, each with the step of
     its use, nearest first; parameters are left out.
 
-    The search ends where some positions were chosen: the result for the last position depends on the whole input; that
-    for another one may depend on what comes before it alone. At most ``INPUTS`` are found.
+    The search ends at a call that chose positions, other than the last one alone: their results may depend on a part of
+    the input only. At most ``INPUTS`` are found.
     """
     pending, seen, found = deque([(guess, step)]), {guess}, 0
     while pending and len(seen) < UPWARD and found < INPUTS:

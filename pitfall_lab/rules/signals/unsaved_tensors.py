@@ -30,8 +30,8 @@ class UnsavedTensor:
 
 
 def unsaved(story: Story, *, buffers: bool) -> Iterator[list[UnsavedTensor]]:
-    """Yield, for each line that loads a state, the tensors that the state leaves out, sorted by path: buffers that are
-    not saved with ``buffers``, else plain attributes.
+    """Yield, for each line that loads a state, the tensors that the state leaves out, sorted by path: with ``buffers``
+    the buffers that are registered not to be saved, else plain attributes. Lines without such tensors are left out.
 
     Only those that the saved module worked with at least ``OFTEN`` times since their last write before the saving, and
     that work on after the loading with other numbers, read before they are written; none that learns.

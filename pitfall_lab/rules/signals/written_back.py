@@ -130,8 +130,8 @@ def written_back(story: Story, write: Event) -> WrittenBack | None:
 
 
 def index_of(story: Story, event: Event, labels: list[str] | None = None) -> list[str]:
-    """Return the labels of the integer tensors among the operands ``labels`` of the call ``event`` (default: all after
-    the first one), which are the positions of an index; empty if there are none.
+    """Return the labels of the tensors of int64 or int32 among the operands ``labels`` of the call ``event`` (default:
+    all after the first one), which are the positions of an index; empty if there are none.
     """
     labels = [o.label for o in event.operands[1:] if o.label is not None] if labels is None else labels
     dtypes = [str((story.tensor(label, event.step) or {}).get("dtype")) for label in labels]

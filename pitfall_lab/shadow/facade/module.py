@@ -388,7 +388,7 @@ class Sequential(Module):
 
 
 class ModuleList(Sequential):
-    """A list of modules that are registered as submodules; it has no forward of its own."""
+    """A list of modules that are registered as submodules; calling it raises NotImplementedError."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__(*modules)
@@ -401,7 +401,7 @@ class ModuleList(Sequential):
 
 
 class ModuleDict(Module):
-    """A dictionary of modules that are registered as submodules; it has no forward of its own."""
+    """A dictionary of modules that are registered as submodules; calling it raises NotImplementedError."""
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()

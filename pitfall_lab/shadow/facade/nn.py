@@ -38,7 +38,9 @@ class Linear(Module):
         return result
 
     def extra_repr(self) -> str:
-        """Return the numbers of input and output features, as the module's ``repr`` shows them."""
+        """Return the numbers of input and output features and whether there is a bias, as the module's ``repr`` shows
+        them.
+        """
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
@@ -218,7 +220,7 @@ class Embedding(Module):
         return result
 
     def extra_repr(self) -> str:
-        """Return the number of rows and their length, as the module's ``repr`` shows them."""
+        """Return the number of rows, their length and the options that are set, as the module's ``repr`` shows them."""
         options = "".join(
             f", {name}={value}" for name in ("padding_idx", "max_norm") if (value := getattr(self, name)) is not None
         )

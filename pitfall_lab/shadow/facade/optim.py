@@ -263,7 +263,7 @@ class SGD(Optimizer):
                 self.state.get(p, {}).pop("momentum_buffer", None)
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """Update ``p`` by one step of gradient descent, with momentum and weight decay."""
+        """Update ``p`` by one step of gradient descent, with momentum; weight decay is in ``gradient`` already."""
         momentum = group["momentum"]
         if momentum:
             buffer = state.get("momentum_buffer")
@@ -393,7 +393,7 @@ class RMSprop(Optimizer):
     }  # fmt: skip
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """State of a new parameter: the mean of squared gradients; with options also the mean of
+        """State of a new parameter: the count of steps and the mean of squared gradients; with options also the mean of
         gradients and a momentum buffer.
         """
         state.update(step=_step(), square_avg=_like(p))
@@ -455,7 +455,7 @@ class Adadelta(Optimizer):
     options: ClassVar[dict[str, Any]] = {"lr": 1.0, "rho": 0.9, "eps": 1e-6, "weight_decay": 0.0}
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """State of a new parameter: the means of the squares of its gradients and of its steps."""
+        """State of a new parameter: the count of steps, the means of the squares of its gradients and of its steps."""
         state.update(step=_step(), square_avg=_like(p), acc_delta=_like(p))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
@@ -474,7 +474,7 @@ class Adamax(Optimizer):
     options: ClassVar[dict[str, Any]] = {"lr": 2e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """State of a new parameter: the mean of the gradients and their largest absolute value."""
+        """State of a new parameter: the count of steps, the mean of the gradients and their largest absolute value."""
         state.update(step=_step(), exp_avg=_like(p), exp_inf=_like(p))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
@@ -491,7 +491,7 @@ class ASGD(Optimizer):
     options: ClassVar[dict[str, Any]] = {"lr": 1e-2, "lambd": 1e-4, "alpha": 0.75, "t0": 1e6, "weight_decay": 0.0}
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """State of a new parameter: the present learning rate, the weight of the averaged
+        """State of a new parameter: the count of steps, the present learning rate, the weight of the averaged
         parameter, and that average.
         """
         state.update(step=_step(), eta=call("torch.tensor", group["lr"]), mu=call("torch.ones", ()), ax=_like(p))
@@ -521,7 +521,9 @@ class Rprop(Optimizer):
     options: ClassVar[dict[str, Any]] = {"lr": 1e-2, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50)}
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """State of a new parameter: its last gradient, and for each element the size of its next step."""
+        """State of a new parameter: the count of steps, its last gradient, and for each element the size of its next
+        step.
+        """
         state.update(step=_step(), prev=_like(p), step_size=call("torch.full_like", p, group["lr"]))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:

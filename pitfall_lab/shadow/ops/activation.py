@@ -52,7 +52,7 @@ def activate(
     """Run ``rule`` element by element; with ``inplace``, write ``input`` by ``in_place_rule``, or by ``rule`` if there
     is none.
 
-    Raises ``Unmodelled`` for a tensor that is not floating point.
+    Raises ``Unmodelled``, among others, for a tensor that is not floating point.
     """
     tensor_only(input)
     if not input.dtype.is_floating_point:
@@ -304,7 +304,7 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
     """``F.prelu``: one weight for all, or one for each channel (dimension 1).
 
     Raises ``ShadowError`` (torch's error) for another number of weights, weights of several dimensions, weights of
-    another dtype, and integer operands.
+    another dtype, and integer operands, and what :func:`broadcasting` raises.
     """
     tensor_only(input, weight)
     if input.dtype != weight.dtype:
@@ -341,7 +341,7 @@ def rrelu(
     evaluation.
 
     In lockstep the drawn slopes, and with them the values, are unknown. ``inplace`` writes ``input``. Raises
-    ``Unmodelled`` for a tensor that is not floating point.
+    ``Unmodelled``, among others, for a tensor that is not floating point.
     """
     tensor_only(input)
     mean = (lower + upper) / 2

@@ -39,8 +39,8 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
     is converted to the output's dtype.
 
     Raises ``ShadowError`` (torch's error) where none is given for an output of several elements (ones under the belief
-    ``backward_sums_elements``) or of non-real ones, and for a given one of another shape; ``Unmodelled`` for a given
-    one that is no tensor.
+    ``backward_sums_elements``) or of non-real ones, and for a given one of another shape; ``Unmodelled``, among others,
+    for a given one that is no tensor.
     """
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
@@ -91,7 +91,7 @@ def prepare(
     ``retain_graph`` None means the same as ``create_graph``. With ``create_graph`` the pass records what it does.
 
     Raises ``ShadowError`` (torch's error) for a root without a graph, and where :func:`first_gradients` does;
-    ``Unmodelled`` in inference mode.
+    ``Unmodelled`` in inference mode, and where that does.
     """
     if e.inference:
         raise Unmodelled("a backward inside inference_mode")
@@ -156,8 +156,8 @@ def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None]
     """Run the pass, then ``finish``, and return its result. If the pass raises, ``judge`` is called instead.
 
     In lockstep, where user code runs in the pass, a Suspended call is returned. Raises ``ShadowError`` where torch
-    raises in a backward, and ``Unmodelled`` for hooks of which the order, or the gradients with ``create_graph``, are
-    not modelled.
+    raises in a backward, and ``Unmodelled``, among others, for hooks of which the order, or the gradients with
+    ``create_graph``, are not modelled.
     """
     e = the_pass.engine
     check_roots(the_pass)
@@ -378,7 +378,7 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
     handle that is returned removes it.
 
     The hook belongs to the grad_fn that the tensor has at its first hook. Raises ``ShadowError`` (torch's error) for a
-    tensor that requires no gradient.
+    tensor that requires no gradient, and ``Unmodelled`` for what is no tensor.
     """
     tensor_only(self)
     if not self.requires_grad:
@@ -421,7 +421,8 @@ def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handl
     """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return
     None. The handle that is returned removes it.
 
-    Raises ``ShadowError`` (torch's error) for a tensor that is no leaf, or requires no gradient.
+    Raises ``ShadowError`` (torch's error) for a tensor that is no leaf, or requires no gradient, and ``Unmodelled`` for
+    what is no tensor.
     """
     tensor_only(self)
     if not self.requires_grad:

@@ -420,7 +420,7 @@ def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
 def check_history(e: Engine, *operands: Any) -> None:
     """Regenerate the grad_fn of those operands that are views whose base was written since, before shapes are checked
     (torch's order). Nothing is done where the operation is not recorded (:func:`records`). Raises ``ShadowError`` where
-    torch refuses to make one.
+    torch refuses to make one, and what :func:`records` raises.
     """
     if records(e, *operands):
         for x in operands:
@@ -584,9 +584,9 @@ def pointwise(
     that TensorIterator gives it.
 
     The operands are converted to ``compute_in`` before. Raises ``ShadowError`` (torch's error) if they do not
-    broadcast, and what :func:`pure` raises. ``like``: the operand from which ``empty_like`` takes the result's strides;
-    ``iterated``: the operands as passed to TensorIterator, if their order differs there, or the rule has a number built
-    in.
+    broadcast, and what :func:`check_history` and :func:`pure` raise. ``like``: the operand from which ``empty_like``
+    takes the result's strides; ``iterated``: the operands as passed to TensorIterator, if their order differs there, or
+    the rule has a number built in.
     """
     if e.policy.equal_counts_pair_up:
         operands = _paired(e, operands)
@@ -743,7 +743,8 @@ def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: OpRul
     """After a write: increase the version, set grad_fn (if there is a ``node``), save the result (if ``rule`` keeps
     it).
 
-    Raises ``ShadowError`` (torch's error) for an inference tensor outside of inference mode.
+    Raises ``ShadowError`` (torch's error) for an inference tensor outside of inference mode, and what
+    :meth:`Graph.rebase` raises.
     """
     if target.inference and target.counter is None and not e.inference:
         # torch raises when it increases the version, after the memory was written.

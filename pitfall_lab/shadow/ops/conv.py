@@ -447,7 +447,8 @@ def unfold(
     """``F.unfold``: each window as a column, (N, C, H, W) to (N, C * elements of the kernel, windows). The options are
     torch's.
 
-    Raises ``Unmodelled`` for another number of dimensions (3, without N, is possible), and if not one window fits.
+    Raises ``Unmodelled``, among others, for another number of dimensions (3, without N, is possible), and if not one
+    window fits.
     """
     tensor_only(input)
     windows = Windows(
@@ -494,8 +495,8 @@ def fold(
     """``F.fold``: put each column back as a window, (N, C * elements of the kernel, windows) to (N, C, H, W). The
     options are torch's.
 
-    Where windows overlap, they are added. Raises ``Unmodelled`` for another number of dimensions (2, without N, is
-    possible), and for columns that are not the windows of ``output_size``.
+    Where windows overlap, they are added. Raises ``Unmodelled``, among others, for another number of dimensions (2,
+    without N, is possible), and for columns that are not the windows of ``output_size``.
     """
     tensor_only(input)
     windows = Windows(

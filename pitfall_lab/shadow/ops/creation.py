@@ -423,7 +423,7 @@ def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> An
     the belief ``from_numpy_copies``.
 
     Raises ``ShadowError`` (torch's error) for a tensor that requires grad, unless ``force`` or with grad mode off.
-    Raises ``Unmodelled`` for unknown values, and with a ``dtype``.
+    Raises ``Unmodelled``, among others, for unknown values, and with a ``dtype``.
     """
     tensor_only(self)
     if self.requires_grad and e.grad_enabled and not force:

@@ -396,7 +396,8 @@ class RecordedPass(Pass):
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
         """The node's outgoing gradients, by its formula on tensors; None where there is no gradient.
 
-        Raises ``Unmodelled`` for a node without a formula, and one that received a gradient without a tensor.
+        Raises ``Unmodelled``, among others, for a node without a formula, and one that received a gradient without a
+        tensor.
         """
         del as_meant
         if all(g is None for g in incoming):

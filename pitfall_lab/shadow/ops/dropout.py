@@ -50,8 +50,8 @@ def drop(
     (``alpha``).
 
     The input itself is returned for ``p=0``, outside of ``training``, and if it is empty; ``inplace`` writes it. Raises
-    ``ShadowError`` (torch's ValueError) unless ``p`` is from 0 to 1, and ``Unmodelled`` for an input that is not
-    floating point, or without channels.
+    ``ShadowError`` (torch's ValueError) unless ``p`` is from 0 to 1, and ``Unmodelled``, among others, for an input
+    that is not floating point, or without channels.
     """
     tensor_only(input)
     if not 0 <= p <= 1:

@@ -82,7 +82,7 @@ def digamma(x: Any) -> Any:
 
 
 def polygamma_values(n: int, x: Any) -> Any:
-    """The n-th derivative of ``digamma``, for x > 0; NaN for other x."""
+    """The n-th derivative of ``digamma``, for x > 0; NaN for other x, unless ``n`` is 0 (``digamma`` itself)."""
     if n == 0:
         return digamma(x)
     values = (-1) ** (n + 1) * math.factorial(n) * hurwitz(n + 1.0, x)
@@ -312,8 +312,9 @@ def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[
     """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, the method ``name_``.
 
     The ``rule`` may be a function of the engine, since it may depend on the release; ``samples`` are expressions that
-    use the operation. ``floats``: integers become floats. The operation raises ``Unmodelled`` for complex operands,
-    and, where the rule has no node, for operands that require grad while operations are recorded (:func:`records`).
+    use the operation. ``floats``: integers become floats. The operation raises ``Unmodelled``, among others, for
+    complex operands and, where the rule has no node, for operands that require grad while operations are recorded
+    (:func:`records`).
     """
     of: Callable[[Engine], OpRule] = (lambda _e: rule) if isinstance(rule, OpRule) else rule
     node, keeps = (rule.node, rule.keeps) if isinstance(rule, OpRule) else (name, BOTH)

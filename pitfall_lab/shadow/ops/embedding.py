@@ -50,7 +50,7 @@ def look_up(
 
     The row ``padding_idx`` gets no gradient (negative: all do). With ``scale_grad_by_freq``, the gradient of a row is
     divided by the number of times that it was looked up. Raises ``ShadowError`` (torch's error) for a ``weight`` that
-    is not 2-D and for indices that are not integers or out of range, and ``Unmodelled`` for ``sparse``.
+    is not 2-D and for indices that are not integers or out of range, and ``Unmodelled``, among others, for ``sparse``.
     """
     tensor_only(weight, indices)
     if not weight.ndim and records(e, weight):  # torch reads the number of rows for backward before it checks anything
@@ -141,8 +141,8 @@ def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None
     its version.
 
     Raises ``ShadowError`` (torch's error) for indices that are not integers and an index or ``padding_idx`` out of
-    range, ``Unmodelled`` for ``sparse``, integer weights, and weights that are not 2-D; and with ``max_norm`` what
-    :func:`renormalise` raises.
+    range, ``Unmodelled``, among others, for ``sparse``, integer weights, and weights that are not 2-D; and with
+    ``max_norm`` what :func:`renormalise` raises.
     """
     tensor_only(weight, input)
     if weight.ndim != 2 or sparse:
@@ -175,8 +175,8 @@ def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_n
 
     A 2-D input has one bag in each row; of a 1-D input, ``offsets`` says where each begins. ``per_sample_weights`` go
     with the sum only. Raises ``ShadowError`` (torch's error) for a weight that is not 2-D, ``per_sample_weights`` of
-    another shape and a ``padding_idx`` out of range, and ``Unmodelled`` for indices that are unknown or out of range,
-    and for all other shapes, dtypes and options.
+    another shape and a ``padding_idx`` out of range, and ``Unmodelled``, among others, for indices that are unknown or
+    out of range, and for all other shapes, dtypes and options.
     """
     if isinstance(weight, ShadowTensor) and weight.dtype == INT64 and input.dtype.category > 1:
         raise Unmodelled("embedding_bag with input and weight exchanged (the old order of arguments)")
@@ -291,7 +291,8 @@ def one_hot(e: Engine, tensor: Any, num_classes: int = -1) -> ShadowTensor:
     """``F.one_hot``: indices of any shape to zeros and ones of shape (*shape, classes).
 
     ``num_classes`` -1: one more than the largest index. Raises ``ShadowError`` (torch's error) for negative indices,
-    too few classes and indices that are not int64, and ``Unmodelled`` for unknown values and without elements.
+    too few classes and indices that are not int64, and ``Unmodelled``, among others, for unknown values and without
+    elements.
     """
     tensor_only(tensor)
     if tensor.dtype != INT64:

@@ -127,9 +127,9 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
     of ``torch.optim.SGD``. No version counter is incremented. With ``momentum``, each buffer in
     ``momentum_buffer_list`` is written, too; ``is_first_step``: the buffers have no values yet.
 
-    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled`` with a GradScaler
-    (``grad_scale``, ``found_inf``), for an unknown learning rate, for larger parameters in half precision, and for a
-    step that autograd records or that writes beyond a storage.
+    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled``, among others, with a
+    GradScaler (``grad_scale``, ``found_inf``), for an unknown learning rate, for larger parameters in half precision,
+    and for a step that autograd records or that writes beyond a storage.
     """
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
@@ -162,9 +162,9 @@ def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_ste
     """One step of fused Adagrad for each of ``params`` with its gradient in ``grads``, its sum of squares in
     ``state_sums`` (written, too) and its count of steps in ``state_steps``. No version counter is incremented.
 
-    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled`` with a GradScaler
-    (``grad_scale``, ``found_inf``), for an unknown learning rate, and for a step that autograd records or that writes
-    beyond a storage.
+    Raises ``ShadowError`` (torch's error) for operands of several dtypes, and ``Unmodelled``, among others, with a
+    GradScaler (``grad_scale``, ``found_inf``), for an unknown learning rate, and for a step that autograd records or
+    that writes beyond a storage.
     """
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
@@ -187,7 +187,8 @@ def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
     """Multiply all ``tensors`` (gradients) in place by ``inv_scale`` (one element), and set ``found_inf`` to 1 if one
     is not finite.
 
-    No version is incremented. Raises ``Unmodelled`` for a call that autograd records, or that writes beyond a storage.
+    No version is incremented. Raises ``Unmodelled``, among others, for a call that autograd records, or that writes
+    beyond a storage.
     """
 
     def compute(noted: Array, *rest: Array) -> tuple[Array, ...]:
@@ -205,8 +206,8 @@ def update_scale(e: Engine, input: ShadowTensor, growth_tracker: Any, found_inf:
     ``growth_interval`` calls in a row without that, which ``growth_tracker`` counts, by ``scale_growth_factor``. Return
     ``input``.
 
-    The scale's version is incremented in any case, that of ``growth_tracker`` never. Raises ``Unmodelled`` for a call
-    that autograd records, or that writes beyond a storage.
+    The scale's version is incremented in any case, that of ``growth_tracker`` never. Raises ``Unmodelled``, among
+    others, for a call that autograd records, or that writes beyond a storage.
     """
 
     def compute(scale: Array, steps: Array, infinite: Array) -> tuple[Array, Array]:

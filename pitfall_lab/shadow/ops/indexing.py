@@ -143,7 +143,8 @@ def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[
     where a bool mask covers several dimensions).
 
     Raises ``ShadowError`` (torch's error) for an index out of range, too many indices, what is no index, and steps
-    below 1; ``Unmodelled`` for an index whose value is unknown, a bare True or False, and tensors as bounds.
+    below 1; ``Unmodelled``, among others, for an index whose value is unknown, a bare True or False, and tensors as
+    bounds.
     """
     result, dim = self, 0
     rest: list[Any] = []
@@ -492,7 +493,8 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
 
     A number is written by fill_ (in older releases it is made a tensor first); a tensor of the target's shape by copy_,
     another one without dimensions by fill_, and all others by copy_ after their leading dimensions of size 1 were
-    dropped and they were expanded. Raises ``ShadowError`` if a number or a shape does not fit.
+    dropped and they were expanded. Raises ``ShadowError`` if a number or a shape does not fit, among others, and what
+    these operations raise.
     """
     if not isinstance(value, ShadowTensor):
         if e.does(NUMBERS_ARE_FILLED_IN):
@@ -555,7 +557,8 @@ def places_to_write(
     dimension.
 
     Torch raises for that number while it writes. Raises ``ShadowError`` (torch's error) for masks of a wrong shape,
-    index tensors that do not broadcast, and numbers for an empty dimension; ``Unmodelled`` for a bare True or False.
+    index tensors that do not broadcast, and numbers for an empty dimension; ``Unmodelled``, among others, for a bare
+    True or False.
     """
     if any(t is not None and not t.ndim and bool_of(t.dtype) for t in rest):
         raise Unmodelled("a bare True or False as index")

@@ -390,10 +390,10 @@ def nll(
     two before it calls the kernel.
 
     Raises ``ShadowError`` (torch's error) for log-probabilities without dimensions, sizes and dtypes of ``target`` and
-    ``weight`` that do not fit, a class out of range, and a ``weight`` that requires grad; ``Unmodelled`` for a dtype
-    that NumPy lacks, other sizes of two inner dimensions in ``target``, a ``weight`` of another dtype or one with
-    several dimensions, and, without a batch dimension, several targets or, with ``reduction="none"``, a target of shape
-    (1,).
+    ``weight`` that do not fit, a class out of range, and a ``weight`` that requires grad; ``Unmodelled``, among others,
+    for a dtype that NumPy lacks, other sizes of two inner dimensions in ``target``, a ``weight`` of another dtype or
+    one with several dimensions, and, without a batch dimension, several targets or, with ``reduction="none"``, a target
+    of shape (1,).
     """
     if log_probs.dtype.numpy is None:
         raise Unmodelled(f"a loss of {log_probs.dtype[:]}")
@@ -460,8 +460,9 @@ def cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_a
     ``input``.
 
     Raises ``ShadowError`` (torch's error) for operands that do not fit, an unknown ``reduction``, a ``label_smoothing``
-    above 1 and, with probabilities, an ``ignore_index`` of 0 or more; ``Unmodelled`` with ``size_average`` or
-    ``reduce``, for probabilities of an empty input, and for class numbers where :func:`nll` raises it.
+    above 1 and, with probabilities, an ``ignore_index`` of 0 or more; ``Unmodelled``, among others, with
+    ``size_average`` or ``reduce``, for probabilities of an empty input, and for class numbers where :func:`nll` raises
+    it.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
@@ -712,7 +713,9 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
 
 
 def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
-    """``x * log(y)``, and 0 where x is 0. Raises ``ShadowError`` (torch's error) if the two do not broadcast."""
+    """``x * log(y)``, and 0 where x is 0. Raises ``ShadowError`` (torch's error) if the two do not broadcast, among
+    others.
+    """
 
     def forward(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(np.isnan(b), b, np.where(a == 0, 0, a * np.log(b)))
@@ -1057,7 +1060,7 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
 
     They are raised to the power ``p`` (1 or 2), weighted by the target class, and reduced. Raises ``ShadowError``
     (torch's error) for another ``p``, an unknown ``reduction``, and a weight that is not 1-D, of another dtype, or
-    requires grad; ``Unmodelled`` for other shapes, an empty input, ``size_average`` and ``reduce``.
+    requires grad; ``Unmodelled``, among others, for other shapes, an empty input, ``size_average`` and ``reduce``.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
@@ -1110,8 +1113,8 @@ def multilabel_margin_loss(
 ) -> ShadowTensor:
     """``F.multilabel_margin_loss`` of (N, C) scores; each row of the target lists the row's classes up to the first -1.
 
-    Raises ``ShadowError`` (torch's error) for an unknown ``reduction``, and ``Unmodelled`` for other shapes, a target
-    that is not int64, ``size_average`` and ``reduce``.
+    Raises ``ShadowError`` (torch's error) for an unknown ``reduction``, and ``Unmodelled``, among others, for other
+    shapes, a target that is not int64, ``size_average`` and ``reduce``.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)

@@ -253,7 +253,7 @@ def _folds(small: ShadowTensor, shape: Shape, stride: Shape) -> bool:
 def unsafe_view(e: Engine, self: ShadowTensor, shape: Shape) -> ShadowTensor:
     """The same memory under another shape, with a counter of its own: writes to the one are not counted on the other.
 
-    Raises ``ShadowError`` (torch's error) if the strides do not allow that shape.
+    Raises ``ShadowError`` (torch's error) if the strides do not allow that shape, and what :func:`records` raises.
     """
     before = self.shape
     counter = None if self.counter is None else Counter()

@@ -297,8 +297,9 @@ def delete_grad(e: Engine, self: Any) -> None:
 def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     """``set_``: take over another tensor's storage and strides; the version counter stays, and is increased.
 
-    Raises ``Unmodelled`` for views, tensors that require grad (unless grad mode is off), inference tensors outside of
-    inference mode, and a source of another dtype; ``ShadowError`` (torch's error) where autograd refuses a write.
+    Raises ``Unmodelled``, among others, for views, tensors that require grad (unless grad mode is off), inference
+    tensors outside of inference mode, and a source of another dtype; ``ShadowError`` (torch's error) where autograd
+    refuses a write.
     """
     tensor_only(self, source)
     if self.dtype != source.dtype:
@@ -328,8 +329,8 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     does not increase the version.
 
     Where the memory is too small, it grows, and the values become unknown. Raises ``ShadowError`` (torch's error) for a
-    tensor that requires grad, and ``Unmodelled`` in inference mode, for inference tensors, and where memory that a
-    NumPy array shares, or that of a tensor without dimensions, would have to grow.
+    tensor that requires grad, and ``Unmodelled``, among others, in inference mode, for inference tensors, and where
+    memory that a NumPy array shares, or that of a tensor without dimensions, would have to grow.
     """
     tensor_only(self)
     if e.inference:

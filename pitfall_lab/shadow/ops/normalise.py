@@ -87,7 +87,7 @@ def layer_norm(
     if these are given.
 
     Raises ``ShadowError`` (torch's error) for an empty ``normalized_shape``, an integer input and some mixtures of
-    dtypes, and ``Unmodelled`` for other shapes and the other mixtures.
+    dtypes, and ``Unmodelled``, among others, for other shapes and the other mixtures.
     """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
@@ -276,8 +276,8 @@ def group_norm(
     """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels.
 
     ``weight`` and ``bias`` have one number for each channel. Raises ``ShadowError`` (torch's error) if the groups do
-    not divide the channels, and for fewer than 2 dimensions; ``Unmodelled`` for an empty input, for one value per group
-    in a batch of one, and for other shapes and dtypes.
+    not divide the channels, and for fewer than 2 dimensions; ``Unmodelled``, among others, for an empty input, for one
+    value per group in a batch of one, and for other shapes and dtypes.
     """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
@@ -346,8 +346,8 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     """``F.instance_norm`` of an input of shape (N, C, ...): normalises each channel of each instance, with
     ``use_input_stats`` by its own statistics, else by the running ones.
 
-    Raises ``ShadowError`` (torch's ValueError) if its own statistics are of one value, and ``Unmodelled`` for an input
-    that is empty or has fewer than 3 dimensions; and what :func:`batch_norm` raises.
+    Raises ``ShadowError`` (torch's ValueError) if its own statistics are of one value, and ``Unmodelled``, among
+    others, for an input that is empty or has fewer than 3 dimensions; and what :func:`batch_norm` raises.
     """
     tensor_only(input)
     if input.ndim < 3 or 0 in input.shape:
@@ -388,8 +388,8 @@ def rms_norm(
     """``input / sqrt(average(input ** 2) + eps)``, times ``weight`` if there is one, composed of other operations.
 
     The average is over the last dimensions, those of ``normalized_shape``; ``eps`` None is the machine epsilon of the
-    dtype. Raises ``ShadowError`` (torch's error) for a ``weight`` of another shape, and ``Unmodelled`` for an input of
-    another shape or a dtype other than float32 and float64, and for another dtype of ``weight``.
+    dtype. Raises ``ShadowError`` (torch's error) for a ``weight`` of another shape, and ``Unmodelled``, among others,
+    for an input of another shape or a dtype other than float32 and float64, and for another dtype of ``weight``.
     """
     tensor_only(input, *(() if weight is None else (weight,)))
     shape = tuple(normalized_shape)

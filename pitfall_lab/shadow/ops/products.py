@@ -270,8 +270,8 @@ def _labels(equation: str, count: int) -> tuple[list[str], str]:
 def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
     """Sums of products named by letters: one operand or two.
 
-    Raises ``Unmodelled`` for more of them, an ellipsis, a letter repeated in one operand, dimensions given as lists,
-    shapes that do not fit, and inference tensors outside of inference mode.
+    Raises ``Unmodelled``, among others, for more of them, an ellipsis, a letter repeated in one operand, dimensions
+    given as lists, shapes that do not fit, and inference tensors outside of inference mode.
     """
     if len(arguments) == 2 and isinstance(arguments[1], tuple | list):
         arguments = (arguments[0], *arguments[1])
@@ -350,7 +350,7 @@ def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None)
     """``F.bilinear`` of ``input1`` (..., I) and ``input2`` (..., J) with a weight (O, I, J) and a bias (O,) or None:
     (..., O).
 
-    Raises ``Unmodelled`` for other shapes and several dtypes.
+    Raises ``Unmodelled``, among others, for other shapes and several dtypes.
     """
     given = [x for x in (input1, input2, weight, bias) if x is not None]
     tensor_only(*given)
@@ -420,8 +420,8 @@ def cdist(
 ) -> ShadowTensor:
     """``torch.cdist``: the distances between rows of (..., P, M) and (..., R, M), of shape (..., P, R).
 
-    Raises ``Unmodelled`` for a ``p`` other than 1 and 2, other shapes and dtypes, and more than 25 rows, from which on
-    torch may compute them otherwise.
+    Raises ``Unmodelled``, among others, for a ``p`` other than 1 and 2, other shapes and dtypes, and more than 25 rows,
+    from which on torch may compute them otherwise.
     """
     tensor_only(x1, x2)
     if (
@@ -470,7 +470,7 @@ def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTens
     """The norm of order ``pow`` of ``v`` over all dimensions but ``dim``, which are kept with size 1; with ``dim=-1``
     over all, without dimensions.
 
-    Raises ``Unmodelled`` for a ``dim`` that is neither the first nor the last one.
+    Raises ``Unmodelled``, among others, for a ``dim`` that is neither the first nor the last one.
     """
     tensor_only(v)
     if dim == -1:
@@ -496,8 +496,8 @@ def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTens
 def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
     """``g * v / norm(v)``, where the norm is over all dimensions but ``dim``.
 
-    Raises ``Unmodelled`` for a ``dim`` that is neither the first nor the last one, for two dtypes, and for fewer than 2
-    dimensions.
+    Raises ``Unmodelled``, among others, for a ``dim`` that is neither the first nor the last one, for two dtypes, and
+    for fewer than 2 dimensions.
     """
     tensor_only(v, g)
     if dim not in (0, v.ndim - 1) or v.dtype != g.dtype or v.ndim < 2:

@@ -327,7 +327,7 @@ def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, whe
     found. ``keepdim``: the dimension stays with size 1.
 
     ``where(array, axis=, keepdims=)`` finds the indices. Raises ``ShadowError`` (torch's error) for a dimension of size
-    0.
+    0, and what :func:`records` raises.
     """
     _has_room(input, name.partition("Backward")[0].lower(), (at,))
     shape, before = reduced_shape(input.shape, (at,), keepdim), input.shape

@@ -73,11 +73,12 @@ def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
 
 
 def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> ShadowTensor:
-    """``F.pad`` with a ``mode`` that is no constant: reflect, replicate or circular.
+    """``F.pad`` with a ``mode`` that is no constant: reflect, replicate or circular. ``pad`` has two numbers for each
+    dimension, before and after it, from the last dimension on.
 
     Raises ``ShadowError`` (torch's error) where a border of reflect is not smaller than its dimension, or one of
-    circular is larger; ``Unmodelled`` for negative paddings, other modes, an empty input and other numbers of
-    dimensions.
+    circular is larger; ``Unmodelled``, among others, for negative paddings, other modes, an empty input and other
+    numbers of dimensions.
     """
     rank = len(pad) // 2
     if (
@@ -256,8 +257,8 @@ def upsample(
     rounded down.
 
     ``node`` is the name of its node, ``rank`` the number of inner dimensions; ``row(n, out, factor)`` returns the
-    matrix that maps a dimension of size n to one of size out. Raises ``Unmodelled`` for an input that is empty, not
-    floating point or of another number of dimensions, and for an empty result.
+    matrix that maps a dimension of size n to one of size out. Raises ``Unmodelled``, among others, for an input that is
+    empty, not floating point or of another number of dimensions, and for an empty result.
     """
     wanted, scale = _sizes(input, size, factors, rank)
     if any(n < 1 for n in wanted):
@@ -383,8 +384,8 @@ def _gather_pixels(x: np.ndarray, r: int) -> np.ndarray:
 def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
     """``F.pixel_shuffle`` of (..., C * r * r, H, W) to (..., C, H * r, W * r), where r is ``upscale_factor``.
 
-    Raises ``ShadowError`` (torch's error) if ``r * r`` does not divide the channels, and ``Unmodelled`` for an empty
-    input, fewer than 3 dimensions and a factor below 1.
+    Raises ``ShadowError`` (torch's error) if ``r * r`` does not divide the channels, and ``Unmodelled``, among others,
+    for an empty input, fewer than 3 dimensions and a factor below 1.
     """
     tensor_only(input)
     r = upscale_factor
@@ -409,8 +410,8 @@ def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
 def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTensor:
     """``F.pixel_unshuffle`` of (..., C, H * r, W * r) to (..., C * r * r, H, W), where r is ``downscale_factor``.
 
-    Raises ``Unmodelled`` if ``r`` does not divide the height and the width or is below 1, for fewer than 3 dimensions,
-    and for an empty input.
+    Raises ``Unmodelled``, among others, if ``r`` does not divide the height and the width or is below 1, for fewer than
+    3 dimensions, and for an empty input.
     """
     tensor_only(input)
     r = downscale_factor
@@ -429,8 +430,8 @@ def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTenso
 def channel_shuffle(e: Engine, input: Any, groups: int) -> ShadowTensor:
     """``F.channel_shuffle``: channels numbered (group, place) are put into the order (place, group).
 
-    Raises ``Unmodelled`` if ``groups`` does not divide the channels, and for an input that is empty, channels_last, or
-    of fewer than 3 dimensions.
+    Raises ``Unmodelled``, among others, if ``groups`` does not divide the channels, and for an input that is empty,
+    channels_last, or of fewer than 3 dimensions.
     """
     tensor_only(input)
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups or is_channels_last(input) or not input.numel:

@@ -762,7 +762,8 @@ def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) 
     """``torch.tensor_split`` along ``dim``: into so many parts, or at these indices. Its results are ordinary slices,
     unlike those of ``split``, and may be changed in place.
 
-    Raises ``ShadowError`` (torch's error) for a tensor without dimensions, and for a ``dim`` out of range.
+    Raises ``ShadowError`` (torch's error) for a tensor without dimensions, and for a ``dim`` out of range, among
+    others.
     """
     tensor_only(input)
     if not input.ndim:
@@ -861,8 +862,8 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
     A view gets the node as its grad_fn until its base is written; the base's grad_fn does not change (in torch
     ``set_history``).
 
-    Raises ``Unmodelled`` for an inference tensor outside of inference mode, and ``ShadowError`` (torch's error) where
-    autograd refuses an in-place operation (a leaf that requires grad).
+    Raises ``Unmodelled``, among others, for an inference tensor outside of inference mode, and ``ShadowError`` (torch's
+    error) where autograd refuses an in-place operation (a leaf that requires grad).
     """
     if self.inference and not e.inference:
         raise Unmodelled("an in-place view operation (t_, squeeze_, ...) on an inference tensor outside inference_mode")

@@ -37,7 +37,7 @@ class CreatedNode:
     name for it, ``result``) and whose memory it is.
 
     That is ``"a"`` (an operand), ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression),
-    ``"own"``, or ``"lost"`` if the operation itself has overwritten what it had saved.
+    ``"own"`` (memory of no operand or result), or ``"lost"`` if the operation itself has overwritten what it had saved.
     """
 
     name: str

@@ -21,8 +21,8 @@ WIDE, TALL = 0.84, 0.5
 
 
 def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> Figure:
-    """Draw at most ``DRAWN`` broadcasts in the program's order; if there are more, those that failed and those of (N,)
-    with (N, 1) are chosen first, and a line says how many are left out.
+    """Draw at most ``DRAWN`` broadcasts in the program's order; if there are more, those that failed are chosen first,
+    then wasteful ones and those of (N,) with (N, 1), and a line says how many are left out.
     """
     zh = language == "zh"
     cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[

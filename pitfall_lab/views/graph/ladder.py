@@ -51,7 +51,8 @@ class Ladder(TypedDict):
 
 
 def ladder(facts: Facts) -> Ladder:
-    """Rows and lanes as plain data.
+    """Rows and lanes as plain data. A node that a backward runs has no row of its own unless it raised: it is in the
+    row before.
 
     A storage keeps its lane from birth to last use; then the lane is free for another, so a program of 5,000
     operations needs as many lanes as it has storages in use at once. Storages beyond ``LANES`` share the last one and

@@ -47,7 +47,8 @@ class Layout:
 def lay_out(sizes: Sequence[Size], edges: Sequence[Edge], *, dot: bool = True) -> Layout:
     """Place boxes of ``sizes`` (width, height in px) so that every edge ``(from, to)`` points down.
 
-    By graphviz if it is installed and there are at most ``DOT_NODES`` boxes, else by layers of our own.
+    By graphviz if there are at most ``DOT_NODES`` boxes, and it is installed and answers within ``DOT_SECONDS``; else
+    by layers of our own.
     ``dot=False`` never starts graphviz.
     """
     if dot and 0 < len(sizes) <= DOT_NODES and (program := processes.installed("dot")):

@@ -71,7 +71,7 @@ def draw(found: list[Run], label: str, language: str = "en") -> str:
     """Both curves of every run (at least one), on one scale, with where the numbers come
     from (``label``) written below.
 
-    The points of a single run with at most ``LISTED`` are listed too.
+    The points of a single run with at most ``LISTED`` points are listed too.
     """
     zh, canvas = language == "zh", Canvas()
     most = max((reserved for run in found for _, _, reserved in run.points), default=0) or 1

@@ -127,7 +127,7 @@ def pair(error: Error) -> Remedy | None:
     """Return the remedy for a recurrent or attention layer's pair of results that is given where one tensor is meant;
     its fix unpacks it, ``out, _ = rnn(x)``.
 
-    ``rnn(x)[0]`` where it is not assigned to a name; None if no argument of the call is such a pair.
+    ``rnn(x)[0]`` where the call is itself the argument; None if no argument of the call is such a pair.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
@@ -232,7 +232,7 @@ def loss_object(error: Error) -> Remedy | None:
 def spread(error: Error) -> Remedy | None:
     """Return the remedy for arguments that are given to ``forward`` as one tuple; its fix gives them one by one.
 
-    None if the call has more than one argument.
+    None if the call has more than one argument, or one that is not written as a tuple, a list, a name or a call.
     """
     refused, program = error.refused, error.refused.story.program
     call = refused.call

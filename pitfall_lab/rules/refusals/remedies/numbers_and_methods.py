@@ -21,8 +21,8 @@ ATTRIBUTES = {"shape", "dtype", "device", "ndim", "grad", "T", "data"}
 
 
 def misused(refused: Refused) -> Given | None:
-    """Return ``x.size[0]`` or ``x.shape(0)`` on the line that failed, as an argument of which only the text is filled
-    in; None if there is neither.
+    """Return ``x.size[0]`` or ``x.shape(0)`` on the line that failed, as an argument of which only the text and a kind
+    are filled in; None if there is neither.
     """
     node = _misused(refused)
     return Given("", refused.story.program.segment(node), "object") if node is not None else None

@@ -193,8 +193,8 @@ def watched_number(error: Error) -> Remedy | None:
 def of_other_parameters(error: Error) -> Remedy | None:
     """Return the remedy for an optimizer's state that was saved for another number of parameters: it says both numbers.
 
-    Its fix leaves out the loading, so that the optimizer begins with a new state. None unless an earlier optimizer of
-    this class had stepped, with another number of parameters.
+    Its fix leaves out the loading, if that is a statement of its own, so that the optimizer begins with a new state.
+    None unless another optimizer of this class had stepped, the last of them with another number of parameters.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizers = story.trace.optimizers
