@@ -209,7 +209,7 @@ class Finding:
 
     def to_dict(self, language: Language = "en") -> dict[str, Any]:
         """Return the finding, with texts in ``language``, as ``pitfall-lab check --json`` prints it: lines *and
-        columns* count from 1 there.
+        columns* count from 1 there. Without explanation, facts, advice and step.
 
         ``end_column`` is the column after the last character. Places are ``None`` when the trace does not know them.
         """

@@ -172,8 +172,8 @@ def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
 
 
 def summed_into(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
-    """Return the backward that starts from a mean or sum of the numbers of the tensor ``label``, perhaps with constant
-    factors and other terms added; None if there is none.
+    """Return the backward that starts from a mean, sum or logsumexp of the numbers of the tensor ``label``, perhaps
+    with constant factors and other terms added; None if there is none.
 
     ``roots`` are the backwards of the program by the label of the tensor from which each starts.
     """
