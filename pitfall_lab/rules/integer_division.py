@@ -43,7 +43,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line whose whole-number quotients are all zero, though at least ``FEWEST`` different
     numbers were divided.
 
-    Only if all quotients are known and floating-point numbers are computed from one of them.
+    Only if some quotients of each call are known, and floating-point numbers are computed from one of the results.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*DIVISIONS):

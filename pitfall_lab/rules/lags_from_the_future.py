@@ -28,8 +28,8 @@ class Ahead:
     """``loss`` is the call (``Event``) that compares the tensor ``target`` with what was computed from the tensor
     ``given`` (both are labels), whose columns the calls ``rolls`` took from later in the series than the target.
 
-    ``used`` is the step at which ``given`` is used, ``by`` how many steps after the target each number of a row lies in
-    the series, ``first`` the place of the first target in the series.
+    ``used`` is the step at which ``given`` is used, ``by`` how many steps after the target the numbers of a row lie in
+    the series, in rising order without repetitions, ``first`` the place of the first target in the series.
     """
 
     loss: Event

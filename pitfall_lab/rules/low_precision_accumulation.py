@@ -33,8 +33,8 @@ class LowPrecisionAccumulation:
     """A sum in the dtype ``dtype`` that ``statement`` added to over many iterations, in the calls ``rounds``
     (``Event``).
 
-    ``got`` is what came out, ``exact`` the exact sum of what was added. Where iterations were not recorded, or a sum is
-    one of several in a tensor, ``exact`` is None, and ``stays`` is the last recorded addend, which changed nothing.
+    ``got`` is what came out, ``exact`` the exact sum of what was added. Where that is not known, as where iterations
+    were not recorded, ``exact`` is None, and ``stays`` is the last recorded addend, which changed nothing.
     """
 
     statement: ast.stmt
