@@ -31,8 +31,8 @@ class Edited:
     the tensor's storage (``"S3"``).
 
     ``call`` is the call in the program's text that gave the tensor under the name ``name``. ``function`` is the
-    function whose body has the write; None if it is not known. ``read`` is the caller's next call that uses the tensor
-    by a name that it had before the call, or an overlapping part of it.
+    function whose body has the write; None for a layer of torch with ``inplace=True``. ``read`` is the caller's next
+    call that uses the tensor by a name that it had before the call, or an overlapping part of it.
     """
 
     write: Event

@@ -31,7 +31,8 @@ class Emptied:
     """``events`` are the calls (``Event``) of one line that divided whole numbers with ``//`` by a number which gave
     only zeros.
 
-    ``shown`` are the numbers that were divided, ``used`` is a call that computes floating-point numbers from the zeros.
+    ``shown`` are the numbers that were divided, as far as they are known; ``used`` is a call that computes
+    floating-point numbers from the zeros.
     """
 
     events: list[Event]

@@ -41,8 +41,8 @@ class LinearPart:
     label), for each element.
 
     ``user`` is the call (``Event``) that used the tensor for it; None for the number itself. ``averaged`` is the number
-    of elements over which means were taken on the way, ``scaled`` the product of the program's own factors, ``means``
-    the calls that took those means.
+    of elements over which means were taken on the way, ``scaled`` the product of the program's own factors without
+    their signs, ``means`` the calls that took those means.
     """
 
     label: str
