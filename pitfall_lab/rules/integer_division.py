@@ -41,8 +41,8 @@ class Emptied:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose whole-number quotients are all zero, though at least ``FEWEST`` different
-    numbers were divided.
+    """Yield one finding for each line whose known whole-number quotients are all zero, though at least ``FEWEST``
+    different numbers were divided.
 
     Only if some quotients of each call are known, and floating-point numbers are computed from one of the results.
     """

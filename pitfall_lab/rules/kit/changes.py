@@ -1,7 +1,8 @@
 """Changes of a program for a learner to try: the fixes of the findings, and a few simple changes of the lines involved.
 
-These are experiments, not repairs: each gives a program that parses, and running it shows what it changes. A change is
-offered only where the trace shows that it can make a difference (:mod:`pitfall_lab.rules.kit.change_effects`).
+These are experiments, not repairs: each gives a program that parses, and running it shows what it changes. A simple
+change is offered only where the trace shows that it can make a difference
+(:mod:`pitfall_lab.rules.kit.change_effects`).
 """
 
 from __future__ import annotations

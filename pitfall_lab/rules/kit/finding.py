@@ -1,6 +1,6 @@
 """The results of rules: findings, their related lines, and fixes as edits of the source.
 
-All classes are immutable, with texts in both languages, and run nothing. A fix is ``verified`` only after
+All classes are immutable and run nothing; their sentences are in both languages. A fix is ``verified`` only after
 :mod:`pitfall_lab.check` applied it and ran the result on torch and on the shadow engine.
 """
 

@@ -1,5 +1,5 @@
-"""Edits that several remedies make: a keyword added to a call, a function put above a
-statement, a class of layers replaced.
+"""Edits that several remedies make: a keyword added to a call, lines put above a statement, the name of a called
+function replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refusals of a loss: the loss that is made for what it was given."""
+"""The remedy for a loss of probabilities that is given scores: the loss of scores in its place."""
 
 from __future__ import annotations
 
