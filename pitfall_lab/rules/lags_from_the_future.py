@@ -42,8 +42,8 @@ class Ahead:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of a ``roll`` by which the inputs of a training are all from after the target, in
-    one of the first ``TRIES`` losses of a line.
+    """Yield one finding for each line of a ``roll`` by which those inputs of a training that come from the target's
+    series are all from after the target, in one of the first ``TRIES`` losses of a line.
 
     Only if a row has at least two such numbers.
     """

@@ -126,7 +126,7 @@ def _shows(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
 def dimension(story: Story, event: Event) -> int | None:
     """Return the axis of the softmax ``event``, counted from 0; where none is given, torch's default.
 
-    None if the tensor has no axis, or if the text of the argument is no integer.
+    None if the tensor has no axis or its shape is not known, or if the text of the argument is no integer.
     """
     shape = story.shape(event.operands[0].label, event.step)
     if shape is None or not shape:

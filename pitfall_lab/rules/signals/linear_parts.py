@@ -100,8 +100,8 @@ def parts_with_written(story: Story, label: str | None, step: int, end: Collecti
 
 
 def constant(story: Story, label: str | None, text: str, step: int) -> float | None:
-    """Return the number that an operand is: the plain number ``text`` if ``label`` is None, else the one known element
-    of the tensor ``label``, if that does not require grad; None if there is none.
+    """Return the number that an operand is: the plain number ``text`` if ``label`` is None, else the element of the
+    tensor ``label``, if that has one, which is known, and does not require grad; None otherwise.
     """
     if label is None:
         try:
