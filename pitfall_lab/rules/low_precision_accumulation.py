@@ -47,7 +47,7 @@ class LowPrecisionAccumulation:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each statement that added to a sum in float16, bfloat16 or float32 which comes out far from
-    what was added, or which the last addends no longer changed.
+    what was added, or which the last addends no longer changed. At least ``ROUNDS`` of its calls must be recorded.
     """
     for node in story.program.nodes:
         if isinstance(node, ast.AugAssign | ast.Assign | ast.Expr) and _sum(story.program, node) is not None:
