@@ -75,7 +75,7 @@ def _refined(story: Story, finding: Finding) -> Finding:
 
 def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
     """Return what all rules find in ``trace``, and what :mod:`.refusals` says of torch's errors that no rule explains,
-    in the order in which it happened; each place once, however often a loop passes it. Findings without a step come
+    in the order of their steps; each finding once, however often a loop passes its place. Findings without a step come
     last.
 
     ``cells`` are the first lines of the code cells where the program is a notebook: findings then name lines by their

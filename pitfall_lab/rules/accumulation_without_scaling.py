@@ -29,7 +29,7 @@ MEANS = (
 
 @dataclass(frozen=True, slots=True)
 class Unscaled:
-    """One line adds up the gradients of several batches before each update, without dividing them.
+    """One line adds up the gradients of several batches before the first update of a parameter, without dividing them.
 
     ``backward`` is the first of these backwards (an ``Event``), ``count`` their number before the first update, and
     ``used`` the event of that update. ``divisor`` is the expression ``k`` of the condition ``… % k`` under which the

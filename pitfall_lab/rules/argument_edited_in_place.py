@@ -31,8 +31,8 @@ class Edited:
     the tensor's storage (``"S3"``).
 
     ``call`` is the call in the program's text that gave the tensor under the name ``name``. ``function`` is the
-    function whose body has the write; None if it is not known. ``read`` is the caller's next call that uses the tensor
-    by that name.
+    function whose body has the write; None for a layer of torch with ``inplace=True``. ``read`` is the caller's next
+    call that uses the tensor by a name that it had before the call, or an overlapping part of it.
     """
 
     write: Event
@@ -50,8 +50,8 @@ def find(story: Story) -> Iterator[Finding]:
     Only writes in a layer of torch with ``inplace=True``, or in a function that returns the argument and whose name
     does not end in ``_``; and only where the call is not a statement of its own.
 
-    Nothing for writes to parameters and other leaves that require grad, for operations that overwrite all numbers, and
-    for writes that left the numbers as they were.
+    Nothing for writes to parameters and other leaves that require grad, for writes that do not depend on the old
+    numbers (``fill_``, ``masked_fill_``, among others), and for those that left the numbers as they were.
     """
     if story.program.tree is None:
         return

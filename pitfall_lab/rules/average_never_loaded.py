@@ -26,9 +26,9 @@ class Unloaded:
     """A moving average of a parameter that nothing reads: ``events`` are the calls (``Event``) that computed it, one in
     each iteration.
 
-    Each averages the parameter labelled ``still``, which never changes, with the parameter labelled ``moving``, which
-    an optimizer trains. ``call`` is the first call that computed with the still parameter between the first and the
-    last of ``events``.
+    Each averages the parameter labelled ``still``, which is not written from the first of them on, with the parameter
+    labelled ``moving``, which an optimizer trains. ``call`` is the first call that computed with the still parameter
+    between the first and the last of ``events``.
     """
 
     events: list[Event]

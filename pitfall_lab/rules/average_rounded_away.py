@@ -57,7 +57,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that updates a moving average in float16 or bfloat16, where at least ``MOST`` of
     the known elements that should move clearly (by more than ``FAR`` of their size) stay as they are.
 
-    Only averages with at least ``ROUNDS`` updates, of which the later half is looked at.
+    Only averages with at least ``ROUNDS`` updates, of which the later half is looked at, and with at least ``FEWEST``
+    such elements there.
     """
     averages: dict[object, list[AverageRoundedAway]] = defaultdict(list)
     scaled: dict[object, Event] = {}

@@ -60,8 +60,8 @@ class Judged:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each custom ``autograd.Function`` whose backward returns something other than the
-    derivative of its forward.
+    """Yield one finding for each custom ``autograd.Function`` whose backward returns the derivatives by its inputs in
+    exchanged positions, or something clearly other than the derivative of its forward.
 
     Only where both are formulas, element by element, that can be evaluated; one run of backward is judged.
     """

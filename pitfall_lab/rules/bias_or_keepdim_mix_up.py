@@ -34,8 +34,9 @@ class MixUp:
     """``event`` is the call (``Event``) that broadcast, or tried to, the tensor labelled ``small`` against the one
     labelled ``full`` along other axes than those that the numbers of ``small`` belong to.
 
-    ``made`` is the call that computed ``small``, and ``axis`` (from 0) the axis that is missing in it: a reduction
-    dropped it, or (axis 1) a table was looked up with one index for each row. Both are None for a bias.
+    ``made`` is the call that computed ``small`` (or took its numbers out of a table), and ``axis`` (from 0) the axis
+    that is missing in it: a reduction dropped it, or (axis 1) a table was looked up with one index for each row. Both
+    are None for a bias.
     """
 
     event: Event

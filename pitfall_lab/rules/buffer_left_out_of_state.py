@@ -18,11 +18,10 @@ PERSISTENT = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that loads a state which leaves out buffers (``persistent=False``) that had got
-    other numbers since.
+    """Yield one finding for each line that loads a state which leaves out buffers (``persistent=False``), where the
+    module that loads it then works with other numbers in them than the saved one had.
 
-    Only those that the saved module worked with several times, and that work on after the loading as a new module has
-    them.
+    Only buffers that the saved module had worked with several times.
     """
     for lost in unsaved(story, buffers=True):
         yield _finding(story, lost)

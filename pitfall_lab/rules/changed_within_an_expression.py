@@ -22,7 +22,7 @@ class Changed:
     """``write`` is the call (``Event``) that changed a result in place inside a larger expression; ``node`` is this
     call in the program's text (``h.relu_()``) and ``name`` the text of its receiver (``h``).
 
-    ``read`` is the first call of another statement that used the tensor afterwards.
+    ``read`` is the first call of another statement that used the tensor afterwards and wrote nothing.
     """
 
     write: Event

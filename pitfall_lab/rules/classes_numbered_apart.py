@@ -39,8 +39,8 @@ class Renumbered:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The classes that the two compared tensors number differently: pairs of a number of the first tensor and the
-        number of the second that nearly always stands at the same place.
+        """The classes that the two compared tensors number differently: pairs of a number of the second tensor and the
+        number of the first that nearly always stands at the same place.
         """
         numbers = [int(each) for each in self.counted.numbers]
         return [(a, b) for a, b in zip(numbers[::2], numbers[1::2], strict=True) if a != b]

@@ -38,7 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each ``clip_grad_norm_`` in a ``for`` loop over single parameters whose gradients one
     backward had filled.
 
-    Only if the clipping made some gradient shorter.
+    Only if the clipping changed some gradient; where no values are known, if its limit is finite.
     """
     places: dict[Span, dict[str, tuple[Moment, Moment]]] = defaultdict(dict)
     clips: dict[Span, list[Moment]] = defaultdict(list)

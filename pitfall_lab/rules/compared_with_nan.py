@@ -23,7 +23,7 @@ EQUAL, UNEQUAL = spellings("eq", in_place=True), spellings("ne", in_place=True)
 @dataclass(frozen=True, slots=True)
 class ComparedWithNan:
     """``event`` is the call (``Event``) that compared the tensor ``label`` (a label such as ``"t3"``) with NaN;
-    ``missing`` is how many of its known elements are NaN.
+    ``missing`` is how many of the known elements of its storage are NaN.
     """
 
     event: Event

@@ -50,7 +50,8 @@ class ConfidenceOfTheOtherClass:
     """``event`` is the call (``Event``) that compares the share of right decisions, the mean of ``right``, with the
     mean probability of one of two classes, ``sure`` (both are :class:`ProbabilityRows`).
 
-    ``decided`` is the call that decides for this class where its probability is above the number ``limit``.
+    ``decided`` is the call that decides for this class where its probability is above the number ``limit``, or equal to
+    it.
     """
 
     event: Event

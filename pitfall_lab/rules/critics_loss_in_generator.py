@@ -27,9 +27,9 @@ class Leaked:
     """An optimizer step (``update``) used a gradient that the backward ``first``, of another network's loss, had left
     in its parameter, labelled ``parameter``.
 
-    ``last`` is the backward of its own loss, ``player`` the step of the optimizer for which ``first`` ran. ``judged``
-    is the call (``Event``) that combined the tensor ``made`` (a label), computed from the parameters of ``update``
-    only, with a parameter of ``player``.
+    ``last`` is the backward of its own loss, ``player`` a step of the optimizer for which ``first`` ran. ``judged`` is
+    the call (``Event``) that combined the tensor ``made`` (a label), computed from the parameters of ``update`` only,
+    with a parameter of ``player``.
     """
 
     update: OptimizerStep

@@ -41,8 +41,8 @@ class CrossingRemoved:
     """``compare`` is the call (``Event``) that compares ``total``, the label of running sums of sorted shares, with the
     share ``limit``; ``shares`` is the label of what was summed, and ``used`` the call that leaves out by its result.
 
-    ``kept`` is the running sum of the first row before it crosses the limit, 0 where its first token does; None if the
-    numbers there are not known.
+    ``kept`` is the running sum of the first row before it crosses the limit, 0 where its first token does; None if it
+    does not cross it, or the numbers there are not known.
     """
 
     compare: Event

@@ -22,8 +22,8 @@ class Default:
     """A tensor that is the default value of a function's parameter was written in place in two calls of the function.
 
     ``function`` is the function in the program's text, ``name`` the parameter, ``value`` the expression of its default.
-    ``made`` is the call (``Event``) that computed this tensor, ``first`` the first write to it, ``again`` a write in a
-    later call of the function.
+    ``made`` is the call (``Event``) that computed this tensor, ``first`` the function's first write to it, ``again`` a
+    write in a later call of the function.
     """
 
     function: Function

@@ -30,7 +30,8 @@ PAIR, UPWARD, NEAR = 2, 400, 1e-3
 @dataclass(frozen=True, slots=True)
 class Averaged:
     """``mean`` is the call (``Event``) that averages one term of a log-likelihood over ``of`` numbers of each example,
-    the first of whose axes is ``axis`` (from 0); ``other`` is the call that summed another term over all of them.
+    the first of whose axes is ``axis`` (from 0); ``other`` is the call that used another term, which is summed over all
+    of them.
 
     ``is_square`` is True where the averaged term is made of the squares of the density, False where it is the
     logarithms of the scales. ``product`` is the call that multiplied a number by its scale, ``backward`` the backward

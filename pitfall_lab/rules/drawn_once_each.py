@@ -31,8 +31,8 @@ class DrawnOnceEach:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that draws as many indices as there are weights, without replacement, if the
-    weights differ and a table is then replaced by its rows at these indices.
+    """Yield one finding for each line that draws as many indices as there are weights (at least ``FEWEST``), without
+    replacement, if the known weights differ and a table is then replaced by its rows at these indices.
     """
     reported = set()
     for draw in story.calls("multinomial"):

@@ -37,8 +37,8 @@ class Near:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that compares fractions by a call of ``COMPARED`` and never finds two equal,
-    though some differ by at most ``STEPS`` roundings.
+    """Yield one finding for each line that compares floating-point numbers by a call of ``COMPARED``, not with a plain
+    whole number, and never finds two equal, though some differ by at most ``STEPS`` roundings.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*COMPARED):

@@ -39,9 +39,9 @@ class Tied:
     """``event`` is the first call (``Event``) on its line that compares all scores of each row with the score of the
     right answer; ``count`` is the call that adds up how many are better, which is the rank.
 
-    ``rows`` counts the rows of all calls there, ``equal`` those of them in which other scores equal that of the
-    answer. ``first`` is the mean of their ranks, and ``middle`` what it is if half of the equal scores are counted
-    as better. ``apart`` is True where the answer's score is not among those that it is compared with.
+    ``rows`` counts the rows of all calls there, ``equal`` those of them in which other scores equal that of the answer.
+    ``first`` is the mean rank of all rows, and ``middle`` what it is if half of the equal scores are counted as better.
+    ``apart`` is True where the answer's score is not among those that it is compared with.
     """
 
     event: Event

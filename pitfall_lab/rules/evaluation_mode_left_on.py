@@ -23,7 +23,7 @@ def find(story: Story) -> Iterator[Finding]:
     training: a backward went through it, and the weight of the layer in front of it was written afterwards.
 
     Only if the layer ran in training mode before, or ran in evaluation mode in ``ROUNDS`` or more rounds and, since it
-    was made, never in training mode.
+    was made, never in training mode (a batch norm: with its running statistics still as they began).
     """
     modes = Modes(story)
     rounds: dict[object, list[tuple[Event, LayerCall]]] = {}

@@ -33,8 +33,8 @@ class EveryPairTaken:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that takes rows × rows elements out of a matrix that requires grad, by an index
-    with one entry for each row and some entry twice.
+    """Yield one finding for each line that takes rows × rows elements out of a computed matrix that requires grad, by
+    an index with one entry for each row and some entry twice.
 
     Only if a backward ran, and not where only the diagonal is used.
     """

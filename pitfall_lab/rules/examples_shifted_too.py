@@ -40,8 +40,8 @@ class MovedAxis:
     """``shift`` is the call (``Event``) of ``fftshift`` or ``ifftshift`` that moved the axis ``axis``, of ``count``
     entries, along which none of the Fourier transforms of that tensor went.
 
-    ``transform`` is the nearest of these transforms; ``axes`` are the axes that all of them went along, counted from
-    the front.
+    ``transform`` is the nearest of these transforms; ``axes`` are the axes along which at least one of them went,
+    counted from the front.
     """
 
     shift: Event

@@ -33,7 +33,7 @@ MOST, FEWEST, MOVED = 64, 2, 0.02
 @dataclass(frozen=True, slots=True)
 class Driven:
     """``product`` is the call (``Event``) that multiplied ``factor``, computed from ``parameter`` alone, by ``term``,
-    before ``backward``, the backward of the loss; all three names are labels.
+    before ``backward``, the backward of the loss (an ``Event``). ``parameter``, ``factor`` and ``term`` are labels.
 
     ``first`` and ``last`` are the values of one number of the factor in the first and the last iteration that was
     recorded.

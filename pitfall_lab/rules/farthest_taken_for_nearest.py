@@ -55,8 +55,8 @@ class Farthest:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that ranks distances or similarities and takes the farthest of the neighbours, or
-    classes, for the nearest.
+    """Yield one finding for each line that ranks at least ``FEWEST`` distances or similarities and takes the farthest
+    of the neighbours, or classes, for the nearest.
 
     Not where the nearest are taken too, or the distances are scores that a loss trains.
     """

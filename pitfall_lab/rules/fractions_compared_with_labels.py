@@ -40,7 +40,7 @@ class Unequal:
     """``events`` are the calls (``Event``) of one line that compare computed numbers with whole ones; ``numbers`` and
     ``labels`` are the labels of the two tensors in the first of them.
 
-    ``maker`` is the call that computed the numbers, ``shown`` are some of the numbers.
+    ``maker`` is the call that computed the numbers, ``shown`` are the known values in their storage.
     """
 
     events: list[Event]

@@ -35,8 +35,8 @@ class FrozenStatisticsMove:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield at most one finding: for the first batch norm whose weight is frozen and never written, and whose running
-    statistics still move in at least ``ROUNDS`` passes with optimizer steps between them.
+    """Yield at most one finding: for the first batch norm whose weight is frozen and no longer written, and whose
+    running statistics still move in at least ``ROUNDS`` passes with optimizer steps between them.
     """
     updates = story.trace.optimizer_steps
     if not updates:

@@ -44,7 +44,8 @@ class FunctionsShareALoopVariable:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each function that a loop makes again in each iteration and that reads the loop's variable,
-    if at least ``ROUNDS`` runs come after the loop and are of several of these functions.
+    if at least ``ROUNDS`` runs come after the loop, and none inside of it (but for a checkpoint), and they are of
+    several of these functions.
     """
     made = dict(_made_in_loops(story.program)) if story.program.tree is not None else {}
     runs = _runs(story, made) if made else {}
@@ -59,7 +60,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 def refine(story: Story, general: Finding) -> Finding | None:
     """Return this rule's finding in place of ``general``, one about a checkpoint that ran a function again with other
-    values, if that function was made in a loop and reads its variable; else None.
+    values, if this rule has one about the line that ran again; else None.
     """
     again = general.line("made")
     place = again.span if again is not None else None

@@ -374,7 +374,9 @@ def _same_kind(story: Story, cuts: list[Cut]) -> list[int]:
 
 
 def manner(story: Story, cut: Cut) -> T:
-    """Return what ``cut`` does to the graph, in words: the rest of a sentence that begins with its line."""
+    """Return what ``cut``, of any kind but "gradient", does to the graph, in words: the rest of a sentence that begins
+    with its line.
+    """
     code = snippet(story, story.span(cut.event.step))
     shown = T(en=f" (`{code}`)", zh=f"（`{code}`）") if code else T(en="", zh="")
     texts = {

@@ -25,8 +25,8 @@ class HalfRead:
     """``event`` is the call (``Event``) that reads one triangle of the matrix ``label``; ``count`` of the ``of``
     numbers in the other one are neither 0 nor the mirror image of those that are read.
 
-    ``most`` is the largest difference. ``lower`` is True where the lower triangle is the one that is read, ``empty``
-    where that triangle has nothing but zeros.
+    ``most`` is the largest difference of two mirrored numbers. ``lower`` is True where the lower triangle is the one
+    that is read, ``empty`` where that triangle has nothing but zeros, the diagonal apart.
     """
 
     event: Event

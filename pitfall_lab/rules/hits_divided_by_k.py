@@ -54,7 +54,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that averages the hits of each row over the places of its k best classes too, of
     which at most one can be a hit.
 
-    Not where the mean is multiplied by k afterwards, or the hits are also counted otherwise.
+    Not where the mean is known to be 0, or is multiplied by k afterwards, or the hits are also counted otherwise.
     """
     told = set()
     for event in story.calls(*COMPARES):

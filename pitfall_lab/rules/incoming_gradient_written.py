@@ -36,8 +36,8 @@ class IncomingGradientWritten:
     node ``mine`` (a label) received during ``backward``.
 
     ``add`` is the record of the node that gave the same tensor to another node, ``other`` the record of that one, which
-    had not run yet. ``before`` and ``after`` are the gradient's values before and after the write; None where they are
-    unknown.
+    had not run yet. ``before`` are the gradient's values when the function got it, ``after`` the last known ones in its
+    memory; None where they are unknown.
     """
 
     write: Event

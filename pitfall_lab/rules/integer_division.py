@@ -31,7 +31,8 @@ class Emptied:
     """``events`` are the calls (``Event``) of one line that divided whole numbers with ``//`` by a number which gave
     only zeros.
 
-    ``shown`` are the numbers that were divided, ``used`` is a call that computes floating-point numbers from the zeros.
+    ``shown`` are the numbers that were divided, as far as they are known; ``used`` is a call that computes
+    floating-point numbers from the zeros.
     """
 
     events: list[Event]
@@ -40,10 +41,10 @@ class Emptied:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose whole-number quotients are all zero, though at least ``FEWEST`` different
-    numbers were divided.
+    """Yield one finding for each line whose known whole-number quotients are all zero, though at least ``FEWEST``
+    different numbers were divided.
 
-    Only if all quotients are known and floating-point numbers are computed from one of them.
+    Only if some quotients of each call are known, and floating-point numbers are computed from one of the results.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*DIVISIONS):

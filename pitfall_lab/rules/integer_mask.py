@@ -28,8 +28,11 @@ FEW = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that treats a tensor of whole numbers 0 and 1 as a mask: ``~`` turns its bits, or
-    an index by it takes rows 0 and 1.
+    """Yield one finding for each line that treats a tensor of whole numbers, known to be 0 and 1, as a mask: ``~``
+    turns its bits, or an index by it takes rows 0 and 1.
+
+    Not where only the lowest bits of the turned numbers are used. An index must have one number for each row, for more
+    than ``FEW`` rows, and not be positions that a call such as ``argmax`` returned.
     """
     reported = set()
     for event in story.calls(*TURNED, "__getitem__"):

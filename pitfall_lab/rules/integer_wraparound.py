@@ -52,8 +52,8 @@ class IntegerWraparound:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose result left the range of its integer dtype, where the result is then
-    compared, limited or converted to floating point; after a conversion any use counts.
+    """Yield one finding for each line whose result left the range of its integer dtype (a smaller one than int64),
+    where the result is then compared, limited or converted to floating point; after a conversion any use counts.
     """
     reported = set()
     for lost in story.trace.beside.losses:

@@ -54,7 +54,8 @@ class Narrow:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that takes a quantile of the errors on rows which a network was trained with, where the
-    program counts how many errors of other rows are below it, and these are far fewer than the quantile says.
+    program counts how many errors of other rows are below it, and these are far fewer than the quantile says. Only for
+    quantiles above the median, and at least ``FEWEST`` other rows.
     """
     told: set[Span | None] = set()
     for quantile in story.calls("quantile", "nanquantile"):

@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
     without one.
 
     Not if it was computed from several spectra and one of them had the window of the ``istft``, nor if the two are
-    multiples of each other.
+    multiples of each other, or their numbers do not show whether they are.
     """
     told = set()
     for inverse in story.calls("istft") if any(story.calls("stft")) else ():

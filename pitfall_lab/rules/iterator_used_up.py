@@ -46,8 +46,9 @@ class UsedUp:
     ``rounds`` of its executions.
 
     ``name`` is the iterator in the loop's text, ``maker`` the expression that made it. It was read to its end at
-    ``place`` in the text, at the step ``step``. ``held`` is the number of its items where an optimizer read it; None
-    where a loop did: the first execution of ``loop`` itself or, if ``elsewhere`` is True, another loop.
+    ``place`` in the text (None where that is unknown), at the step ``step``. ``held`` is the number of its items where
+    an optimizer read it; None where a loop did: the first execution of ``loop`` itself or, if ``elsewhere`` is True,
+    another loop.
     """
 
     loop: Loop

@@ -28,8 +28,8 @@ class Ahead:
     """``loss`` is the call (``Event``) that compares the tensor ``target`` with what was computed from the tensor
     ``given`` (both are labels), whose columns the calls ``rolls`` took from later in the series than the target.
 
-    ``used`` is the step at which ``given`` is used, ``by`` how many steps after the target each number of a row lies in
-    the series, ``first`` the place of the first target in the series.
+    ``used`` is the step at which ``given`` is used, ``by`` how many steps after the target the numbers of a row lie in
+    the series, in rising order without repetitions, ``first`` the place of the first target in the series.
     """
 
     loss: Event
@@ -42,8 +42,8 @@ class Ahead:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of a ``roll`` by which the inputs of a training are all from after the target, in
-    one of the first ``TRIES`` losses of a line.
+    """Yield one finding for each line of a ``roll`` by which those inputs of a training that come from the target's
+    series are all from after the target, in one of the first ``TRIES`` losses of a line.
 
     Only if a row has at least two such numbers.
     """

@@ -41,7 +41,7 @@ class LastBatches:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of a backward whose gradients an optimizer adds up over the same number of
-    batches (at least two) before each of at least ``FEWEST`` updates, if at the end of the loop over the batches fewer
+    batches (at least two) before most of at least ``FEWEST`` updates, if at the end of the loop over the batches fewer
     were left, and these were cleared, joined the next update, or were never used.
 
     Only if all backwards of the parameters are made by one line; nothing for programs that did not finish.

@@ -33,7 +33,7 @@ class Last:
 
     The batch has ``cells`` steps in all, of which ``rows`` are not padding. ``layer`` is the call of the recurrent
     layer that was given the padded sequences without packing; None if they were packed. ``lookup`` is the embedding of
-    their tokens; None where they were padded in another way.
+    their tokens, if these were padded before: then ``padded`` is the same call; else None.
     """
 
     padded: Event

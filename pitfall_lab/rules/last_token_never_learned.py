@@ -40,7 +40,7 @@ class LastTokenIgnored:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line with a loss whose ignored class pads target sequences that all end in that class
-    themselves.
+    themselves, and have it nowhere else.
 
     Not for losses without a graph.
     """

@@ -26,8 +26,8 @@ FILLS = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedWeightsOverwritten:
-    """``copies`` are the writes (``Event``) by which one call loaded parameters; ``fills`` are the writes that
-    initialised the matrices among these parameters again, before anything had used them.
+    """``copies`` are the writes (``Event``) by which one line loaded parameters, in all its runs; ``fills`` are the
+    writes that initialised the matrices among these parameters again, before anything had used them.
     """
 
     copies: tuple[Event, ...]

@@ -20,8 +20,8 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """``events`` are the calls (``Event``) of one line, one in each iteration, that computed a number from trained
-    parameters; no later call used it.
+    """``events`` are the calls (``Event``) of one line, one in each iteration, that computed a number which requires
+    grad; no later call used it.
 
     ``statement`` is the assignment that gave it the name ``name``.
     """

@@ -33,8 +33,8 @@ class LowPrecisionAccumulation:
     """A sum in the dtype ``dtype`` that ``statement`` added to over many iterations, in the calls ``rounds``
     (``Event``).
 
-    ``got`` is what came out, ``exact`` the exact sum of what was added. Where iterations were not recorded, or a sum is
-    one of several in a tensor, ``exact`` is None, and ``stays`` is the last recorded addend, which changed nothing.
+    ``got`` is what came out, ``exact`` the exact sum of what was added. Where that is not known, as where iterations
+    were not recorded, ``exact`` is None, and ``stays`` is the last recorded addend, which changed nothing.
     """
 
     statement: ast.stmt
@@ -47,7 +47,7 @@ class LowPrecisionAccumulation:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each statement that added to a sum in float16, bfloat16 or float32 which comes out far from
-    what was added, or which the last addends no longer changed.
+    what was added, or which the last addends no longer changed. At least ``ROUNDS`` of its calls must be recorded.
     """
     for node in story.program.nodes:
         if isinstance(node, ast.AugAssign | ast.Assign | ast.Expr) and _sum(story.program, node) is not None:

@@ -34,11 +34,11 @@ MOST, SHOWN, CLOSE, FURTHER = 12, 6, 1e-3, 20
 
 @dataclass(frozen=True, slots=True)
 class Middle:
-    """``event`` is the call (``Event``) that took the median of an even number ``count`` of values in each of ``rows``
-    rows; ``used`` is the call that calculates with the medians.
+    """``event`` is the call (``Event``) that took the median of an even number ``count`` of values in each row, of
+    which ``rows`` were looked at; ``used`` is the call that calculates with the medians.
 
-    One median was ``lower``, the lower of the two values in the middle; ``mean`` is the mean of these two. Over all
-    rows the medians are below these means by ``below`` on average; 0 where only one row was looked at.
+    One median was ``lower``, the lower of the two values in the middle; ``mean`` is the mean of these two. Over these
+    rows the medians are below such means by ``below`` on average; 0 where only one row was looked at.
     """
 
     event: Event

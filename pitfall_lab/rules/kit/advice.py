@@ -42,7 +42,7 @@ def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
 
     The advice is the rule's own text, with the program's names and lines (looked up in ``story``) in its places. Where
     the rule has none, or the finding lacks something that it names, it is the last sentence of what the rule's page
-    says, with the finding's line before it.
+    says, with the finding's line before it if that is known.
     """
     if finding.advice is not None or rule is None:
         return finding

@@ -26,7 +26,8 @@ def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
     """Yield the statements that were being executed at ``event``, innermost first: its own, then those of its callers,
     as long as the program's text shows the call.
 
-    Nothing for None. For an event in another file, the first one is the program's statement that led there.
+    Nothing for None, or where the first one is unknown. For an event in another file, that is the program's statement
+    that led there.
     """
     if event is None:
         return
@@ -114,7 +115,7 @@ def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | 
 
 def at_home(story: Story, finding: Finding) -> Finding:
     """Return ``finding`` with every place in the checked program: a place in another file is replaced by that of the
-    call which led there.
+    call (or import) which led there.
 
     A place is None where that call is unknown. Reports, editors and ``# pitfall: ignore`` are about one file; the
     related lines' sentences then name the line in the other file.

@@ -75,9 +75,9 @@ class ChangeEffects:
     def copying(self, statement: ast.stmt, name: str) -> bool:
         """Whether it matters that ``statement`` writes the memory of ``name`` (a text) and not new memory.
 
-        It does if torch refused the write, if a backward needed what was there, or if something else sees the memory
-        afterwards: another tensor or array, or the same one by another name. In ``name[0]``, ``name`` must be a tensor,
-        not a module or a list that holds it.
+        It does if torch refused the write (one to a leaf or a view), if a backward needed what was there, or if
+        something else sees the memory afterwards: another tensor or array, or the same one by another name. In
+        ``name[0]``, ``name`` must be a tensor, not a module or a list that holds it.
 
         Only the first ``LOOKS`` writes are looked at. Initialisations (``torch.nn.init``) do not count, nor do writes
         to a leaf that requires grad, unless torch refused them: a copy would have no gradient of its own.
@@ -169,7 +169,8 @@ class ChangeEffects:
     # ------------------------------------------------------------------ the graph
 
     def unrecorded(self, statement: ast.stmt) -> bool:
-        """Whether it matters that autograd records the statement's write: torch refused it, or a gradient came through.
+        """Whether it matters that autograd records the statement's write: torch refused it with an error that
+        ``no_grad`` avoids, or a gradient came through.
 
         A sum lets the gradient pass as it is, unless what is added gets one too; so does what changes no number.
         """
@@ -236,8 +237,8 @@ class ChangeEffects:
     # ------------------------------------------------------------------ gradients
 
     def keeping(self, clearing: ast.stmt) -> bool:
-        """Whether a backward adds to the gradient of a leaf after the statement ``clearing`` has cleared one that was
-        not all zeros.
+        """Whether the gradient of a leaf is given or written again after the statement ``clearing`` has cleared it. A
+        gradient that is set to None counts only if a value of it that is not 0 is known.
         """
         ends: dict[str, int] = {}
         for event in self._events(clearing):
@@ -258,7 +259,9 @@ class ChangeEffects:
         return False
 
     def clearing(self, backward: ast.stmt) -> bool:
-        """Whether a backward that the statement ``backward`` ran reaches a leaf that had a gradient already."""
+        """Whether a ``backward()`` that the statement ``backward`` ran without an error reaches a leaf that had a
+        gradient already.
+        """
         calls = [e for e in self._events(backward) if e.name == "backward" and e.error is None and e.operands]
         for event in calls:
             root = (self._story.tensor(event.operands[0].label, event.step) or {}).get("grad_fn")
@@ -275,8 +278,9 @@ class ChangeEffects:
         """Whether the order of the neighbouring statements ``first`` and ``second`` matters, and the second can come
         first.
 
-        It cannot if it uses a name that the first one makes, or is no plain statement (``return``, a loop). The order
-        matters if one of them writes memory, a name, or a gradient that the other one uses.
+        It cannot if it uses a name that has no value before the first one, or if either is no plain statement
+        (``return``, a loop). The order usually matters if one of them writes memory, a name, or a gradient that the
+        other one uses or writes. False, too, if the second one has no recorded event, or the first one raised an error.
         """
         if not isinstance(first, SIMPLE) or not isinstance(second, SIMPLE):
             return False

@@ -1,7 +1,8 @@
 """Changes of a program for a learner to try: the fixes of the findings, and a few simple changes of the lines involved.
 
-These are experiments, not repairs: each gives a program that parses, and running it shows what it changes. A change is
-offered only where the trace shows that it can make a difference (:mod:`pitfall_lab.rules.kit.change_effects`).
+These are experiments, not repairs: each gives a program that parses, and running it shows what it changes. A simple
+change is offered only where the trace shows that it can make a difference
+(:mod:`pitfall_lab.rules.kit.change_effects`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Change:
     """One change of a program for a learner to try.
 
     ``id`` names it in messages (``"fix-1"``, ``"detach-7"``); ``title`` says in both languages what it does; ``edits``
-    are the changed lines. ``verified`` is True where it is a fix of a finding that was run and held.
+    replace the changed lines. ``verified`` is True where it is a fix of a finding that was run and held.
     """
 
     id: str
@@ -48,8 +49,8 @@ def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...
     """Return what can be tried with the program of ``trace``, the fixes of ``findings`` first; each gives another
     program that parses, none twice.
 
-    At most ``MOST``, of which at most ``GENERIC`` are no fixes. If any fix is verified, only verified ones count. Empty
-    if the program cannot be parsed.
+    At most ``MOST``, of which at most ``GENERIC`` are no fixes. If any fix is verified, the others are left out. Empty
+    if the trace has no source, or it cannot be parsed.
     """
     if not trace.sources:
         return ()

@@ -32,7 +32,7 @@ def checkpoints(story: Story) -> list[ast.Call]:
 
 def is_recomputed(story: Story, step: int, backward: int) -> bool:
     """Whether the call at the step ``step`` was run again inside the backward at the step ``backward``: the same
-    operation at the same place of the program.
+    operation at the same place of the program, below the same functions.
 
     A call whose place is that of a call of ``checkpoint`` always counts: ``checkpoint(nn.Sequential(…), x)`` has no
     other. False if there is no event at ``step``.
@@ -46,11 +46,11 @@ def is_recomputed(story: Story, step: int, backward: int) -> bool:
 
 
 def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
-    """Yield the calls that ``backward`` ran again (recomputed) with other values than in each earlier run, each in a
-    pair with its last earlier run, in order.
+    """Yield the calls that ``backward`` ran again (recomputed) with another first result than in each earlier run, each
+    in a pair with its last earlier run, in order.
 
-    At most ``MOST_RUNS`` earlier runs are compared; a call without an earlier one, or with a result of unknown values
-    or without requires_grad, is left out.
+    At most the last ``MOST_RUNS`` earlier runs are compared; a call without an earlier one is left out, and one of
+    which some run has a result of unknown values or without requires_grad.
     """
     for event in _inside(story, backward.step):
         earlier = _before(_runs(story)[_key(event)], backward.step)
@@ -60,8 +60,8 @@ def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
 
 
 def first_runs(story: Story, backward: int, after: int) -> list[Event]:
-    """Return the calls after the step ``after`` that the backward at the step ``backward`` ran again, as they ran
-    before it, in order of their steps.
+    """Return the earlier runs, after the step ``after``, of the calls that the backward at the step ``backward`` ran
+    again, in order of their steps: of each call at most the last ``MOST_RUNS`` before it. Empty if there are none.
     """
     found = [
         event
@@ -87,8 +87,8 @@ def _runs(story: Story) -> dict[Key, list[Event]]:
 
 
 def numbers_of(story: Story, event: Event) -> dict[int, Any]:
-    """Return the known values of a call's first result, by position in its storage; empty if it does not require grad
-    (a counter, a mask) or none is known.
+    """Return the known values of the storage of a call's first result, right after the call, by position in it; empty
+    if the result does not require grad (a counter, a mask), or none is known.
     """
     tensor = (story.tensor(event.results[0], event.step) or {}) if event.results else {}
     return dict(flat(cells(story, tensor.get("storage"), event.step))) if tensor.get("requires_grad") else {}

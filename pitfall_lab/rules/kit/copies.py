@@ -56,7 +56,7 @@ def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
     """Yield the writes into copies that calls named ``makers`` made, one for each copy, where neither torch nor the
     program's text reads the copy afterwards and the source is still used.
 
-    Nothing if the program did not run to its end.
+    Only where each write is a statement of its own. Nothing if the program did not run to its end, or cannot be parsed.
     """
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return

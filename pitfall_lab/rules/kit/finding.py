@@ -1,6 +1,6 @@
 """The results of rules: findings, their related lines, and fixes as edits of the source.
 
-All classes are immutable, with texts in both languages, and run nothing. A fix is ``verified`` only after
+All classes are immutable and run nothing; their sentences are in both languages. A fix is ``verified`` only after
 :mod:`pitfall_lab.check` applied it and ran the result on torch and on the shadow engine.
 """
 
@@ -209,7 +209,7 @@ class Finding:
 
     def to_dict(self, language: Language = "en") -> dict[str, Any]:
         """Return the finding, with texts in ``language``, as ``pitfall-lab check --json`` prints it: lines *and
-        columns* count from 1 there.
+        columns* count from 1 there. Without explanation, facts, advice and step.
 
         ``end_column`` is the column after the last character. Places are ``None`` when the trace does not know them.
         """

@@ -41,7 +41,7 @@ NEAR = 1e-5
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A place where the graph ended: the call ``event`` took ``tensor`` (a label), which required grad, and returned a
-    result that does not.
+    result (a tensor, an array or a number) that does not.
 
     ``kind`` says how ("number", "copy", "integer", "no_grad", "detach" or "gradient"). ``user`` is the call that used
     the resulting Python number; None for other kinds.
@@ -131,11 +131,11 @@ class Flow:
         return found
 
     def cuts(self, label: str | None, step: int, *, along_the_graph: bool = False) -> list[Cut]:
-        """Return the calls at which what the tensor ``label`` (at ``step``) was computed from was cut from the graph;
-        empty if there are none.
+        """Return the calls (:class:`Cut`) at which what the tensor ``label`` (at ``step``) was computed from was cut
+        from the graph; empty if there are none.
 
-        Rarely intended kinds first, within a kind the nearest. ``along_the_graph``: search also through inputs that
-        require grad, up to the leaves, for a cut in one of several branches. At most ``LIMIT`` calls are walked
+        Rarely intended kinds first, within a kind usually the nearest. ``along_the_graph``: search also through inputs
+        that require grad, up to the leaves, for a cut in one of several branches. At most ``LIMIT`` calls are walked
         through.
         """
         found: dict[tuple[Kind, int], Cut] = {}
@@ -167,8 +167,8 @@ class Flow:
         return sorted(found.values(), key=lambda cut: ORDER.index(cut.kind))
 
     def lost_terms(self) -> Iterator[LostTerm]:
-        """Yield the terms of a loss that do not require grad although they were computed from the parameters that the
-        loss trains.
+        """Yield the terms of a loss that do not require grad although they were computed from a leaf that the loss
+        trains.
 
         Once for each pair of a backward's line and an adding line. Only terms added to a one-element loss are searched:
         a factor or target without grad is usually intended.

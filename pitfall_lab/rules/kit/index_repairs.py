@@ -270,7 +270,7 @@ def _with_list(program: Program, value: ast.expr, inside: list[ast.Name], dim: i
 
 
 def in_a_comprehension(program: Program, statement: ast.stmt, value: str | None, name: ast.expr | None) -> Fix | None:
-    """Return the fix for a loop with ``statement`` as its only one, which writes each tensor of a list or dictionary: a
+    """Return the fix for a loop whose body is ``statement`` alone, which writes each tensor of a list or dictionary: a
     new collection of new tensors. None if the loop is none of this kind.
 
     ``for w, g in zip(weights, grads): w.sub_(g)`` becomes ``weights = [w - g for w, g in zip(weights, grads)]``;

@@ -19,8 +19,9 @@ def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()"
     """Return fixes that replace the container ``value`` by one of copies; ``copy`` is the text that makes a copy of one
     tensor.
 
-    One writes a comprehension, if ``value`` is one over a plain name, or a call of ``list``, ``tuple`` or ``dict``; one
-    writes ``copy.deepcopy``. Empty if neither is possible.
+    One copies each tensor, if ``value`` is a list or dictionary comprehension whose values are a plain name (or its
+    ``.data``: then by ``.clone()``), or a call of ``list``, ``tuple`` or ``dict``; one writes ``copy.deepcopy``. Empty
+    if neither is possible.
     """
     text, fixes = program.segment(value), list[Fix]()
     if isinstance(value, ast.ListComp | ast.DictComp):
@@ -47,7 +48,7 @@ def copies_of_state(program: Program, call: ast.Call) -> tuple[Fix, ...]:
     """Return fixes for ``call``, a call of ``state_dict``: one keeps a copy of each value that it returns, another, if
     the program imports ``copy.deepcopy``, copies by that.
 
-    Only the first where a dict comprehension goes over the call and keeps its values as they are.
+    Only a copy of each value where a dict comprehension goes over the call and keeps a plain name.
     """
     text, listed = program.segment(call), _listed(program, call)
     if listed is not None:

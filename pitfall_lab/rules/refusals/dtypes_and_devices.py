@@ -1,4 +1,4 @@
-"""Number types, kinds of arguments, devices."""
+"""The pages (``FAMILIES``) for errors about number types, kinds of arguments, and devices."""
 
 from __future__ import annotations
 

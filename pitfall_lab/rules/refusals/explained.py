@@ -33,7 +33,8 @@ def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]
     that the case's sentences name.
 
     ``match`` is what the case's pattern matched in torch's message. What a remedy says takes the place of the case's
-    sentences; fixes are the remedy's, then rewritings of the wrong argument.
+    sentences; fixes are the remedy's, then rewritings of the wrong argument, then those that the remedy has for the
+    end.
     """
     wrong = offending(refused, case.wrong, match)
     other = offending(refused, case.other, match) if case.other else _beside(refused, wrong)

@@ -18,13 +18,13 @@ class Case:
     """One way in which torch refuses something.
 
     ``pattern`` is searched for in torch's message, only to know which of its checks it was. ``wrong`` says which
-    argument offends, ``other`` what it does not go with: selectors separated by ``|``, of which the first that
-    finds an argument counts (names of parameters, ``#2`` for the second tensor, ``@2`` for the second argument, see
-    :mod:`.offending`); ``""`` says that it is to be found out. ``refused`` and ``accepts`` are sentences with
-    places for facts: ``{wrong}``, ``{other.shape}``, ``{Line}``, ``{call}``, ``{m[1]}`` for a group of the pattern.
-    ``fixes`` are rewritings of the wrong argument that are worth trying, ``{}`` marks its place. ``op`` restricts
-    the case to functions whose name ends so. ``remedy`` finds where the mistake was made, if that is on another
-    line, and how to undo it there.
+    argument offends, ``other`` what it does not go with: selectors separated by ``|``, of which the first that finds an
+    argument counts (names of parameters, ``#2`` for the second tensor, ``@2`` for the second argument, see
+    :mod:`.offending`); ``""`` says that it is to be found out. ``refused`` and ``accepts`` are sentences with places
+    for facts: ``{wrong}``, ``{other.shape}``, ``{Line}``, ``{call}``, ``{m[1]}`` for a group of the pattern. ``fixes``
+    are rewritings of the wrong argument that are worth trying, ``{}`` marks its place. ``op`` restricts the case to
+    functions whose name ends so. ``remedy`` is a function that looks in the text for what to do, often on another line,
+    and may say it in other words; None where there is none.
     """
 
     pattern: str

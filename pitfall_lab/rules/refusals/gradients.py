@@ -1,4 +1,4 @@
-"""Errors that autograd raises."""
+"""The pages (``FAMILIES``) for errors that autograd raises."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ class Use:
 
 
 def uses_of_axis(story: Story, label: str, axis: int, step: int, *, copies: bool = False) -> Iterator[Use]:
-    """Yield the calls after ``step`` that work along some axis of the tensor ``label``, or of a tensor computed from
-    it, each with the number that ``axis`` has there.
+    """Yield the calls (:class:`Use`) after ``step`` that work along some axis (matrix products, sums, picks, some
+    losses) of the tensor ``label``, or of a tensor computed from it, each with the number that ``axis`` has there.
 
     Only the ``FURTHER`` events after ``step`` are searched, and ``axis`` is followed only through element-wise calls,
     products, layers and views; with ``copies`` also where a ``reshape`` had to copy.
@@ -126,7 +126,7 @@ def _shows(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
 def dimension(story: Story, event: Event) -> int | None:
     """Return the axis of the softmax ``event``, counted from 0; where none is given, torch's default.
 
-    None if the tensor has no axis, or if the text of the argument is no integer.
+    None if the tensor has no axis or its shape is not known, or if the text of the argument is no integer.
     """
     shape = story.shape(event.operands[0].label, event.step)
     if shape is None or not shape:

@@ -29,8 +29,8 @@ Bin = tuple[str, ...]
 class BinnedGap:
     """In one batch, the means of two tensors over the ``count`` rows of a bin differ by ``apart``, with its sign.
 
-    ``bin`` are the numbers that the bin's mask was made with, which tell bins apart. ``rows`` is the label of the
-    tensor of which one mean was taken, ``step`` the step at which its rows were picked.
+    ``bin`` has the comparisons that the bin's mask was made of (texts, ``"gt 0.1"``), which tell bins apart. ``rows``
+    is the label of the tensor of which one mean was taken, ``step`` the step at which its rows were picked.
     """
 
     bin: Bin
@@ -63,7 +63,7 @@ def of_all(batches: list[list[BinnedGap]]) -> float:
     """Return the sum of distances in bins as it would be for the rows of all ``batches`` together: in each bin the gaps
     are added up with their signs before their size is taken.
 
-    Each of ``batches`` has the gaps of one batch.
+    Each of ``batches`` has the gaps of one batch; at least one must have some.
     """
     sums: dict[Bin, float] = {}
     for gap in (gap for batch in batches for gap in batch):

@@ -14,7 +14,7 @@ CLIPPING = 40
 
 
 def is_clip(story: Story, clip: Moment) -> bool:
-    """Whether ``clip``, a change of a gradient, is a clipping: a call of ``CLIPS``."""
+    """Whether ``clip`` (a :class:`Moment`), a change of a gradient, is a clipping: a call of ``CLIPS``."""
     return story.said(clip.step) in CLIPS or clip.event.name in CLIPS
 
 

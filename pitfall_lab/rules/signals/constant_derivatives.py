@@ -1,5 +1,5 @@
-"""Derivatives with respect to an input that a trained equation contains as plain numbers,
-beside what the same weights make.
+"""Finds derivatives without a graph (``autograd.grad`` without ``create_graph``) that a loss combines with other
+results of the same weights.
 """
 
 from __future__ import annotations

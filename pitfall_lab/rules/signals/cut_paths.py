@@ -32,7 +32,8 @@ class Apart:
     separated from the graph of the parameters ``behind`` (labels), although the optimizer step ``update`` trains these
     and the layer together.
 
-    ``backward``, before ``update``, does reach the parameters ``behind``, but only by paths that avoid ``layer``.
+    ``backward``, before ``update``, does reach the parameters ``behind``, by other paths. If ``cut`` is the ``.data``
+    of a weight of the layer itself, ``behind`` is this weight.
     """
 
     cut: Cut
@@ -48,8 +49,9 @@ def cut_paths(story: Story) -> Iterator[Apart]:
     optimizer trains.
 
     The round of an optimizer is what runs between two of its steps; the last backward in it is looked at, and each
-    place of a cut is there once. Left out are cuts that are likely to be meant: those of integers, of gradients and by
-    ``sample``, and a ``detach`` where the earlier layers are trained by a loss of their own and not only by penalties.
+    place of a cut is there once. Left out are cuts that are likely to be meant, among them those of integers, of
+    gradients and by ``sample``, and usually a ``detach`` where the earlier layers are trained by a loss of their own
+    and not only by penalties.
     """
     flow, reported = Flow(story), set()
     backwards = [b for b in story.backwards() if b.error is None and b.operands]

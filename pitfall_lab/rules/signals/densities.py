@@ -27,10 +27,11 @@ PAIR, UPWARD = 2, 400
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """A part of a loss that is a square: the number ``part`` is ``times`` the square of the tensor ``root`` (a label),
-    or of its absolute value, perhaps divided by a scale.
+    """A part of a loss that is a square: the part ``part`` is a multiple of the square of the tensor ``root`` (a
+    label), or of its absolute value, perhaps divided by a scale.
 
-    ``step`` is the step of the call that squared it.
+    ``step`` is the step of the call that squared it. ``times`` is the factor in the loss, doubled for a square: 1 for
+    ``0.5 * x ** 2``, and for ``x.abs()``.
     """
 
     part: LinearPart
@@ -119,7 +120,7 @@ def _logarithm_of(story: Story, label: str, step: int) -> list[str]:
 def square_of(story: Story, part: LinearPart, step: int) -> Square | None:
     """Return the square, or the absolute value, that the part ``part`` of a loss consists of; None if it is neither.
 
-    Its ``times`` is 1 for a part of a log-density with the usual factor 1/2.
+    None too if its shape is not known.
     """
     label, by = unscaled(story, part.label, step)
     made = made_by(story, label, step)

@@ -25,7 +25,7 @@ class Comparisons:
     """``event`` is the call (``Event``) that computed how far apart two things are or, with ``is_likeness``, how much
     alike.
 
-    ``label`` is the label of its result; what a program uses has the same order.
+    ``label`` is the label of its result, which has the same order as the tensor that was asked for.
     """
 
     event: Event
@@ -37,7 +37,8 @@ def comparisons(story: Story, label: str | None, step: int) -> Comparisons | Non
     """Return the distances, or the similarities of normalised vectors, whose order the tensor ``label`` has at
     ``step``.
 
-    None if it is something else, has the opposite order, or was written since it was made.
+    None if it is something else, has the opposite order, or was written since it was made. At most ``FURTHER`` calls
+    back.
     """
     for _ in range(FURTHER):
         event = made_by(story, label, step)

@@ -29,7 +29,7 @@ class Origins:
 
     Where rows were taken by an index whose entries the trace does not have, it supposes one row after the other, the
     same for each use of that index: ``supposed`` has the keys of the indexes for which that was done. ``trail`` has the
-    calls passed on the way, the last one first.
+    calls passed on the way, each once; those of one element from the last back to the first.
     """
 
     def __init__(self, story: Story) -> None:

@@ -27,9 +27,9 @@ class RestoredWeights:
     place in the text, without a copy.
 
     ``kept`` is the step of the ``detach()`` or ``.data`` there; None for a container of the parameters themselves,
-    whose expression is ``value`` (else None). ``changed`` is the step of the first write of that memory after it was
-    kept at this place, perhaps in an earlier round. ``is_newest``: in this run nothing was written between the last
-    time it was kept and the load.
+    whose expression is ``value`` (else None). ``changed`` is the step of a write of that memory after it was kept: the
+    first one, perhaps in an earlier round; for a container the last one before the load. ``is_newest``: in this run
+    nothing was written between the last time it was kept and the load.
     """
 
     load: Event

@@ -41,8 +41,8 @@ class LinearPart:
     label), for each element.
 
     ``user`` is the call (``Event``) that used the tensor for it; None for the number itself. ``averaged`` is the number
-    of elements over which means were taken on the way, ``scaled`` the product of the program's own factors, ``means``
-    the calls that took those means.
+    of elements over which means were taken on the way, ``scaled`` the product of the program's own factors without
+    their signs, ``means`` the calls that took those means.
     """
 
     label: str
@@ -100,8 +100,8 @@ def parts_with_written(story: Story, label: str | None, step: int, end: Collecti
 
 
 def constant(story: Story, label: str | None, text: str, step: int) -> float | None:
-    """Return the number that an operand is: the plain number ``text`` if ``label`` is None, else the one known element
-    of the tensor ``label``, if that does not require grad; None if there is none.
+    """Return the number that an operand is: the plain number ``text`` if ``label`` is None, else the element of the
+    tensor ``label``, if that has one, which is known, and does not require grad; None otherwise.
     """
     if label is None:
         try:
@@ -172,8 +172,8 @@ def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
 
 
 def summed_into(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
-    """Return the backward that starts from a mean or sum of the numbers of the tensor ``label``, perhaps with constant
-    factors and other terms added; None if there is none.
+    """Return the backward that starts from a mean, sum or logsumexp of the numbers of the tensor ``label``, perhaps
+    with constant factors and other terms added; None if there is none.
 
     ``roots`` are the backwards of the program by the label of the tensor from which each starts.
     """

@@ -63,7 +63,7 @@ def converted(error: Error) -> Remedy | None:
     """Return the remedy for a tensor of another dtype than the call needs; its fix converts the tensor where it is
     made.
 
-    None if it is made on this line, if its place is not known, or if the dtype that is needed is not.
+    None if :func:`birth` finds no place where it is made, or if the dtype that is needed is not known.
     """
     refused, wrong = error.refused, error.wrong
     meant = (
@@ -93,7 +93,7 @@ def converted(error: Error) -> Remedy | None:
 def counted_from_one(error: Error) -> Remedy | None:
     """Return the remedy for class numbers from 1 to the number of classes; its fix subtracts 1 where they are made.
 
-    None if they go from or to another number, or are made on this line.
+    None if they go from or to another number, or if :func:`birth` finds no place where they are made.
     """
     refused, wrong, other = error.refused, error.wrong, error.other
     sizes = other.shape if other is not None else None

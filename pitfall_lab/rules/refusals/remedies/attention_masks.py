@@ -1,4 +1,6 @@
-"""Masks of an attention layer: one for each head of each example, where there is one for each example."""
+"""Remedies for errors of an attention layer: a mask for each example where one for each head of it is needed, and a
+number of heads that does not divide the number of features.
+"""
 
 from __future__ import annotations
 

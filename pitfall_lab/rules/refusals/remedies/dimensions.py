@@ -85,8 +85,8 @@ def batch_size_of(error: Error) -> Remedy | None:
 
 
 def order_with_batch(error: Error) -> Remedy | None:
-    """Return the remedy for a ``permute`` whose order has one dimension too few or too many; its fix adds the batch
-    dimension, or removes it.
+    """Return the remedy for a ``permute`` whose order has one dimension too few, or one too many and begins with 0; its
+    fix adds the batch dimension, or removes it.
 
     None for other calls, and if the order is not written in literals from 0.
     """

@@ -1,5 +1,5 @@
-"""Edits that several remedies make: a keyword added to a call, a function put above a
-statement, a class of layers replaced.
+"""Edits that several remedies make: a keyword added to a call, lines put above a statement, the name of a called
+function replaced.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Change = tuple[Span, str]
 
 
 def with_keyword(program: Program, call: ast.Call, text: str) -> Change | None:
-    """Return the change that adds the keyword ``text``, such as ``drop_last=True``, to a call; None if the call gives
-    it already, or ``**more``.
+    """Return the change (place and new text) that adds the keyword ``text``, such as ``drop_last=True``, to a call;
+    None if the call gives it already, or ``**more``.
     """
     name = text.partition("=")[0]
     if any(k.arg in (None, name) for k in call.keywords):
@@ -29,8 +29,8 @@ def with_keyword(program: Program, call: ast.Call, text: str) -> Change | None:
 
 
 def keyword_set(program: Program, call: ast.Call, text: str) -> Change | None:
-    """Return the change that gives a call the keyword ``text`` (``"sparse=False"``): added, or in place of the value
-    that the call has; None if it gives ``**more``.
+    """Return the change (place and new text) that gives a call the keyword ``text`` (``"sparse=False"``): added, or in
+    place of the value that the call has; None if it gives ``**more``.
     """
     name, _, value = text.partition("=")
     given = next((k.value for k in call.keywords if k.arg == name), None)
@@ -38,7 +38,9 @@ def keyword_set(program: Program, call: ast.Call, text: str) -> Change | None:
 
 
 def before(program: Program, statement: ast.stmt, *lines: str) -> Change:
-    """Return the change that puts ``lines`` in front of a statement (of its first decorator), at its indentation."""
+    """Return the change (place and new text) that puts ``lines`` in front of a statement (of its first decorator), at
+    its indentation.
+    """
     place, indent = program.place(first_line(statement)), program.indent(statement)
     text = "".join(
         line + "\n" + (indent if nonempty else "")

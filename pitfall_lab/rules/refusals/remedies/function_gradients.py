@@ -119,8 +119,8 @@ def gradient_of_another_shape(error: Error) -> Remedy | None:
     """Return the remedy for a gradient that ``backward`` returns in the wrong shape: it names the line that computes
     the gradient.
 
-    Its fixes exchange the factors of a product, transpose, or sum there. None if the text does not show the class, or
-    has several returns.
+    Its fixes, if any fits, exchange the factors of a product, transpose, or sum there. None if the text does not show
+    the class with its ``forward``, or its ``backward`` does not have exactly one return.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     owner = class_called(program, error.match[1])

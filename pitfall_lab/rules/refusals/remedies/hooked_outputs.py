@@ -1,4 +1,4 @@
-"""Refusals of a write to what a full backward hook looks at."""
+"""The remedy for an in-place write to what a layer with a full backward hook returned."""
 
 from __future__ import annotations
 

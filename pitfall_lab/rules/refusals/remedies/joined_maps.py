@@ -17,7 +17,8 @@ def resized(error: Error) -> Remedy | None:
     """Return the remedy for two maps that are joined and differ in height or width; its fix gives the map which was
     made later the size of the other. None if the two are no maps of a batch.
 
-    None too if they do not differ in height or width, or if it is not known where they began to differ.
+    None too if they do not differ in height or width, or if it is not known where they began to differ. Without a fix
+    if the line does not write both by a name.
     """
     refused, program = error.refused, error.refused.story.program
     maps = [g for g in refused.tensors if g.shape is not None]

@@ -1,5 +1,5 @@
-"""Refusals of what a ``DataLoader`` makes: samples of different lengths, and a last batch
-that is smaller than the others.
+"""Remedies for errors about what a ``DataLoader`` makes: samples of different lengths or with None in them, a last
+batch of one row; and for lengths of ``random_split`` that do not add up.
 """
 
 from __future__ import annotations

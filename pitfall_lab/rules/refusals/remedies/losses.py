@@ -1,4 +1,4 @@
-"""Refusals of a loss: the loss that is made for what it was given."""
+"""The remedy for a loss of probabilities that is given scores: the loss of scores in its place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def of_scores(error: Error) -> Remedy | None:
     """Return the remedy for a loss of probabilities (``BCELoss``) that is given scores; its fix takes the loss of
     scores, where it is called or made.
 
-    None if the call is none of these losses, or if the target is out of range.
+    None if the call is none of these losses, if the text does not show one place that makes it, or if the target is out
+    of range.
     """
     refused, wrong = error.refused, error.wrong
     story, program = refused.story, refused.story.program
