@@ -30,20 +30,23 @@ class Renumbered:
 
     ``search`` is the call that found the predicted classes (``argmax``), ``loss`` a call of the loss that the network
     was trained with. ``counted`` is the record of what both compared tensors held (:class:`Counted`).
+    ``predicted_first``: the predicted classes are the first of them.
     """
 
     compare: Event
     search: Event
     loss: Event
     counted: Counted
+    predicted_first: bool
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The classes that the two compared tensors number differently: pairs of a number of the second tensor and the
-        number of the first that nearly always stands at the same place.
+        """The classes that the two compared tensors number differently: pairs of a label and the predicted number that
+        nearly always stands at the same place.
         """
-        numbers = [int(each) for each in self.counted.numbers]
-        return [(a, b) for a, b in zip(numbers[::2], numbers[1::2], strict=True) if a != b]
+        numbers = [int(each) for each in self.counted.numbers]  # a number of the second tensor, then one of the first
+        labels, classes = (numbers[::2], numbers[1::2]) if self.predicted_first else (numbers[1::2], numbers[::2])
+        return [(a, b) for a, b in zip(labels, classes, strict=True) if a != b]
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -69,9 +72,10 @@ def _renumbered(story: Story, compare: Event, counted: Counted) -> Renumbered | 
     loss = _loss(story, found[0]) if len(found) == 1 else None
     if loss is None:
         return None
-    predicted = labels[searches.index(found[0])]
+    place = searches.index(found[0])
+    predicted = labels[place]
     others = [use for use in story.uses(predicted) if use.name in EQUALS and use.step != compare.step]
-    return None if others else Renumbered(compare, found[0], loss, counted)
+    return None if others else Renumbered(compare, found[0], loss, counted, place == 0)
 
 
 def _search(story: Story, label: str | None, step: int) -> Event | None:

@@ -18,7 +18,8 @@ from pitfall_lab.rules.kit.saving_repairs import appended
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called, torch_name
-from pitfall_lab.rules.kit.wording import apart, at_line, capital, statement_text
+from pitfall_lab.rules.kit.wording import apart, at_line, capital, snippet, statement_text
+from pitfall_lab.rules.signals.exchanged_parts import exchanged
 from pitfall_lab.rules.signals.value_origins import decimal
 from pitfall_lab.trace import Event, Span, T
 from pitfall_lab.trace.operation_facts import spellings
@@ -40,6 +41,7 @@ class Late:
     then wrote over ``other``, from both. ``part`` and ``other`` are labels of views of one memory.
 
     ``read`` is the call by which the value of ``second`` was computed from ``part`` after it had changed.
+    ``alone``: each of the two values was made of one part alone, by the same calls: they were to change places.
     """
 
     part: str
@@ -47,6 +49,7 @@ class Late:
     first: Event
     read: Event
     second: Event
+    alone: bool = False
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -79,7 +82,8 @@ def _lates(story: Story) -> dict[object, list[Late]]:
         times = Counter((story.span(event.step), frozenset(changed[event.step])) for event in writes)
         once = [e for e in writes if changed[e.step] and times[story.span(e.step), frozenset(changed[e.step])] == 1]
         for number, first in enumerate(once):
-            late = _late(story, storage, first, once[number + 1 :], changed)
+            later = once[number + 1 :]
+            late = _late(story, storage, first, later, changed) or _exchange(story, storage, first, later, changed)
             if late is not None:
                 found[storage, first.scope].append(late)
     return found
@@ -132,6 +136,23 @@ def _late(story: Story, storage: str, first: Event, later: list[Event], changed:
                     )
                 ):
                     return Late(part, other, first, read, second)
+    return None
+
+
+def _exchange(
+    story: Story, storage: str, first: Event, later: list[Event], changed: dict[int, set[int]]
+) -> Late | None:
+    """What was found for the first of two writes where the parts need no names: they were to change places, or to
+    become their sum and difference.
+    """
+    for second in later:
+        if second.scope != first.scope or changed[second.step] & changed[first.step]:
+            continue
+        part, other, alone = exchanged(story, storage, first, second) or (None, None, False)
+        if part is None or other is None or _met(part.record, other.record):
+            continue
+        if _has(part.record, changed[first.step]) and _has(other.record, changed[second.step]):
+            return Late(part.label, other.label, first, part.read, second, alone)
     return None
 
 
@@ -310,6 +331,12 @@ def _belongs_together(story: Story, first: Event, second: Event, part: str, othe
     )
 
 
+def _is_anew(story: Story, late: Late) -> bool:
+    """Whether the part was taken anew after it had been overwritten, and not kept under a name."""
+    born = (story.tensor(late.part) or {}).get("born")
+    return not isinstance(born, int) or born > late.first.step
+
+
 def _given(event: Event) -> set[str]:
     return {operand.label for operand in event.operands if operand.label is not None}
 
@@ -318,7 +345,7 @@ def _finding(story: Story, lates: list[Late]) -> Finding:
     late = lates[0]
     read, first = late.read, late.first
     span = story.span(late.second.step)
-    part, other = _name(story, late.part), _name(story, late.other)
+    part, other = _shown(story, late.part), _shown(story, late.other)
     here, there = at_line(story, span), at_line(story, story.span(first.step))
     before, after = (_values(story, first.writes[0], at) for at in (first.step - 1, read.step - 1))
     view = story.tensor(late.part, first.step) or {}
@@ -329,6 +356,8 @@ def _finding(story: Story, lates: list[Late]) -> Finding:
         zh=f"它的一个元素之前是 {shown[0]}，到那里是 {shown[1]}。" if shown else "",
     )
     born = (story.tensor(late.part) or {}).get("born")
+    kept = not _is_anew(story, late)
+    what, meant = _what(part, kept=kept), _meant(part, other, statement_text(story, story.span(first.step)), late.alone)
     return RULE.finding(
         span,
         late.second.step,
@@ -336,17 +365,13 @@ def _finding(story: Story, lates: list[Late]) -> Finding:
             en=f"{capital(here.en)} computes with `{part}` after {there.en} has replaced it.{values.en}",
             zh=f"{here.zh}用 `{part}` 计算，而{there.zh}已经把它替换了。{values.zh}",
         ),
-        T(
-            en=f"`{part}` is a view: it has no numbers of its own and shows those of the tensor that it was taken "
-            f"from. `{statement_text(story, story.span(first.step))}` computes from `{part}` and `{other}` and writes "
-            f"into the memory of `{part}`. What comes next is meant to replace `{other}`, from the same two, but "
-            f"reads the new `{part}` with the old `{other}`. No error is raised.",
-            zh=f"`{part}` 是视图：它没有自己的数，显示的是它所取自的张量的数。"
-            f"`{statement_text(story, story.span(first.step))}` 由 `{part}` 和 `{other}` 算出结果，并写入 `{part}` 的"
-            f"内存。接下来本要由同样这两者替换 `{other}`，读到的却是新的 `{part}` 和旧的 `{other}`。不会报错。",
-        ),
+        T(en=f"{what.en} {meant.en} No error is raised.", zh=f"{what.zh}{meant.zh}不会报错。"),
         related=[
-            story.related("alias", born, T(en="this is a view, and no copy", zh="这是视图，不是副本")),
+            *(
+                [story.related("alias", born, T(en="this is a view, and no copy", zh="这是视图，不是副本"))]
+                if kept
+                else []
+            ),
             story.related("changed", first.step, T(en=f"`{part}` is replaced here", zh=f"`{part}` 在这里被替换")),
         ],
         fixes=_fixes(story, lates),
@@ -354,11 +379,80 @@ def _finding(story: Story, lates: list[Late]) -> Finding:
     )
 
 
-def _fixes(story: Story, lates: list[Late]) -> tuple[Fix, ...]:
-    """At most one fix: it copies where the parts that are read too late are taken; empty if one of these places is
-    not known.
+def _shown(story: Story, label: str) -> str:
+    """A view's name, or the expression that made it."""
+    born = story.event((story.tensor(label) or {}).get("born"))
+    return _name(story, label) or (snippet(story, story.span(born.step)) if born is not None else "")
+
+
+def _what(part: str, *, kept: bool) -> T:
+    """Why ``part`` shows new numbers: it is a view that was taken before, or is taken anew."""
+    if kept:
+        return T(
+            en=f"`{part}` is a view: it has no numbers of its own and shows those of the tensor that it was taken "
+            "from.",
+            zh=f"`{part}` 是视图：它没有自己的数，显示的是它所取自的张量的数。",
+        )
+    return T(
+        en=f"An assignment to `{part}` replaces its numbers at once, and what reads `{part}` after it gets the new "
+        "ones.",
+        zh=f"对 `{part}` 的赋值会立刻替换其中的数，在它之后读取 `{part}` 得到的是新的数。",
+    )
+
+
+def _meant(part: str, other: str, written: str, alone: bool) -> T:
+    """What the two assignments were to do; ``written`` is the first one."""
+    if alone:
+        return T(
+            en=f"`{written}` puts what it computes from `{other}` in place of `{part}`. What comes next is meant to "
+            f"put the same of the old `{part}` in place of `{other}`, but reads the new `{part}`: both are made of "
+            f"`{other}` now, and the numbers of `{part}` are lost.",
+            zh=f"`{written}` 把由 `{other}` 算出的结果放到 `{part}` 处。接下来本要把由旧的 `{part}` 同样算出的结果放到 "
+            f"`{other}` 处，读到的却是新的 `{part}`：现在两者都来自 `{other}`，`{part}` 的数丢失了。",
+        )
+    return T(
+        en=f"`{written}` computes from `{part}` and `{other}` and writes into the memory of `{part}`. What comes next "
+        f"is meant to replace `{other}`, from the same two, but reads the new `{part}` with the old `{other}`.",
+        zh=f"`{written}` 由 `{part}` 和 `{other}` 算出结果，并写入 `{part}` 的内存。接下来本要由同样这两者替换 "
+        f"`{other}`，读到的却是新的 `{part}` 和旧的 `{other}`。",
+    )
+
+
+def _from_a_copy(story: Story, lates: list[Late]) -> tuple[Fix, ...]:
+    """A fix that copies the tensor before the first assignment, and reads the replaced parts from the copy; empty if
+    they are not read by an index.
     """
     program: Program = story.program
+    parts: list[ast.Subscript] = []
+    for late in lates:
+        born = story.event((story.tensor(late.part) or {}).get("born"))
+        node = program.at(story.span(born.step)) if born is not None else None
+        if isinstance(node, ast.Subscript) and node not in parts:
+            parts.append(node)
+    first = program.statement_at(story.span(min(late.first.step for late in lates)))
+    names = {program.segment(node.value) for node in parts}
+    if first is None or len(names) != 1 or program.lines[first.lineno - 1][: first.col_offset].strip():
+        return ()
+    whole, taken = names.pop(), {node.id for node in program.nodes if isinstance(node, ast.Name)}
+    copy = next(name for name in ("old", "before", "copy_of_old") if name not in taken or name == "copy_of_old")
+    start = program.place(first)
+    here = Span(start.line, start.column, start.line, start.column)
+    added = f"{copy} = {whole}.clone()\n{program.indent(first)}"
+    edits = program.splice((here, added), *((program.place(node.value), copy) for node in parts))
+    title = T(
+        en=f"Read from a copy that was made before: `{copy} = {whole}.clone()`",
+        zh=f"从改写之前的副本读取：`{copy} = {whole}.clone()`",
+    )
+    return unique(program.text, [Fix(title, edits, meaning="later")])
+
+
+def _fixes(story: Story, lates: list[Late]) -> tuple[Fix, ...]:
+    """At most one fix: it copies where the parts that are read too late are taken, or computes both values before
+    either is written; empty if one of these places is not known.
+    """
+    program: Program = story.program
+    if any(_is_anew(story, late) for late in lates):
+        return _from_a_copy(story, lates)
     nodes: list[ast.expr] = []
     for part in dict.fromkeys(late.part for late in lates):
         born = story.event((story.tensor(part) or {}).get("born"))

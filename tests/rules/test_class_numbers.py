@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pitfall_lab.check import Workshop
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.rules import find
 from tests.rules.build import assert_found, assert_quiet
 
 HEAD = """import torch
@@ -75,3 +76,10 @@ def test_other_numbers_are_found(shop: Workshop, name: str) -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_comparisons_with_the_same_numbers_draw_nothing(shop: Workshop, name: str) -> None:
     assert_quiet(shop, RIGHT[name])
+
+
+@pytest.mark.parametrize("compared", ["net(x_test).argmax(1) == y_test", "y_test == net(x_test).argmax(1)"])
+def test_the_label_and_the_predicted_class_are_told_apart(shop: Workshop, compared: str) -> None:
+    program = f"{HEAD}y_test = names.unique(return_inverse=True)[1]\nprint(({compared}).float().mean())\n"
+    found = [one for one in find(shop.trace(Subject(program, "program.py"))) if one.rule == "PL941"]
+    assert ["label 0 where 1 is predicted, label 1 where 2 is predicted" in one.message.en for one in found] == [True]

@@ -12,6 +12,37 @@ torch.manual_seed(0)
 p = torch.rand(6, 4)
 """
 WRONG = {
+    "boxes mirrored, by names from unbind": HEAD
+    + """
+def mirrored(boxes):
+    left, _, right, _ = boxes.unbind(1)
+    boxes[:, 0] = 1 - right
+    boxes[:, 2] = 1 - left  # PL736
+    return boxes
+print(mirrored(p))
+""",
+    "boxes mirrored, without names": HEAD
+    + """
+p[..., 0] = 8 - p[..., 2]
+p[..., 2] = 8 - p[..., 0]  # PL736
+print(p)
+""",
+    "boxes from centres, without names": HEAD
+    + """
+def corners(out):
+    out[:, 0] = out[:, 0] - out[:, 2] / 2
+    out[:, 1] = out[:, 1] - out[:, 3] / 2
+    out[:, 2] = out[:, 0] + out[:, 2] / 2  # PL736
+    out[:, 3] = out[:, 1] + out[:, 3] / 2
+    return out
+print(corners(p))
+""",
+    "sum first, then difference": HEAD
+    + """
+p[0] = p[0] + p[1] * 0.5
+p[1] = p[0] - p[1] * 0.5  # PL736
+print(p)
+""",
     "boxes, in a function, by names of slices": HEAD
     + """
 def ends(boxes):
@@ -99,6 +130,43 @@ print(image)
 """,
 }
 RIGHT = {
+    "the second end from the first": HEAD
+    + """
+p[:, 0] = p[:, 0] - p[:, 2] / 2
+p[:, 2] = p[:, 0] + p[:, 2]
+print(p)
+""",
+    "ends that mirror their neighbours": HEAD
+    + """
+p[:, 0] = -p[:, 1]
+p[:, 3] = -p[:, 2]
+print(p)
+""",
+    "one after the other, by other numbers": HEAD
+    + """
+p[0] = 1 - 0.5 * p[1]
+p[1] = 2 - 0.5 * p[0]
+print(p)
+""",
+    "sweeps": HEAD
+    + """
+for _ in range(3):
+    p[0] = 1 - 0.5 * p[1]
+    p[1] = 1 - 0.5 * p[0]
+print(p)
+""",
+    "both values first": HEAD
+    + """
+p[:, 0], p[:, 2] = 1 - p[:, 2], 1 - p[:, 0]
+p[0], p[1] = p[0] + p[1] / 2, p[0] - p[1] / 2
+print(p)
+""",
+    "a step of a body, with half the speed": HEAD
+    + """
+p[0] = p[0] + 0.5 * p[1]
+p[1] = p[1] - 0.5 * p[0]
+print(p)
+""",
     "from a copy": HEAD
     + """
 cx, cy, w, h = p.clone().unbind(-1)
