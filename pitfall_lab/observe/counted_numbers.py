@@ -23,7 +23,18 @@ from pitfall_lab.trace import Span
 from pitfall_lab.trace.operation_facts import spellings
 
 Kind = Literal[
-    "empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread", "several"
+    "empty",
+    "weights",
+    "kept",
+    "blank",
+    "parts",
+    "renumbered",
+    "middle",
+    "tied",
+    "zeroed",
+    "unread",
+    "several",
+    "unsorted",
 ]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
@@ -42,7 +53,9 @@ SYMMETRIC = frozenset(
     | {"torch.cholesky", "torch.Tensor.cholesky"}
 )
 """Calls that read one triangle of a matrix only, since the other one is to mirror it."""
-COUNTED = EQUALS | SEARCHES | CLASSES | FILLING | TAKING | MEDIANS | SYMMETRIC | {LOGITS, STORED}
+SEARCHED = {"torch.searchsorted": ("sorted_sequence", 0), "torch.bucketize": ("boundaries", 1)}
+"""Calls that search a sorted row, with the name and the place of that argument."""
+COUNTED = EQUALS | SEARCHES | CLASSES | FILLING | TAKING | MEDIANS | SYMMETRIC | SEARCHED.keys() | {LOGITS, STORED}
 MOST = 1 << 22
 """The number of elements of the largest tensor that is looked at."""
 LARGEST = 1000
@@ -88,7 +101,8 @@ class CountedNumbers(NamedTuple):
     difference, the largest number of the triangle that is read, and 1 if that is the lower one); ``several``: examples
     whose row of ones and zeros, the target of a loss of one class, has more than a one (``numbers``: the most ones in a
     row, and the classes). ``tied`` and ``zeroed`` are made by other modules.
-    ``numbers`` and ``names`` are empty where nothing is said here.
+    ``unsorted``: numbers of rows that are to be sorted which are smaller than the one before (``numbers``: the first
+    such pair). ``numbers`` and ``names`` are empty where nothing is said here.
     """
 
     kind: Kind
@@ -156,13 +170,13 @@ class Counts:
             if blank is not None and len(self._blank) < FOUND:
                 self._blank[call.span] = step, blank
             return
-        if call.dispatching or not call.args or not all(type(x) in PLAIN for x in call.args[:1]):
+        first = call.args[1:2] if call.name in SEARCHED else call.args[:1]  # what is searched for may be a number
+        if call.dispatching or not call.args or not all(type(x) in PLAIN for x in first):
             return
         if call.name in EQUALS:
             self._compare(call, step)
-        elif call.name == STORED or call.name in MEDIANS | SYMMETRIC:
-            look = _parts if call.name == STORED else _middles if call.name in MEDIANS else _unread
-            found = look(call)
+        elif call.name == STORED or call.name in MEDIANS | SYMMETRIC | SEARCHED.keys():
+            found = _look(call)
             if found is not None and len(self._first) < FOUND:
                 self._first.setdefault(call.span, (step, found))
         elif call.name in SEARCHES:
@@ -236,6 +250,40 @@ class Counts:
         return sorted(
             [*searched, *weighted, *kept[: FOUND * 2], *self._blank.values(), *self._first.values(), *numbered]
         )
+
+
+def _look(call: Call) -> CountedNumbers | None:
+    """What the first call at a place shows that reads stored parts, medians, one triangle, or rows that are to be
+    sorted; None if nothing is found.
+    """
+    if call.name in SEARCHED:
+        return _unsorted(call)
+    return _parts(call) if call.name == STORED else _middles(call) if call.name in MEDIANS else _unread(call)
+
+
+def _unsorted(call: Call) -> CountedNumbers | None:
+    """How many numbers of the rows that a search takes for sorted are smaller than the one before; None if none is, or
+    if their order is given by ``sorter``.
+    """
+    name, place = SEARCHED[call.name]
+    rows = call.args[place] if len(call.args) > place else call.kwargs.get(name)
+    if (
+        not isinstance(rows, PLAIN)
+        or type(rows) not in PLAIN
+        or not _is_held(rows)
+        or call.kwargs.get("sorter") is not None
+    ):
+        return None
+    if not _is_held(rows) or not rows.dim() or not 1 < rows.numel() <= MOST:
+        return None
+    rows = rows.detach()
+    falls = rows[..., 1:] < rows[..., :-1]
+    count = int(falls.sum())
+    if not count:
+        return None
+    at = falls.nonzero()[0].tolist()
+    here, after = (*at[:-1], at[-1]), (*at[:-1], at[-1] + 1)
+    return CountedNumbers("unsorted", count, rows.numel(), (float(rows[here]), float(rows[after])))
 
 
 def _empty_rows(call: Call) -> tuple[int, int] | None:

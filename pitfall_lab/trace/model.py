@@ -619,12 +619,25 @@ class Counted:
     ``unread``: it reads one triangle of a matrix, and ``count`` of the ``of`` numbers of the other one are neither 0
     nor its mirror image; ``numbers`` are the largest difference, the largest number of the triangle that is read, and 1
     if that is the lower one. ``several``: it is a loss of one class, and ``count`` of its ``of`` targets, rows of ones
-    and zeros, have more than a one; ``numbers`` are the most ones in a row, and the classes.
+    and zeros, have more than a one; ``numbers`` are the most ones in a row, and the classes. ``unsorted``: it searches
+    rows of ``of`` numbers that are to be sorted, and ``count`` of these are smaller than the one before; ``numbers``
+    are the two numbers of the first such pair.
     """
 
     step: int
     kind: Literal[
-        "empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread", "several"
+        "empty",
+        "weights",
+        "kept",
+        "blank",
+        "parts",
+        "renumbered",
+        "middle",
+        "tied",
+        "zeroed",
+        "unread",
+        "several",
+        "unsorted",
     ]
     count: int
     of: int
