@@ -13,6 +13,8 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
 from pitfall_lab.trace import Event, T
 
+VIEWS = ("detach", "view", "flatten", "t", "transpose", "permute", "select", "narrow", "squeeze", "unsqueeze")
+"""Methods whose result is a part or a view of the tensor."""
 DEEPEST = 40
 """The number of calls between a computed weight and its parameters that are followed."""
 
@@ -35,9 +37,10 @@ class ComputedWeightWritten:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of the program that writes into a weight which is computed anew each time it is
-    used (``weight_norm``, parametrizations), if nothing reads it before that.
+    used (``weight_norm``, parametrizations, pruning), if nothing reads it before that. Whether the parameters that it
+    is computed from are trained or frozen makes no difference.
 
-    Only in programs that finished.
+    Only in programs that finished, and not where the expression around the write uses its result.
     """
     if story.trace.outcome.kind != "finished":
         return
@@ -51,11 +54,25 @@ def find(story: Story) -> Iterator[Finding]:
             and event.error is None
             and place is not None
             and place.source == 0
+            and _is_statement(story, event)
         ):
             found = _lost(story, event) if place not in reported else None
             if found is not None:
                 reported.add(place)
                 yield _finding(story, found)
+
+
+def _is_statement(story: Story, write: Event) -> bool:
+    """Whether the program does nothing with the result of a write but give it a name."""
+    program, span = story.program, story.span(write.step)
+    statement, node = program.statement_at(span), program.at(span)
+    if isinstance(statement, ast.Expr):
+        return node in (statement, statement.value)
+    if isinstance(statement, ast.Assign):
+        targets = (ast.Name, ast.Subscript) if node is statement.value else ast.Subscript
+        same = {program.segment(_whole(each)) for each in _written(statement, write)}
+        return all(isinstance(each, targets) or program.segment(each) in same for each in statement.targets)
+    return isinstance(statement, ast.AugAssign)
 
 
 def _lost(story: Story, write: Event) -> ComputedWeightWritten | None:
@@ -77,21 +94,24 @@ def _lost(story: Story, write: Event) -> ComputedWeightWritten | None:
     ):
         return None
     sources = _sources(story, made)
-    parameter = next((p for p in sources or () if _learns(story, p) and story.shape(p) == story.shape(first[0])), None)
-    if sources is None or parameter is None or _is_read(story, str(storage), write):
+    shape = story.shape(first[0])
+    parameter = next((p for p in sorted(sources or ()) if _is_kept(story, p) and story.shape(p) == shape), None)
+    if sources is None or parameter is None or _is_read(story, str(storage), write, parameter):
         return None
     for again in story.calls(made.name):
         if again.step > write.step and again.span is not None and again.results and _sources(story, again) == sources:
-            uses = (use for use in story.uses(again.results[0]) if use.step > again.step and not use.writes)
+            memory = story.tensors_on((story.tensor(again.results[0]) or {}).get("storage"))
+            uses = (use for label, _ in memory for use in story.uses(label) if use.step > again.step and not use.writes)
             used = next((use for use in uses if use.name not in VIEWING), None)
             if used is not None:
                 return ComputedWeightWritten(made, write, again, used, parameter)
     return None
 
 
-def _learns(story: Story, label: str) -> bool:
+def _is_kept(story: Story, label: str) -> bool:
+    """Whether a tensor is a parameter, frozen or not, or another leaf that requires grad."""
     record = story.tensor(label) or {}
-    return bool(record.get("is_leaf") and record.get("requires_grad"))
+    return record.get("kind") == "parameter" or bool(record.get("is_leaf") and record.get("requires_grad"))
 
 
 def _sources(story: Story, event: Event) -> frozenset[str] | None:
@@ -101,14 +121,13 @@ def _sources(story: Story, event: Event) -> frozenset[str] | None:
     found, pending, steps = set(), [o.label for o in event.operands if o.label is not None], 0
     while pending:
         label = pending.pop()
-        record = story.tensor(label) or {}
-        born = story.event(record.get("born"))
+        born = story.event((story.tensor(label) or {}).get("born"))
         behind = (
             [o.label for o in born.operands if o.label is not None]
             if born is not None and label in born.results
             else []
         )
-        if record.get("kind") == "parameter" or not behind or label in behind or _learns(story, label):
+        if _is_kept(story, label) or not behind or label in behind:
             found.add(label)
             continue
         pending += behind
@@ -118,19 +137,19 @@ def _sources(story: Story, event: Event) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _is_read(story: Story, storage: str, write: Event) -> bool:
+def _names(story: Story, label: str) -> set[str]:
+    return {n for _, given in story.history("tensors", label, "names") for n in given or ()}
+
+
+def _is_read(story: Story, storage: str, write: Event, parameter: str) -> bool:
     """Whether a call after the write reads the memory, or the program's text reads a plain name that it
-    had; writes and views do not.
+    had; writes and views do not, nor the name of the module that has the parameter.
 
     True also where the write has no statement in the program.
     """
     statement = story.program.statement_at(story.span(write.step)) if story.program.tree is not None else None
-    names = {
-        n
-        for label, _ in story.tensors_on(storage)
-        for _, given in story.history("tensors", label, "names")
-        for n in given or ()
-    }
+    modules = {name.partition(".")[0] for name in _names(story, parameter) if "." in name}
+    names = {name for label, _ in story.tensors_on(storage) for name in _names(story, label)} - modules
     if statement is None or any(name.isidentifier() and not unread(story.program, name, [statement]) for name in names):
         return True
     for label, _ in story.tensors_on(storage):
@@ -182,34 +201,68 @@ def _finding(story: Story, found: ComputedWeightWritten) -> Finding:
 
 
 def _attribute(story: Story, found: ComputedWeightWritten) -> ast.Attribute | None:
-    """The attribute whose reading computed the weight in the statement that writes it; None if there is none."""
+    """The attribute whose reading computed the weight that is written; None if there is none."""
     program = story.program
-    statement = program.statement_at(story.span(found.write.step)) if program.tree is not None else None
-    node = program.at(found.made.span) if statement is not None else None
-    if isinstance(node, ast.Attribute) and program.statement(node) is statement:
-        return node
-    parameter = (story.name(found.parameter, found.write.step) or "").rpartition(".parametrizations.")
-    last = parameter[2].split(".")[0]
-    inside = (
-        (n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and n.attr == last)
-        if statement is not None and last
-        else ()
-    )
-    return next(iter(inside), None)
+    written = [_whole(each) for each in _written(program.statement_at(story.span(found.write.step)), found.write)]
+    given = next((each for each in written if isinstance(each, ast.Attribute)), None)
+    node = program.at(found.made.span)  # read before, and written by a name
+    return given or (node if isinstance(node, ast.Attribute) else None)
+
+
+def _written(statement: ast.stmt | None, write: Event) -> list[ast.expr]:
+    """What a statement may write: its targets, what its method is called on, or what its function is given first."""
+    if isinstance(statement, ast.AugAssign):
+        return [statement.target]
+    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    if write.name == "__setitem__" or not isinstance(call, ast.Call):
+        return statement.targets if isinstance(statement, ast.Assign) else []
+    if isinstance(call.func, ast.Attribute) and call.func.attr == write.name and write.op.startswith("torch.Tensor."):
+        return [call.func.value]
+    return [*call.args[:1], *(k.value for k in call.keywords if k.arg == "tensor")]
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """The expression of the whole tensor of which ``node`` is a part, a view, or the data."""
+    while True:
+        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("data", "T", "mT")):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
+            node = node.func.value
+        else:
+            return node
 
 
 def _fixes(story: Story, found: ComputedWeightWritten, attribute: ast.Attribute | None) -> tuple[Fix, ...]:
-    """Fixes that assign the changed weight, which a parametrization turns into its parameter.
+    """Fixes that assign the changed weight, which a parametrization turns into its parameter, or that write the
+    parameters from which a hook computes it.
 
     Empty unless the write is a statement of its own and ``attribute`` is known.
     """
     program = story.program
     statement = program.statement_at(story.span(found.write.step)) if program.tree is not None else None
-    if attribute is None or not isinstance(statement, ast.Expr):
+    if attribute is None or statement is None or not program.stands_alone(statement):
         return ()
-    new = f"{program.segment(attribute)} = {program.segment(statement.value)}"
-    title = T(en=f"Assign the weight: `{new}`", zh=f"给权重赋值：`{new}`")
-    return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")])
+    text, name = program.segment(attribute), attribute.attr
+    begin = "\n" + program.indent(statement)
+    inside = any(node is attribute for node in ast.walk(statement))
+    fixes = []
+    if isinstance(statement, ast.Expr) and story.shape(found.write.operands[0].label) == story.shape(found.parameter):
+        new = f"{text} = {program.segment(statement)}"
+        fixes.append((new, T(en=f"Assign the weight: `{new}`", zh=f"给权重赋值：`{new}`")))
+    elif inside:
+        own = name if not any(isinstance(n, ast.Name) and n.id == name for n in program.nodes) else f"new_{name}"
+        last = f"{text} = {own}"
+        new = begin.join([f"{own} = {text}", program.rewritten(statement, (attribute, own)), last])
+        fixes.append((new, T(en=f"Assign the weight: `{last}`", zh=f"给权重赋值：`{last}`")))
+    each = [f"{text}_orig.copy_({text})"]  # the names that torch's hooks give to the parameters
+    if found.made.name == "_weight_norm":
+        length = f"torch.norm_except_dim({text}, 2, {found.made.operands[2].text})"
+        each = [f"{text}_v.copy_({text})", f"{text}_g.copy_({length})"]
+    if inside:
+        new = begin.join([program.segment(statement), "with torch.no_grad():", *(f"    {copy}" for copy in each)])
+        shown = "`, `".join(each)
+        fixes.append((new, T(en=f"Write the parameters too: `{shown}`", zh=f"把参数也写入：`{shown}`")))
+    return unique(program.text, [Fix(said, program.replace((statement, new)), meaning="later") for new, said in fixes])
 
 
 RULE = Rule(

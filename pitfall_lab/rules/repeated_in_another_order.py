@@ -20,6 +20,7 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.rows_in_different_order import LOSSES
 from pitfall_lab.rules.signals.batches import batch
+from pitfall_lab.rules.signals.masks import ATTENTIONS
 from pitfall_lab.rules.signals.sequences import KEEPING
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
@@ -30,7 +31,7 @@ RESHAPING = spellings("cat") | {"t", "T", "mT", "chunk", "split", "unbind", "sel
 ROWWISE = KEEPING - RESHAPING | {
     "conv1d", "conv2d", "conv3d", "embedding", "one_hot", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "log",
     "exp", "sum", "mean",
-}  # fmt: skip
+} | spellings("bitwise_and", "bitwise_not", "bitwise_or", "logical_and", "logical_not", "logical_or")  # fmt: skip
 """Calls that compute each row from the same row."""
 FOLDS = ("view", "reshape", "unflatten")
 """Calls that split the axis of the rows."""
@@ -82,7 +83,7 @@ def find(story: Story) -> Iterator[Finding]:
     line of a ``view``, ``reshape`` or ``unflatten`` whose two first lengths are the number of rows and that of the
     copies in the wrong order for the way in which the rows were repeated.
 
-    Not where the two numbers are equal.
+    Not where the two numbers are equal, nor where torch's attention folds its mask.
     """
     if not any(True for _ in story.calls("repeat", "tile", "repeat_interleave", "cat", "stack", "expand")):
         return
@@ -93,8 +94,11 @@ def find(story: Story) -> Iterator[Finding]:
         if pair is not None:
             reported.add(place)
             yield _of_loss(story, loss, *pair)
+    attentions = {event.span for event in story.calls(*ATTENTIONS)}  # their masks are PL438's
     for fold in story.calls(*FOLDS):
         place = story.span(fold.step)
+        if fold.span in attentions:
+            continue
         order = _mixed(story, fold) if place not in reported and fold.error is None and fold.results else None
         if order is not None:
             reported.add(place)
@@ -110,7 +114,7 @@ def _apart(story: Story, loss: Event) -> tuple[RepeatedInAnotherOrder, RepeatedI
     wanted = [bool((story.tensor(label, loss.step) or {}).get("requires_grad")) for label in labels]
     if sorted(wanted) != [False, True]:
         return None
-    guess, target = (_order(story, labels[wanted.index(side)], loss.step) for side in (True, False))
+    guess, target = (row_order(story, labels[wanted.index(side)], loss.step) for side in (True, False))
     if guess is None or target is None or guess.kind == target.kind:
         return None
     return (
@@ -138,7 +142,7 @@ def _mixed(story: Story, fold: Event) -> RepeatedInAnotherOrder | None:
         or after[0] == after[1]
     ):
         return None
-    order = _order(story, label, fold.step)
+    order = row_order(story, label, fold.step)
     if order is None or order.rows * order.times != before[0]:
         return None
     wrong = (order.rows, order.times) if order.kind == "tiled" else (order.times, order.rows)
@@ -147,8 +151,8 @@ def _mixed(story: Story, fold: Event) -> RepeatedInAnotherOrder | None:
     return order if after[:2] == wrong and order.event.name in ("repeat", "tile", "repeat_interleave") else None
 
 
-def _order(story: Story, label: str, step: int) -> RepeatedInAnotherOrder | None:
-    """How the rows of a tensor were repeated on the way to it; ``None`` where they were not, or in several ways.
+def row_order(story: Story, label: str, step: int) -> RepeatedInAnotherOrder | None:
+    """Return how the rows of a tensor were repeated on the way to it; None where they were not, or in several ways.
 
     Some of the rows, or all in another order, may have been taken since.
     """
@@ -256,7 +260,7 @@ def _folded(
         return None
     label = event.operands[0].label
     made = story.event((story.tensor(label, event.step) or {}).get("born"))
-    if made is None or label not in made.results or made.name not in ("expand", "stack", "expand_as"):
+    if made is None or label not in made.results or made.name not in ("expand", "stack", "expand_as", "repeat"):
         return None
     if made.name == "stack":
         new = _axis(made, story, str(label))
