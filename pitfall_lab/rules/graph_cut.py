@@ -168,7 +168,7 @@ def _unreached(story: Story, found: Unreached) -> Finding:
         manner(story, cut),
         called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born")),
     )
-    story_of_the_cut = _explanation(story, cut, value, trained=cut.tensor in story.leaves)
+    story_of_the_cut = _explanation(story, cut, value)
     first, others = called(story, found.parameters[0], None, step), len(found.parameters) - 1
     more = T(en=f" and {others} more", zh=f" 等 {others + 1} 个参数") if others else T(en="", zh="")
     flow, start = Flow(story), found.backward.operands[0].label
@@ -434,10 +434,8 @@ def _draw(story: Story, cut: Cut) -> ast.Call | None:
     return None
 
 
-def _explanation(story: Story, cut: Cut, lost: T, *, trained: bool = False) -> T:
-    """Why this kind of cut ends the graph, and what that means for the tensor ``lost``;
-    ``trained``: that tensor is a parameter.
-    """
+def _explanation(story: Story, cut: Cut, lost: T) -> T:
+    """Why this kind of cut ends the graph, and what that means for its tensor, called ``lost``."""
     texts = {
         "number": T(
             en="A Python number does not store how it was computed. What is computed from it starts anew, as if "
@@ -473,7 +471,7 @@ def _explanation(story: Story, cut: Cut, lost: T, *, trained: bool = False) -> T
         "分布有这个方法。其他分布请给样本的对数概率（`log_prob`）加权。",
     )
     text = drawn if _draw(story, cut) is not None else texts[cut.kind]
-    if trained:
+    if cut.tensor in story.leaves:
         return T(
             en=f"{text.en} {capital(lost.en)} is to be trained; what is computed from it here does not know that, nor "
             "does anything after it.",

@@ -26,6 +26,7 @@ def test_a_change_in_place_is_named_with_both_cells_and_backward_would_fail(note
         ("b", 1, "saved"),
         ("c", 1, "changed"),
     ]
+    assert "in place (`h = h * 2`, not `h *= 2`)" in warning["fix"]["en"], "`x` is another variable of this program"
     again = warning["again"]
     assert ([each["count"] for each in again["cells"]], again["root"]) == ([3, 4], "loss")
     rows = notebook.rows()

@@ -306,7 +306,29 @@ def test_in_a_loop_a_name_moves_on_and_what_had_it_is_kept_by_its_view() -> None
         "    del table\n"
     )
     oldest = show_memory(source).text.splitlines()[1]  # of storages of one size the oldest is first
-    assert oldest.split("←")[1].strip() == "a view without a name"
+    assert oldest.split("←")[1].strip() == "a view"
+
+
+def test_a_name_that_the_program_uses_keeps_what_it_has() -> None:
+    def keeps(body: str) -> str:
+        source = (
+            "import torch\n"
+            "def start():\n"
+            "    return 1, torch.ones(240, 4)\n"
+            "def passes(part):\n"
+            "    return part.view(-1), 0\n"
+            f"def train():\n{body}"
+            "kept = train()\n"
+        )
+        return show_memory(source).text.splitlines()[1].split("←")[-1].strip()
+
+    chunks = "    for piece in rows.chunk(4):\n        y = torch.tanh(piece.sum())\n"
+    assert keeps(f"    n, rows = start()\n{chunks}") == "rows, a view", "`piece` moves on in the loop"
+    assert keeps(f"    n, rows = start()\n{chunks}    rows = n\n    z = torch.ones(100)\n") == "a view"
+    assert keeps(f"    n, rows = start()\n{chunks}    del rows\n    z = torch.ones(100)\n") == "a view"
+    assert keeps("    flat, n = passes(torch.ones(960))\n    return torch.ones(3), flat\n") == "a view", (
+        "the variable of a function that has returned keeps nothing"
+    )
 
 
 def test_a_name_that_was_deleted_keeps_nothing() -> None:

@@ -372,14 +372,7 @@ finally:
                 ),
             ),
             Property(
-                T(en="the parameter has moved", zh="参数移动了"),
-                true(
-                    "not torch.equal(p.detach(), start)",
-                    T(en="both returned tensors hold the same values", zh="返回的两个张量的值相同"),
-                ),
-            ),
-            Property(
-                T(en="nothing but that step of an optimizer moved it", zh="只有优化器的那一步移动了它"),
+                T(en="nothing but that step of an optimizer moves the parameter", zh="只有优化器的那一步移动参数"),
                 every(
                     true(
                         "seen.get('again', 0) is not None",
@@ -400,13 +393,29 @@ finally:
                     ),
                 ),
             ),
+            Property(
+                T(en="the parameter has moved", zh="参数移动了"),
+                true(
+                    "not torch.equal(p.detach(), start)",
+                    T(en="both returned tensors hold the same values", zh="返回的两个张量的值相同"),
+                ),
+            ),
         ),
+        hint_for=(2, 0, 3, 1),
         hints=(
-            T(en="What besides the gradient can enter an update?", zh="除了梯度，更新里还可能有什么？"),
-            T(en="Some optimizers remember the gradients of earlier steps.", zh="有些优化器会记住之前各步的梯度。"),
             T(
-                en="Try `momentum=0.9`, and a first step with a gradient of ones.",
-                zh="试试 `momentum=0.9`，并先用全 1 的梯度走一步。",
+                en="What besides the gradient can enter an update? Some optimizers remember the gradients of earlier "
+                "steps.",
+                zh="除了梯度，更新里还可能有什么？有些优化器会记住之前各步的梯度。",
+            ),
+            T(
+                en="Try `momentum=0.9`, and a first step with a gradient of ones before the one with zeros.",
+                zh="试试 `momentum=0.9`，并在梯度为零的那一步之前，先用全 1 的梯度走一步。",
+            ),
+            T(
+                en="Keep the value just before the last step. `p.detach()` shares the memory of `p`, and changes with "
+                "it; `.clone()` copies.",
+                zh="保存最后一步之前的值。`p.detach()` 与 `p` 共享内存，会随之改变；`.clone()` 会复制。",
             ),
         ),
         right=(

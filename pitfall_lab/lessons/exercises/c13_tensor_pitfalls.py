@@ -90,8 +90,9 @@ EXERCISES = (
                 zh="一个 float32 占 4 字节；视图持有其基张量的整个存储。",
             ),
             T(
-                en="Indexing with a number and `.t()` are views; `clone` and `sum` are not.",
-                zh="用数字索引和 `.t()` 是视图；`clone` 与 `sum` 不是。",
+                en="Indexing with a number and `.t()` are views; `clone` and `sum` are not. `sum(dim=1)` leaves one "
+                "number for each row.",
+                zh="用数字索引和 `.t()` 是视图；`clone` 与 `sum` 不是。`sum(dim=1)` 每行留下一个数。",
             ),
         ),
         right=(_held(*_BYTES), _held("100 * 50 * 4", "50 * 4", "100 * 50 * 4", "100 * 4")),
@@ -142,7 +143,7 @@ EXERCISES = (
             ),
             Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
         ),
-        hint_for=(0, 3, 0, 2, 0),
+        hint_for=(0, 3, 0, 2, 2),
         hints=(
             T(en="What does `history[0].grad_fn` say?", zh="`history[0].grad_fn` 是什么？"),
             T(en="Two lines keep something: the list and the sum.", zh="有两行在保存东西：列表与求和。"),

@@ -439,8 +439,10 @@ torch_rule, rules.sgd = rules.sgd, Refused()
                 zh="torch 照常计算速度，然后沿 `g + mu * velocity` 走。",
             ),
             T(
-                en="Only the last line of the loop changes: `w = w - lr * (g + mu * velocity)`.",
-                zh="只需改循环的最后一行：`w = w - lr * (g + mu * velocity)`。",
+                en="Only the last line of the loop changes: `w = w - lr * (g + mu * velocity)` makes a new tensor. "
+                "`w -= ...` would write into the one that was handed over.",
+                zh="只需改循环的最后一行：`w = w - lr * (g + mu * velocity)` 产生新张量。"
+                "`w -= ...` 会写入传进来的张量。",
             ),
         ),
         right=(

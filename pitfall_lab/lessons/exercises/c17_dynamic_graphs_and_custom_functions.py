@@ -157,8 +157,9 @@ EXERCISES = (
         hint_for=(0, 1, 1, 2, 0),
         hints=(
             T(
-                en="How many inputs does forward have, and how many gradients does backward return?",
-                zh="forward 有几个输入？backward 返回几个梯度？",
+                en="How many inputs does forward have, how many gradients does backward return, and what is each "
+                "multiplied by?",
+                zh="forward 有几个输入？backward 返回几个梯度？每个梯度又乘以什么？",
             ),
             T(
                 en="Numbers may stay attributes of ctx. Tensors have a better place.",

@@ -115,6 +115,8 @@ def _counted(broken: Broken) -> tuple[T, T]:
         f"{broken.now}。torch 在反向传播时比较两个版本，然后报错。",
     )
     name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.among or broken.root}`"
+    parts = broken.name.split(".")
+    plain = broken.name if all(part.isidentifier() for part in parts) else "t"  # `rows[0] = …` would be a write too
     if broken.is_parameter:
         return explanation, T(
             f"Run the backward of {root} before {name or 'it'} is updated, or compute {root} again after the update.",
@@ -122,9 +124,11 @@ def _counted(broken: Broken) -> tuple[T, T]:
         )
     made = called(broken.made)
     return explanation, T(
-        f"Make a new tensor instead of changing {name or 'it'} in place (`x = x * 2`, not `x *= 2`), or change a copy "
+        f"Make a new tensor instead of changing {name or 'it'} in place (`{plain} = {plain} * 2`, not "
+        f"`{plain} *= 2`), or change a copy "
         f"(`.clone()`). Then run the cells from {made or 'the forward pass'} on again.",
-        f"不要就地修改 {name or '它'}，而是产生一个新的张量（`x = x * 2`，不用 `x *= 2`），或修改副本（`.clone()`）。"
+        f"不要就地修改 {name or '它'}，而是产生一个新的张量"
+        f"（`{plain} = {plain} * 2`，不用 `{plain} *= 2`），或修改副本（`.clone()`）。"
         f"然后从 {made or '前向计算'} 起重新运行。",
     )
 

@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 from pitfall_lab.trace import T, Trace
 from pitfall_lab.trace.text import shape_text
+from pitfall_lab.trace.used_names import operand_names
 from pitfall_lab.views.display_names import PLAIN
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts, at, gather
@@ -22,6 +23,8 @@ BANDS = 60
 """The number of storages (the largest and longest-lived) with a band of their own; the
 bytes of the others are one band.
 """
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Band(TypedDict):
@@ -173,24 +176,27 @@ def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tupl
 
 def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
     """What keeps a storage alive after ``step`` (None: at the end of the trace), as a text for each: variables,
-    gradients, unnamed views, and the graph with the nodes that saved it and are not freed. Empty if nothing is known
-    to.
+    gradients, views, and the graph with the nodes that saved it and are not freed. Empty if nothing is known to.
+
+    A view whose name is not known is "a view": a variable may have it that was not seen to get it (that of a ``for``,
+    or of a line that takes apart what a function returns).
     """
     out: list[T] = []
     held = {r.get("grad"): label for label in facts.tensors if (r := facts.tensor(label, step)) and r.get("grad")}
+    used = _used(facts, facts.of_storage(storage), step)
     owners = _owners(facts, step)
     for label in facts.of_storage(storage):
         record = facts.tensor(label, step)
         if record.get("storage") != storage or not record.get("alive", True):
             continue
-        name = record.get("name")
+        name = record.get("name") or used.get(label)
         if label in held:
             name = f"{facts.tensor(held[label]).get('name') or facts.called(held[label])}.grad"
             out.append(T(name, name))
-        elif name and owners[name] == label and not _deleted(facts, str(name), label, step):
+        elif name and owners.get(name, label) == label and not _deleted(facts, str(name), label, step):
             out.append(T(str(name), str(name)))
         elif not name and record.get("base"):
-            out.append(T("a view without a name", "一个没有名字的视图"))
+            out.append(T("a view", "一个视图"))
     saving = []
     for history in facts.nodes.values():
         record = at(history, step) or {}
@@ -204,6 +210,68 @@ def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
         several = [*dict.fromkeys(saving)]
         out.append(T(f"the graph ({', '.join(several)})", f"计算图（{'、'.join(several)}）"))
     return out
+
+
+def _used(facts: Facts, labels: Collection[str], step: int | None) -> dict[str, str]:
+    """Variables that have those of ``labels`` for which no name was recorded, by label: ``rows`` where the program
+    has run ``rows.chunk(4)``, up to ``step``.
+
+    Only a variable that still has the tensor for certain: it is bound in one place of its function, outside loops, and
+    never deleted, and the function has not been left since the use.
+    """
+    trace, found = facts.trace, {}
+    nameless = {label for label in labels if not facts.tensor(label, step).get("name")}
+    end = len(trace.events) if step is None else step + 1
+    for event in trace.events[:end] if nameless else ():
+        span, depth = event.span, len(event.scope)
+        if event.kind != "call" or span is None or not 0 <= span.source < len(trace.sources):
+            continue
+        if not any(operand.label in nameless for operand in event.operands):
+            continue
+        after = (later for later in trace.events[event.step + 1 : end] if later.kind == "call")  # a node has no scope
+        if any(later.scope[:depth] != event.scope for later in after):
+            continue
+        lasting = _lasting(trace.sources[span.source].text, span.line)
+        written = operand_names(trace, event)
+        for place, operand in enumerate(event.operands):
+            name = written.get(operand.name or place)
+            if operand.label in nameless and name in lasting:
+                found[str(operand.label)] = name
+    return found
+
+
+@cache
+def _lasting(source: str, line: int) -> frozenset[str]:
+    """The variables of the innermost function around a line (without one: of the module) that are bound in one place,
+    outside loops, and never deleted.
+    """
+    try:
+        inner: ast.AST = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return frozenset()
+    for node in ast.walk(inner):  # outer functions come before those inside them
+        if isinstance(node, FUNCTIONS) and node.lineno <= line <= (node.end_lineno or 0):
+            inner = node
+    counts: dict[str, int] = {}
+    work = [(one, 1) for one in ast.iter_child_nodes(inner)]
+    while work:
+        node, times = work.pop()
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                counts[name] = counts.get(name, 0) + times
+            case ast.Name(id=name, ctx=ast.Del()):
+                counts[name] = 2
+            case ast.Global(names=several) | ast.Nonlocal(names=several):
+                counts |= dict.fromkeys(several, 2)
+        if isinstance(node, FUNCTIONS):
+            # what a function inside binds is its own, unless it says otherwise
+            said = (part.names for part in ast.walk(node) if isinstance(part, ast.Global | ast.Nonlocal))
+            outside = (name for several in said for name in several)
+            counts |= dict.fromkeys(outside, 2)
+            continue
+        many = 2 if isinstance(node, ast.For | ast.AsyncFor | ast.While | ast.comprehension) else times
+        work += [(one, many) for one in ast.iter_child_nodes(node)]
+    return frozenset(name for name, times in counts.items() if times == 1)
 
 
 def _owners(facts: Facts, step: int | None) -> dict[str, str]:
