@@ -121,25 +121,32 @@ class Fence:
             raise FenceError(f"The kernel did not take the filter of system calls ({os.strerror(reason)}).")
 
 
+def processor(seconds: float) -> int:
+    """The seconds of processor time, of all its threads together, for a run that is to end after ``seconds``."""
+    return int(seconds) + 2
+
+
 def limit(*, memory: int, seconds: float) -> None:
-    """Limit this process for good: to ``memory`` MiB beyond what it has now, ``seconds`` + 2 seconds of processor time,
+    """Limit this process for good: to ``memory`` MiB beyond what it has now, :func:`processor` time for ``seconds``,
     ``LARGEST`` bytes a file, 64 open files and no core dump.
+
+    At the limit of processor time the kernel sends SIGXCPU, and SIGKILL a second later.
     """
     import resource
 
     page = resource.getpagesize()
     fields = [int(word) * page for word in Path("/proc/self/statm").read_text(encoding="ascii").split()]
-    beyond, processor = memory << 20, int(seconds) + 2
+    beyond, most_time = memory << 20, processor(seconds)
     # DATA counts private memory when it is allocated; AS also what is shared or mapped.
     for kind, most in (
         (resource.RLIMIT_DATA, fields[5] + beyond),
         (resource.RLIMIT_AS, fields[0] + beyond + (64 << 20)),
-        (resource.RLIMIT_CPU, processor),
         (resource.RLIMIT_FSIZE, LARGEST),
         (resource.RLIMIT_NOFILE, 64),
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (most, most))
+    resource.setrlimit(resource.RLIMIT_CPU, (most_time, most_time + 1))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -245,15 +245,8 @@ class Room:
         self.end()
 
     def _start(self) -> None:
-        keep = (
-            "PATH",
-            "LD_LIBRARY_PATH",
-            "PYTHONPATH",
-            "PYTHONHOME",
-            "VIRTUAL_ENV",
-            "TMPDIR",
-            "PYTHONDONTWRITEBYTECODE",
-        )
+        # C keeps them where a cell can read them, so there are none but those that Python needs.
+        keep = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
         environment = {name: os.environ[name] for name in keep if name in os.environ}
         environment |= {
             "HOME": tempfile.gettempdir(),

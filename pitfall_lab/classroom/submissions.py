@@ -702,8 +702,12 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
             f"it has more than {MOST_PARTS:,} lists and values", f"其中的列表和值超过 {MOST_PARTS:,} 个"
         )
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError, MemoryError):
+        document = json.loads(text, parse_int=_whole)
+    except RecursionError:
+        raise UnreadableArchive("its lists are nested too deeply", "其中的列表嵌套过深") from None
+    except MemoryError:
+        raise UnreadableArchive("reading it takes too much memory", "读取它需要过多内存") from None
+    except ValueError:
         raise UnreadableArchive("it is not a notebook: it is no JSON", "它不是笔记本：不是 JSON") from None
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list):
@@ -714,6 +718,14 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
             )
         raise UnreadableArchive("it is not a notebook: it has no list of cells", "它不是笔记本：没有单元格列表")
     return cells
+
+
+def _whole(digits: str) -> float:
+    """A whole number; one that has more digits than Python reads, of which no notebook needs the value, is infinite."""
+    return int(digits) if len(digits) < _DIGITS else math.inf
+
+
+_DIGITS = 1000
 
 
 def _around(key: str, names: Sequence[str]) -> T:
@@ -733,8 +745,8 @@ def _cells(cells: list[Any], almost: list[_Almost], left: _Left) -> Iterator[tup
     """
     for cell in cells:
         source = cell.get("source") if isinstance(cell, dict) else None
-        if isinstance(source, list) and all(isinstance(line, str) for line in source):
-            source = "".join(source)
+        if isinstance(source, list):  # a program may have put something else between the lines
+            source = "".join(line for line in source if isinstance(line, str))
         if isinstance(source, str):
             source = source[: LONGEST + FIRST_LINES]
             # half of a surrogate pair is no character: no file and no compiler takes it

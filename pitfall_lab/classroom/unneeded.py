@@ -50,7 +50,7 @@ whole: torch.nn torch.optim torch.autograd torch.utils.data torch.distributions 
 calls: eval exec compile setattr delattr vars globals locals breakpoint open memoryview __import__ get_ipython attrgetter methodcaller
 calls: get_type_hints get_field allow_pickle weights_only load_library memmap tofile fromfile
 calls: update_wrapper Formatter format_map singledispatch singledispatchmethod make_dataclass new_class ForwardRef ABCMeta
-calls: EnumMeta EnumType metaclass ParameterDict load_state_dict lazy_property arg_constraints FileIO open_code _stream
+calls: wrapper_getattr wrapper_setattr wrapattr evaluate_forward_ref EnumMeta EnumType metaclass ParameterDict load_state_dict lazy_property arg_constraints FileIO open_code _stream
 calls: runtime_checkable register_parametrization attrname set_reduce_ex_hook set_getstate_hook decorate_methods global_enum bar_format OpenWrapper
 attributes: sys os gc builtins inspect ctypes threading importlib linecache traceback subprocess overrides as_subclass ctypeslib
 attributes: stride_tricks torch np types pickle timeit multiprocessing weakref atexit mmap marshal unittest runpy runstring rundocs measure
@@ -149,6 +149,7 @@ def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
             elif before[1] in (".", "def"):
                 if _is_named(tokens, n, theirs, made, libraries):
                     yield text
+                yield from _loading(text, behind)
             elif text in libraries:
                 yield from _used(text, libraries[text], before, behind, is_target=n in targets, is_alias=n in aliases)
                 if n in aliases:
@@ -217,7 +218,7 @@ def _read_by_text(text: str, behind: list[Token], made: set[str], libraries: dic
     (``made``: what it has of its own).
     """
     name = next((word[1:-1] for kind, word in behind[:40] if kind == tokenize.STRING), "") if text == "getattr" else ""
-    if not name:
+    if not name or _is_of_a_kind(behind[:40]):
         return
     own = set() if [word for _, word in behind[1:2] if word in libraries] else made
     if not _is_known(name, own):
@@ -474,20 +475,20 @@ def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
     ``"{0.__class__}".format(x)`` does.
     """
     if name == "format":
-        return owner[0] != tokenize.STRING or _reaches_inside(owner[1])
+        return owner[0] != tokenize.STRING or reaches_inside(owner[1])
     return (name in _CALLS and name not in ("eval", "compile")) or (
         name in _MAKING - {"type"} and _arguments(behind) > 1
     )
 
 
-def _reaches_inside(text: str) -> bool:
+def reaches_inside(text: str) -> bool:
     """Whether a field of a format has a name that begins with a low line.
 
     Each sign is read once: a text may be all braces.
 
-    >>> _reaches_inside("{0.__class__}"), _reaches_inside("{0[_x]}"), _reaches_inside("{0} ._x"), _reaches_inside("{{ ._x")
+    >>> reaches_inside("{0.__class__}"), reaches_inside("{0[_x]}"), reaches_inside("{0} ._x"), reaches_inside("{{ ._x")
     (True, True, False, True)
-    """  # noqa: E501
+    """
     is_field = False
     for found in _IN_FIELD.finditer(text):
         if found[0] in "{}":
@@ -503,7 +504,7 @@ _IN_FIELD = re.compile(r"[{}]|[.\[]\s*_")
 def _is_worked_out(name: str, behind: list[Token]) -> bool:
     """Whether a call reads or sets attributes under names that are computed, and so not visible in the text."""
     if name == "getattr":
-        return not _is_plain(behind)
+        return not (_is_plain(behind) or _is_of_a_kind(behind[:40]))
     if name == "type" and (behind[:1] != [(tokenize.OP, "(")] or _is_called_again(behind) or _is_of_class(behind)):
         return True
     return name in _MAKING and _arguments(behind) > 1
@@ -635,6 +636,16 @@ def _is_called_again(tokens: list[Token]) -> bool:
     return False
 
 
+def _loading(name: str, behind: list[Token]) -> Iterator[str]:
+    """Yield what is reported where ``torch.load``, which may be needed, is handed on or has keywords by ``**``: one of
+    them may be ``weights_only``.
+    """
+    inside = behind[: _call_length([(0, ""), *behind])]
+    stars = any(word == "**" and before in ("(", ",") for (_, before), (_, word) in itertools.pairwise(inside))
+    if name == "load" and (not inside or stars):
+        yield "load … (**)"
+
+
 def _arguments(tokens: list[Token]) -> int:
     """How many arguments a call has, as far as these tokens go; a starred one counts as several."""
     depth, found, before = 0, 1, ""
@@ -759,3 +770,28 @@ def _is_plain(tokens: list[Token]) -> bool:
         and not keyword.iskeyword(text[1:-1])
         and not _is_inside(text[1:-1])
     )
+
+
+def _is_of_a_kind(tokens: list[Token]) -> bool:
+    """Whether ``getattr`` asks ``self`` for a name that begins with plain letters, whatever follows:
+    ``getattr(self, "layer_" + kind)``, ``getattr(self, f"layer_{n}")``. No name of Python's inside begins so.
+    """
+    if [word for _, word in tokens[:3]] != ["(", "self", ","] or len(tokens) < 6:
+        return False
+    (kind, text), (_, then), behind = tokens[3], tokens[4], tokens[5:]
+    if kind == tokenize.STRING:
+        letters, _, rest = text.partition(text[-1])
+        is_formatted = "f" in letters.lower()
+        begins = rest if letters.lower() in ("", "f") else ""
+    else:  # from Python 3.12 on, a formatted text is several tokens
+        is_formatted, begins = text in ("f'", 'f"'), then
+    depth = 1
+    for _, word in behind if then == "+" and not is_formatted else ():
+        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        if depth < 1 or (depth == 1 and keyword.iskeyword(word)):
+            return depth < 1 and _KIND.match(begins) is not None
+    return is_formatted and (kind != tokenize.STRING or then in (",", ")")) and _KIND.match(begins) is not None
+
+
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{3}")
+"""Four letters, before any low line: those of Python's frames and codes have fewer (``gi_code``)."""

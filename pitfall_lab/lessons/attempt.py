@@ -15,6 +15,7 @@ import io
 import itertools
 import json
 import linecache
+import math
 import operator
 import random
 import re
@@ -805,9 +806,12 @@ def _unpacked(value: Any) -> Any:
     key = next(iter(value))
     inner = value[key]
     if key == "array":
-        kind = np.dtype(value["dtype"])
+        kind, shape = np.dtype(value["dtype"]), tuple(map(int, value["shape"]))
+        # a few letters may ask for any amount of memory: by the length of a text, or by a shape
+        if kind.kind not in "biufc" or math.prod(shape) != len(inner) // (1 + (kind.kind == "c")):
+            raise ValueError("this is no array of numbers")
         numbers = np.array(inner, kind if kind.kind != "c" else kind.type(0).real.dtype)
-        return numbers.view(kind).reshape(value["shape"])
+        return numbers.view(kind).reshape(shape)
     if key == "tuple":
         return tuple(_unpacked(item) for item in inner)
     if key == "dict":

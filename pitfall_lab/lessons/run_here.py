@@ -68,16 +68,26 @@ def execute(source: str, name: str = "<lesson>", after: After | None = None) -> 
 
 def failing_line(error: BaseException | None, name: str) -> int | None:
     """Return the innermost line of the program ``name`` in the traceback of ``error``; None if there is none. Of a
-    SyntaxError, the line that it names, whatever its file.
+    SyntaxError in the program itself, none of which has run, the line that it names.
+
+    Nothing of the error's own class is asked: it may be one of the learner's.
     """
-    if isinstance(error, SyntaxError):
-        return error.lineno
-    found, frame = None, error.__traceback__ if error else None
+    if error is None:
+        return None
+    found, frame = None, _of_python(BaseException, "__traceback__", error)
     while frame:
         if frame.tb_frame.f_code.co_filename == name:
             found = frame.tb_lineno
         frame = frame.tb_next
+    if found is None and issubclass(type(error), SyntaxError):
+        file, line = (_of_python(SyntaxError, word, error) for word in ("filename", "lineno"))
+        found = line if type(file) is str and file == name and type(line) is int else None
     return found
+
+
+def _of_python(kind: type, name: str, value: object) -> Any:
+    """The attribute that Python itself gives to each object of ``kind``, whatever a derived class has so."""
+    return vars(kind)[name].__get__(value)
 
 
 @contextlib.contextmanager

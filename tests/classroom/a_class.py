@@ -98,6 +98,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
         third_class,
         thirteenth_class,
         twentieth_class,
+        twenty_second_class,
     )
 
     rounds = {
@@ -204,6 +205,13 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("disturb", twentieth_class.disturbing()),
             *_of("notebook", twentieth_class.files()),
         ],
+        22: lambda: [
+            *twenty_second_class.honest(),
+            *_of("forge", twenty_second_class.forging()),
+            *_of("reach", twenty_second_class.peeking()),
+            *_of("disturb", twenty_second_class.disturbing()),
+            *_of("notebook", twenty_second_class.files()),
+        ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]
 
@@ -216,7 +224,7 @@ FAMILIES = {
     ),
     "forge": (
         "another process decides; what was replaced is found before it is used; no frame leads to the observer; words "
-        "that no exercise needs are named"
+        "that no exercise needs are named; names that are worked out are refused"
     ),
     "fit": (
         "arguments of exercises are drawn anew for each run; what is watched has to make the numbers "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.classroom import twenty_first_class
+from tests.classroom import twenty_first_class, twenty_second_class
 from tests.classroom.twentieth_class import between, fault
 
-ALL = {**between(), **twenty_first_class.between()}
+ALL = {**between(), **twenty_first_class.between(), **twenty_second_class.between()}
 
 
 @pytest.mark.parametrize("what", ALL)

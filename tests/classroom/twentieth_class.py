@@ -27,7 +27,7 @@ from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import main as command
 from pitfall_lab.lessons.exercises import exercises
-from tests.classroom import twenty_first_class
+from tests.classroom import twenty_first_class, twenty_second_class
 from tests.classroom.a_class import (
     KEYS,
     NOT_SOLVED,
@@ -176,8 +176,8 @@ def between() -> dict[str, Callable[[Path], Iterator[str]]]:
 
 
 def between_runs(only: Collection[int] = ()) -> list[tuple[str, str, str]]:
-    """Each of them, and of the round after this one: its family, what it is, and what is not as it should be."""
-    rounds = {20: between(), 21: twenty_first_class.between()}
+    """Each of them, and of the rounds after this one: its family, what it is, and what is not as it should be."""
+    rounds = {20: between(), 21: twenty_first_class.between(), 22: twenty_second_class.between()}
     cases = [case for number, of in rounds.items() if not only or number in only for case in of.items()]
     return [("between", what, fault(do)) for what, do in cases]
 

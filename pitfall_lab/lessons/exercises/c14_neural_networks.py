@@ -74,16 +74,28 @@ x = several[0]
 weights = [torch.tensor([1.3, -2.4, 0.7]) * size for size in (1, -2, 3.5)]
 
 
+def own(model):
+    found = object.__getattribute__(model, "__dict__")["_parameters"].get("weight")
+    if found is None:
+        raise AttributeError("the model has no parameter `weight`")
+    return found
+
+
 def result(model, weight, x):
     with torch.no_grad():
-        model.weight.copy_(weight)
+        own(model).copy_(weight)
     return model(x)
 
 
 def gradient(model, weight, x):
-    model.weight.grad = None
-    result(model, weight, x).sum().backward()
-    return "none" if model.weight.grad is None else "some" if model.weight.grad.any() else "zero"
+    kept = own(model)
+    out = result(model, weight, x)
+    kept.grad = None
+    out.sum().backward()
+    return "none" if kept.grad is None else "some" if kept.grad.any() else "zero"
+"""
+"""The parameter is the one that the model has, and its gradient that of backward: an attribute of the class with the
+name, or ``forward``, could put another one there.
 """
 
 _COUNTS = {

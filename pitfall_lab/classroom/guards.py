@@ -1,0 +1,329 @@
+"""What functions of Python's, torch's and tqdm's refuse to a cell: attributes and copies under a name that
+the cell has worked out. :func:`close` puts this in their place, once, before any cell runs.
+
+The words of a cell are read for names of Python's inside (:mod:`pitfall_lab.classroom.unneeded`), and a text of which
+the letters are put together while it runs is not among them. A few functions take such a text for the name of an
+attribute, or for a part of a program: an enumeration that a call makes, the field of a dataclass, the memo of
+``copy.deepcopy``, the state of a scheduler, a file that ``torch.load`` reads, the template of a progress bar. What
+their documentation shows works as before; a name such as ``__array_interface__``, by which NumPy would take numbers of
+the cell's for a place in memory, is refused there with PermissionError.
+"""
+
+# ruff: noqa: PLC0415 - imported in the process from which runs are forked, where torch and tqdm are needed anyway
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+import functools
+import importlib
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pitfall_lab.classroom.unneeded import reaches_inside
+
+_CALLABLES = ("lr_lambdas", "_scale_fn_custom")
+"""Keys of a scheduler's state under which there are attributes of other objects, one or a list of them."""
+_HARMLESS = frozenset({*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "__hash__", "__slots__"}) - {"__annotations__"}
+"""What ``functools.update_wrapper`` sets, and what a dataclass may declare: nothing is reached by that."""
+_MEMOS = 4
+"""How many memos that a cell has given to ``deepcopy`` are remembered, with what the copying has put in."""
+
+
+def close() -> None:
+    """Have all of these functions refuse such names, in this process and its forks."""
+    _close_enumerations()
+    _close_fields()
+    _close_copies()
+    _close_states()
+    _close_loads()
+    _close_bars()
+
+
+def _is_pythons(name: object) -> bool:
+    """Whether this is a name of Python's own inside, such as ``__globals__``; the text may be of any class."""
+    if not issubclass(type(name), str):
+        return False
+    text = str.__str__(name)
+    return text.startswith("__") and text.endswith("__") and text not in _HARMLESS
+
+
+def _refused(name: object, what: str) -> PermissionError:
+    return PermissionError(f"{name!r:.40} is not available to an exercise as {what}.")
+
+
+def _replace(owner: Any, name: str, put: Any) -> None:
+    """Give ``owner`` the function ``put`` in the place of one of its own, which is called as that one was."""
+    was = getattr(owner, name)
+    for each in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(put, each, getattr(was, each))
+    is_static = isinstance(vars(owner).get(name), staticmethod)
+    setattr(owner, name, staticmethod(put) if is_static else put)
+
+
+def _replace_everywhere(owner: types.ModuleType, name: str, put: Any) -> None:
+    """Do so in every module that has imported the function by its name."""
+    was = vars(owner)[name]
+    _replace(owner, name, put)
+    for module in [*sys.modules.values()]:
+        if isinstance(module, types.ModuleType) and vars(module).get(name) is was:
+            vars(module)[name] = put
+
+
+def _without_subclasses(kind: type) -> None:
+    """Refuse classes that are derived from this one: they could have a ``name`` of their own."""
+
+    def refuse(_: Any, /, **__: object) -> None:
+        raise PermissionError(f"a class derived from {kind.__name__} is not available to an exercise.")
+
+    kind.__init_subclass__ = classmethod(refuse)  # type: ignore[assignment, method-assign]
+
+
+# --- enumerations -----------------------------------------------------------------------------------------------------
+
+
+def _close_enumerations() -> None:
+    """``Enum("Box", {name: value})``, and the same with a class derived from Enum: no member is called as Python's own
+    inside is.
+    """
+    kind: Any = enum.EnumType
+    make = kind._create_
+
+    def create(cls: Any, class_name: Any, names: Any, *, module: Any = None, **more: Any) -> Any:
+        base: Any = more.get("type")
+        if issubclass(type(base), type) and issubclass(base, dict):  # it would be a layer, too: one that NumPy reads
+            raise PermissionError("an enumeration of dicts is not available to an exercise.")
+        if module is None:
+            module = sys._getframe(2).f_globals.get("__name__")  # noqa: SLF001 - so it asks itself, one call nearer
+        return make(cls, class_name, _members(names), module=module, **more)
+
+    _replace(kind, "_create_", create)
+    _keep_names(enum.property)
+
+
+def _members(names: Any) -> Any:
+    """The names or pairs of an enumeration, read once: what the cell gives may say something else when asked again."""
+    if names is None:
+        return names
+    found: Any
+    if issubclass(type(names), str):
+        found = str.__str__(names).replace(",", " ").split()
+        words = found
+    elif issubclass(type(names), Mapping):
+        found = {_letters(name): names[name] for name in names}
+        words = [*found]
+    else:
+        found = [_letters(each) if issubclass(type(each), str) else (*each,) for each in names]
+        found = [each if type(each) is str else (_letters(each[0]), *each[1:]) for each in found]
+        words = [each if type(each) is str else each[0] for each in found]
+    for name in words:
+        if _is_pythons(name):
+            raise _refused(name, "the name of a member")
+    return found
+
+
+def _letters(name: Any) -> Any:
+    return str.__str__(name) if issubclass(type(name), str) else name
+
+
+def _keep_names(kind: Any) -> None:
+    """Let a property of an enumeration have the name that its class has for it, and no name of Python's inside."""
+
+    def read(self: Any) -> Any:
+        if "name" not in vars(self):
+            raise AttributeError("name")
+        return vars(self)["name"]
+
+    def write(self: Any, name: Any) -> None:
+        if _is_pythons(name):
+            raise _refused(name, "the name of an attribute")
+        vars(self)["name"] = _letters(name)
+
+    kind.name = property(read, write)
+    _without_subclasses(kind)
+
+
+# --- dataclasses ------------------------------------------------------------------------------------------------------
+
+
+def _close_fields() -> None:
+    """A field keeps the name that it has in its class, an ordinary one.
+
+    A dataclass writes the names of its fields into the text of its methods, and sets attributes by them.
+    """
+    kind: Any = dataclasses.Field
+    place = kind.name  # the slot
+
+    def read(self: Any) -> Any:
+        return place.__get__(self)
+
+    def write(self: Any, name: Any) -> None:
+        had = getattr(self, "name", None)
+        if name is not None and not (type(name) is str and name.isidentifier() and not _is_pythons(name)):
+            raise _refused(name, "the name of a field")
+        if had is not None and had != name:
+            raise PermissionError(f"the name of the field {had} cannot be changed in an exercise.")
+        place.__set__(self, name)
+
+    kind.name = property(read, write)
+    _without_subclasses(kind)
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+def _close_copies() -> None:
+    """``deepcopy(x, memo)`` takes for what was copied what is itself, a tensor or a module, or was copied so before;
+    and nothing gets an attribute of Python's inside by being copied.
+
+    A memo says by the number of an object what is put in its place: of a text, another one.
+    """
+    torch = sys.modules["torch"]
+    deepcopy, rebuild = copy.deepcopy, copy._reconstruct  # type: ignore[attr-defined]  # noqa: SLF001 - where copied attributes are set
+    kinds = (torch.Tensor, torch.nn.Module)
+    running: list[Any] = []
+    filled: list[tuple[Any, dict[Any, int]]] = []
+
+    def copied(x: Any, memo: Any = None, *more: Any) -> Any:
+        is_cells = memo is not None and not any(each is memo for each in running)
+        if is_cells and not _is_sound(memo, kinds, filled):
+            raise PermissionError("a memo with other objects is not available to an exercise.")
+        memo = {} if memo is None else memo
+        running.append(memo)
+        try:
+            return deepcopy(x, memo, *more)
+        finally:
+            running.pop()
+            if is_cells:
+                filled[:] = [*filled[1 - _MEMOS :], (memo, {key: id(value) for key, value in memo.items()})]
+
+    def rebuilt(x: Any, memo: Any, *more: Any, **named: Any) -> Any:
+        made = None
+        try:
+            made = rebuild(x, memo, *more, **named)
+        finally:  # where it raises, the memo has what it made
+            _strip(dict.get(memo, id(x)) if type(memo) is dict else made, _held(x))
+        return made
+
+    _replace(copy, "_reconstruct", rebuilt)
+    _replace_everywhere(copy, "deepcopy", copied)
+
+
+def _is_sound(memo: Any, kinds: tuple[type, ...], filled: Iterable[tuple[Any, dict[Any, int]]]) -> bool:
+    """Whether each entry of a memo stands for itself, is of one of these ``kinds``, or was made by copying."""
+    if type(memo) is not dict:
+        return False
+    known = next((entries for each, entries in filled if each is memo), {})
+    return all(
+        key == id(value) or issubclass(type(value), kinds) or (type(key) is int and known.get(key) == id(value))
+        for key, value in memo.items()
+    )
+
+
+def _held(value: Any) -> dict[Any, Any]:
+    """The attributes in an object's own ``__dict__``; empty if it has none."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
+
+
+def _strip(made: Any, had: Mapping[Any, Any]) -> None:
+    """Take the attributes of Python's inside from a new object that what it is made of does not have (``had``: its
+    own), and raise PermissionError if there are any.
+    """
+    held = _held(made)
+    found = [key for key in held if _is_pythons(key) and key not in had]
+    for key in found:
+        del held[key]
+    if found:
+        raise _refused(found[0], "the name of an attribute")
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+def _close_states() -> None:
+    """What takes any attributes from a state, as schedulers do, takes none of Python's inside."""
+    importlib.import_module("torch.optim.swa_utils")
+    for name, module in [*sys.modules.items()]:
+        for kind in [*vars(module).values()] if name.startswith("torch.") else ():
+            if isinstance(kind, type) and kind.__module__ == name:
+                load = vars(kind).get("load_state_dict")
+                if isinstance(load, types.FunctionType) and "__dict__" in load.__code__.co_names:
+                    _replace(kind, "load_state_dict", _loading(load))
+
+
+def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
+    def load_state_dict(self: Any, state_dict: Any) -> Any:
+        """Hand on the state as a plain dict: one of the cell's could run while half of the attributes are set."""
+        state = _attributes(state_dict)
+        for key in _CALLABLES:
+            inner = state.get(key)
+            if inner is not None:
+                is_list = issubclass(type(inner), (list, tuple))
+                read = [each if each is None else _attributes(each) for each in (inner if is_list else [inner])]
+                state[key] = read if is_list else read[0]
+        return load(self, state)
+
+    return load_state_dict
+
+
+def _attributes(state: Any) -> dict[Any, Any]:
+    """The state as a dict of names and values; raises PermissionError if one of them is of Python's inside."""
+    found = {_letters(key): value for key, value in dict(state).items()}
+    for name in found:
+        if _is_pythons(name):
+            raise _refused(name, "the name of an attribute")
+    return found
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _close_loads() -> None:
+    """What ``torch.load`` has read, by default no programs but attributes all the same, has none of Python's inside."""
+    torch = sys.modules["torch"]
+    read = torch.serialization.load
+
+    def load(*values: Any, **named: Any) -> Any:
+        found = read(*values, **named)
+        waiting, seen = [found], {0}
+        while waiting:
+            each = waiting.pop()
+            if id(each) not in seen:
+                seen.add(id(each))
+                _strip(each, {})
+                waiting += _held(each).values()
+                waiting += dict.values(each) if issubclass(type(each), dict) else ()
+                waiting += each if type(each) in (list, tuple, set) else ()
+        return found
+
+    _replace_everywhere(torch.serialization, "load", load)
+
+
+# --- progress bars ----------------------------------------------------------------------------------------------------
+
+
+def _close_bars() -> None:
+    """The template of a progress bar, which may have any field of what the bar shows, reads nothing of Python's
+    inside.
+    """
+    try:
+        from tqdm.std import tqdm as kind
+    except ImportError:
+        return
+    draw = kind.format_meter
+    place = draw.__code__.co_varnames.index("bar_format")
+
+    def format_meter(*values: Any, **named: Any) -> Any:
+        template = named.get("bar_format", values[place] if len(values) > place else None)
+        if issubclass(type(template), str) and reaches_inside(str.__str__(template)):
+            raise _refused(template, "the template of a progress bar")
+        return draw(*values, **named)
+
+    _replace(kind, "format_meter", format_meter)
