@@ -491,6 +491,26 @@ class DataPass:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerCopy:
+    """The program began, after ``step`` events, another pass over a ``DataLoader`` whose ``workers`` worker processes
+    stay, and its dataset was not as it was when they were started, at ``started``.
+
+    ``kind`` is the dataset's class, ``name`` the attribute that differs (``transform.p`` for one of an object in it;
+    empty if the dataset is a list), one that it reads to make a sample. ``before`` and ``after`` are its values as
+    text, empty where they are not short.
+    """
+
+    step: int
+    kind: str
+    name: str
+    workers: int
+    span: Span | None = None
+    started: Span | None = None
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Unfinite:
     """The call at ``step`` made NaN or infinity (``kind``) of finite numbers; read from torch by a
     recording that looks for it.
@@ -723,6 +743,7 @@ class Beside:
     skipped: tuple[Skipped, ...] = ()
     loaded_again: tuple[LoadedAgain, ...] = ()
     hashed: tuple[Hashed, ...] = ()
+    worker_copies: tuple[WorkerCopy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

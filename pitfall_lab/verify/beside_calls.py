@@ -28,6 +28,7 @@ from pitfall_lab.observe import (
     stored_examples,
     stray_attributes,
     tied_scores,
+    worker_copies,
     zeroed_entries,
 )
 from pitfall_lab.observe.line_watch import LineWatch
@@ -52,6 +53,7 @@ from pitfall_lab.trace import (
     Span,
     Stray,
     Unfinite,
+    WorkerCopy,
 )
 from pitfall_lab.verify.optimizer_records import Label, Optimizers, WeaklyHeld
 
@@ -167,6 +169,8 @@ class BesideCalls:
         self._zeros = zeroed_entries.ZeroedEntries()
         self._skipped: dict[tuple[Span | None, str, str], Skipped] = {}
         self._ties = tied_scores.TiedScores()
+        self._workers = worker_copies.WorkerCopies()
+        self._copies: list[WorkerCopy] = []
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
 
@@ -198,10 +202,13 @@ class BesideCalls:
             self._saved.append((Saving(step, type(owner).__name__, span), plain))
         elif kind == "restoring" and (state := restored_options.loaded_state(owner, frame)) is not None:
             self._optimizers.restoring(owner, state, step, span)
-        elif kind == "pass" and len(self._passes) < MOST:
-            self._passes.append(self._pass(owner, step, span))
+        elif kind == "pass":
             with unseen():
-                self._look_at_examples(owner, user, span)
+                self._look_at_workers(owner, step, span)
+            if len(self._passes) < MOST:
+                self._passes.append(self._pass(owner, step, span))
+                with unseen():
+                    self._look_at_examples(owner, user, span)
 
     def _scheduler(self, owner: Any, step: int, span: Span | None, *, by_torch: bool) -> None:
         known = next((each for each in self._schedules if each.scheduler() is owner), None)
@@ -239,6 +246,16 @@ class BesideCalls:
         )
         undivided = data_loading.undivided(loader)
         return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes, undivided)
+
+    def _look_at_workers(self, loader: Any, step: int, span: Span | None) -> None:
+        """At the beginning of a pass: record what the workers of the loader do not have as the program has it now."""
+        try:
+            found = self._workers.begins(loader, span)
+        except Exception:  # objects of the program may refuse to be read
+            return
+        if found is not None and len(self._copies) < MOST:
+            kind, name, before, after, workers, started = found
+            self._copies.append(WorkerCopy(step, kind, name, workers, span, started, before, after))
 
     def _look_at_examples(self, loader: Any, frame: FrameType, span: Span | None) -> None:
         """At the beginning of a pass: watch the lines of a data set whose numbers are not those of the pass before.
@@ -461,6 +478,7 @@ class BesideCalls:
             self._optimizers.misplaced(),
             tuple(self._skipped.values()),
             tuple(self._optimizers.loaded_again),
+            worker_copies=tuple(self._copies),
         )
 
 
