@@ -23,7 +23,20 @@ from pitfall_lab.trace import Span
 from pitfall_lab.trace.operation_facts import spellings
 
 Kind = Literal[
-    "empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread", "several"
+    "empty",
+    "weights",
+    "kept",
+    "blank",
+    "parts",
+    "renumbered",
+    "middle",
+    "tied",
+    "zeroed",
+    "unread",
+    "several",
+    "ranked",
+    "correlated",
+    "cumulated",
 ]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
@@ -87,7 +100,7 @@ class CountedNumbers(NamedTuple):
     call does not read, of all there, which are neither 0 nor those of the other triangle (``numbers``: the largest
     difference, the largest number of the triangle that is read, and 1 if that is the lower one); ``several``: examples
     whose row of ones and zeros, the target of a loss of one class, has more than a one (``numbers``: the most ones in a
-    row, and the classes). ``tied`` and ``zeroed`` are made by other modules.
+    row, and the classes). The other kinds are made by other modules.
     ``numbers`` and ``names`` are empty where nothing is said here.
     """
 

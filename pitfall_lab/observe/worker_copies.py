@@ -215,9 +215,18 @@ class _Uses(NamedTuple):
     filled: set[str]
 
 
-@functools.lru_cache(maxsize=64)
+_KNOWN: weakref.WeakKeyDictionary[type, dict[frozenset[str], _Uses]] = weakref.WeakKeyDictionary()
+
+
 def _uses(cls: type, more: frozenset[str]) -> _Uses:
-    """What the code of a class does with attributes when a sample is made."""
+    """What the code of a class does with attributes when a sample is made; ``more`` are methods that others call."""
+    known = _KNOWN.setdefault(cls, {})
+    if more not in known:
+        known[more] = _read_uses(cls, more)
+    return known[more]
+
+
+def _read_uses(cls: type, more: frozenset[str]) -> _Uses:
     methods = {name: f for base in reversed(cls.__mro__) for name, f in vars(base).items()}
     uses = _Uses(set(), set(), set())
     around = next((f.__globals__ for f in methods.values() if isinstance(f, FunctionType)), {})

@@ -639,12 +639,30 @@ class Counted:
     ``unread``: it reads one triangle of a matrix, and ``count`` of the ``of`` numbers of the other one are neither 0
     nor its mirror image; ``numbers`` are the largest difference, the largest number of the triangle that is read, and 1
     if that is the lower one. ``several``: it is a loss of one class, and ``count`` of its ``of`` targets, rows of ones
-    and zeros, have more than a one; ``numbers`` are the most ones in a row, and the classes.
+    and zeros, have more than a one; ``numbers`` are the most ones in a row, and the classes. ``ranked``: it picks or
+    weighs the ranks of ``of`` scores, of which ``count`` are equal to another one and still have ranks of their own;
+    ``numbers`` are the share of pairs of a picked and another element in which the picked one has the higher rank, what
+    it is if equal scores share their ranks, the least and the most that the order of equal scores can make of it, and
+    the step of the sort. ``correlated``: the same for the correlation of ranks with other numbers. ``cumulated``: the
+    same for labels that it adds up in the order of scores, where the picked ones are to come first.
     """
 
     step: int
     kind: Literal[
-        "empty", "weights", "kept", "blank", "parts", "renumbered", "middle", "tied", "zeroed", "unread", "several"
+        "empty",
+        "weights",
+        "kept",
+        "blank",
+        "parts",
+        "renumbered",
+        "middle",
+        "tied",
+        "zeroed",
+        "unread",
+        "several",
+        "ranked",
+        "correlated",
+        "cumulated",
     ]
     count: int
     of: int

@@ -27,6 +27,7 @@ from pitfall_lab.observe import (
     skipped_parts,
     stored_examples,
     stray_attributes,
+    tied_orders,
     tied_scores,
     worker_copies,
     zeroed_entries,
@@ -169,10 +170,16 @@ class BesideCalls:
         self._zeros = zeroed_entries.ZeroedEntries()
         self._skipped: dict[tuple[Span | None, str, str], Skipped] = {}
         self._ties = tied_scores.TiedScores()
+        self._orders = tied_orders.TiedOrders()
         self._workers = worker_copies.WorkerCopies()
         self._copies: list[WorkerCopy] = []
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the next call must be shown too, as ranks of equal scores are followed."""
+        return self._orders.is_following
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
         """Called before a method of ``owner`` is called in ``frame``: record what it is (``kind``).
@@ -338,6 +345,9 @@ class BesideCalls:
         if call.name == skipped_parts.WHOLE and len(self._skipped) < MOST:
             with unseen(), torch.no_grad():
                 self._skip(call, step)
+        if self._orders.is_following or self._orders.looks(call.name, call.span):
+            with unseen(), torch.no_grad():
+                self._orders.after(call, result, step)
         if call.name == picked_rows.PICKING:
             with unseen():
                 self._picks.after(call, step)
@@ -391,7 +401,7 @@ class BesideCalls:
         while numbers are counted at the place.
         """
         is_own = span is not None and span.source == 0
-        if is_own and any(each.looks(name, span) for each in (self._counts, self._zeros, self._ties)):
+        if is_own and any(each.looks(name, span) for each in (self._counts, self._zeros, self._ties, self._orders)):
             return True
         return self._compares(name, span)
 
@@ -461,6 +471,7 @@ class BesideCalls:
         )
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
         counted = [*self._counts.finished(), *self._zeros.found.values(), *self._ties.finished()]
+        counted += self._orders.found.values()
         return Beside(
             schedulers,
             loaded,

@@ -4,9 +4,15 @@ do not need.
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
 
 from pitfall_lab.check import Workshop
+from pitfall_lab.observe.worker_copies import WorkerCopies
 from tests.rules.build import assert_found, assert_quiet
 
 HEAD = """
@@ -172,3 +178,58 @@ def test_they_are_found_however_they_are_written(title: str, shop: Workshop) -> 
 @pytest.mark.parametrize("title", RIGHT)
 def test_right_programs_that_resemble_them_draw_nothing(title: str, shop: Workshop) -> None:
     assert_quiet(shop, RIGHT[title])
+
+
+def test_nothing_of_a_dataset_is_kept() -> None:
+    class Stored(Dataset[torch.Tensor]):
+        def __init__(self) -> None:
+            self.data, self.lists = torch.zeros(50), [torch.zeros(2)]
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return self.data[index] + self.lists[0].sum()
+
+    data, copies = Stored(), WorkerCopies()
+    loader = DataLoader(data, num_workers=1, persistent_workers=True)
+    assert copies.begins(loader, None) is None
+    held = [weakref.ref(each) for each in (Stored, data, data.data, data.lists[0], loader)]
+    del Stored, data, loader
+    gc.collect()
+    assert [each() for each in held] == [None] * len(held)
+
+
+def test_attributes_are_compared_by_their_contents() -> None:
+    class Stored(Dataset[torch.Tensor]):
+        def __init__(self) -> None:
+            self.data, self.level, self.options, self.note = torch.zeros(50), 0.0, {"p": 0.0}, 0
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return self.data[index] * self.level + self.options["p"]
+
+    data = Stored()
+    loader = DataLoader(data, num_workers=1, persistent_workers=True)
+
+    def later() -> list[object]:
+        return [(found.name, found.before, found.after)] if (found := copies.begins(loader, None)) is not None else []
+
+    def change(of: str) -> None:
+        data.note += 1
+        if of == "data":
+            data.data[10:] += 1
+        elif of == "level":
+            data.level += 0.5
+        elif of == "options":
+            data.options["p"] += 1.0
+        elif of == "same":
+            data.data, data.level = data.data.clone(), float(data.level)
+
+    expected = {"note": [], "same": [], "data": [("data", "", "")], "level": [("level", "0.0", "0.5")],
+                "options": [("options", "{'p': 0.0}", "{'p': 1.0}")]}  # fmt: skip
+    for of, found in expected.items():
+        copies = WorkerCopies()
+        loader.__dict__["_iterator"] = None
+        copies.begins(loader, None)
+        loader.__dict__["_iterator"] = object()
+        assert later() == []
+        change(of)
+        assert later() == found, of
+    loader.__dict__["_iterator"] = None
