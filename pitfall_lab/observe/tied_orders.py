@@ -26,6 +26,7 @@ SORTS = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for n
 PICKS = frozenset({"__getitem__", "masked_select"})
 """Calls that pick numbers by a mask, or bring them into an order."""
 ORDERS = frozenset({"__getitem__", "gather", "index_select", "take", "take_along_dim"})
+"""Calls that bring labels into the order of a sort."""
 MEETS = frozenset(spellings("mul", "matmul", "sub") | {"dot", "inner", "vdot", "stack", "vstack", "cosine_similarity"})
 """Calls in which the numbers of two vectors meet one by one."""
 CUMULATES = frozenset({"cumsum"})
@@ -45,7 +46,7 @@ PAIR = 2
 
 
 @dataclass(slots=True)
-class _Order:
+class _TiedOrder:
     """The positions that sort scores, the number of the group of equal scores of each of them, how many are equal to
     another one, and the step of the sort. ``hits`` are the two-valued vectors that were brought into this order.
     """
@@ -85,7 +86,7 @@ class TiedOrders:
 
     found: dict[tuple[Span | None, str], tuple[int, CountedNumbers]] = field(default_factory=dict)
     _looks: Counter[Span | None] = field(default_factory=Counter)
-    _orders: deque[_Order] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _orders: deque[_TiedOrder] = field(default_factory=lambda: deque(maxlen=KEPT))
     _left: int = 0
 
     @property
@@ -134,7 +135,7 @@ class TiedOrders:
         tied = int(sizes[sizes > 1].sum())
         if tied < SHARE * len(scores) or len(sizes) == 1 or not np.isfinite(ordered).all():
             return
-        self._orders.append(_Order(step, places, groups, tied))
+        self._orders.append(_TiedOrder(step, places, groups, tied))
         self._left = FOLLOWED
 
     def _counts(self, call: Call, short: str) -> Iterator[tuple[str, CountedNumbers]]:
@@ -200,7 +201,12 @@ class TiedOrders:
                     return
 
 
-def _counted(kind: Any, order: _Order, ranks: Any, weights: Any, middle: Any) -> tuple[str, CountedNumbers] | None:
+def _change(counted: CountedNumbers) -> float:
+    """How far apart what came and what was meant are."""
+    return abs(counted.numbers[0] - counted.numbers[1])
+
+
+def _counted(kind: Any, order: _TiedOrder, ranks: Any, weights: Any, middle: Any) -> tuple[str, CountedNumbers] | None:
     """What comes of ranks and weights, both in an order; None where the order of equal scores hardly changes it."""
     measure = _correlation if kind == "correlated" else _pairs
     sign = np.sign(ranks[-1] - ranks[0])

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pitfall_lab.observe.data_loading import DEPTH, SAMPLES
+from pitfall_lab.observe.data_loading import DEPTH, SAMPLES, codes
 from pitfall_lab.trace import Span
 
 ENTRIES = (*SAMPLES, "__call__", "forward")
@@ -33,7 +33,7 @@ FILLING = {
     "add", "add_", "append", "appendleft", "clear", "copy_", "discard", "extend", "fill_", "insert", "mul_", "pop",
     "popitem", "popleft", "remove", "setdefault", "update", "zero_",
 }  # fmt: skip
-"""Methods that change what they are called on."""
+"""Methods that change what they are called on, of torch's and of Python's own collections."""
 WRITES = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE")
 SCALARS = (type(None), bool, int, float, complex, str, bytes, Path, enum.Enum, np.generic)
 SOME, NUMBERS, TEXT, FEW = 48, 64, 40, 8
@@ -238,17 +238,10 @@ def _read_uses(cls: type, more: frozenset[str]) -> _Uses:
         if name in seen or not isinstance(found, FunctionType):
             continue
         seen.add(name)
-        for code in _codes(found.__code__):
+        for code in codes(found.__code__):
             _add_uses(code, uses, is_read=name != "__len__")
             work += code.co_names
     return uses
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _codes(each)
 
 
 def _add_uses(code: CodeType, uses: _Uses, *, is_read: bool) -> None:
@@ -332,7 +325,7 @@ def _mark_of_tensor(value: torch.Tensor) -> _Mark:
     if not known or value.device.type != "cpu":
         return "object", type(value).__qualname__
     # memory that is not torch's own may be shared with the workers
-    if value.is_shared() or not value.untyped_storage().resizable():
+    if value.untyped_storage().is_shared() or not value.untyped_storage().resizable():
         return ("shared",)
     head = "tensor", str(value.dtype), tuple(value.shape)
     if not value.is_contiguous() and value.numel() > LARGE:

@@ -37,6 +37,7 @@ THROUGH = (
 )  # fmt: skip
 """Calls that ranks are followed through on the way to a sum."""
 WRITES = {"__setitem__", "index_copy_", "index_put_", "scatter_"}
+"""Calls by which ranks are written to the places of a sort."""
 APART = {"diff", "searchsorted", "unique", "unique_consecutive"}
 """Calls by which a program finds where scores differ."""
 FURTHER = 60
@@ -190,17 +191,21 @@ def _fixes(story: Story, found: EqualRanked) -> tuple[Fix, ...]:
         mean = f"{text} = ({text}.new_zeros(len({size})).index_add(0, {group}, {text}) / {size})[{group}]"
         return unique(program.text, [Fix(title, program.insert_after(statement, line, mean), meaning="later")])
     if made is not None and isinstance(at, ast.Call):
+        rank_of: ast.AST = at
         if call_name(at) == "sort":
             around = program.parents.get(at)
-            is_second = isinstance(around, ast.Attribute) and around.attr == "indices"
-            if not (is_second or (isinstance(around, ast.Subscript) and program.segment(around.slice) in ("1", "-1"))):
+            if isinstance(around, ast.Subscript):
+                is_second = program.segment(around.slice) in ("1", "-1")
+            else:
+                is_second = isinstance(around, ast.Attribute) and around.attr == "indices"
+            if around is None or not is_second:
                 return ()
-            at = around
+            rank_of = around
         place = program.place(statement)
         start = Span(place.line, place.column, place.line, place.column)
         glue = "\n" + program.indent(statement)
         rank = f"({size}.cumsum(0) - ({size} + 1) / 2)[{group}]"
-        edits = program.splice((start, line + glue), (program.place(at), rank))
+        edits = program.splice((start, line + glue), (program.place(rank_of), rank))
         return unique(program.text, [Fix(title, edits, meaning="later")])
     return ()
 
