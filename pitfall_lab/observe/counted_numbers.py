@@ -35,6 +35,9 @@ Kind = Literal[
     "unread",
     "several",
     "unsorted",
+    "ranked",
+    "correlated",
+    "cumulated",
 ]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
@@ -100,9 +103,9 @@ class CountedNumbers(NamedTuple):
     call does not read, of all there, which are neither 0 nor those of the other triangle (``numbers``: the largest
     difference, the largest number of the triangle that is read, and 1 if that is the lower one); ``several``: examples
     whose row of ones and zeros, the target of a loss of one class, has more than a one (``numbers``: the most ones in a
-    row, and the classes). ``tied`` and ``zeroed`` are made by other modules.
-    ``unsorted``: numbers of rows that are to be sorted which are smaller than the one before (``numbers``: the first
-    such pair). ``numbers`` and ``names`` are empty where nothing is said here.
+    row, and the classes); ``unsorted``: numbers of rows that are to be sorted which are smaller than the one before
+    (``numbers``: the first such pair). The other kinds are made by other modules. ``numbers`` and ``names`` are empty
+    where nothing is said here.
     """
 
     kind: Kind

@@ -101,18 +101,19 @@ def _read_in(cls: type) -> set[str]:
         if name in seen or not isinstance(found, FunctionType):
             continue
         seen.add(name)
-        for code in _codes(found.__code__):
+        for code in codes(found.__code__):
             names = {*code.co_names, *code.co_freevars, *code.co_varnames}
             read |= names
             work += names
     return read
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """The code itself, and that of all functions in it."""
     yield code
     for each in code.co_consts:
         if isinstance(each, CodeType):
-            yield from _codes(each)
+            yield from codes(each)
 
 
 def examples(loader: Any) -> int | None:

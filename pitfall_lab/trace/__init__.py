@@ -48,6 +48,7 @@ from pitfall_lab.trace.model import (
     StaleRead,
     Stray,
     Unfinite,
+    WorkerCopy,
 )
 from pitfall_lab.trace.replay import State, apply, empty_state, replay, states
 from pitfall_lab.trace.words import LANGUAGES, Language, T
@@ -102,6 +103,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "Unfinite",
+    "WorkerCopy",
     "apply",
     "empty_state",
     "replay",

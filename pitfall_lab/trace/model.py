@@ -491,6 +491,26 @@ class DataPass:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerCopy:
+    """The program began, after ``step`` events, another pass over a ``DataLoader`` whose ``workers`` worker processes
+    stay, and its dataset was not as it was when they were started, at ``started``.
+
+    ``kind`` is the dataset's class, ``name`` the attribute that differs (``transform.p`` for one of an object in it;
+    empty if the dataset is a list), one that it reads to make a sample. ``before`` and ``after`` are its values as
+    text, empty where they are not short.
+    """
+
+    step: int
+    kind: str
+    name: str
+    workers: int
+    span: Span | None = None
+    started: Span | None = None
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Unfinite:
     """The call at ``step`` made NaN or infinity (``kind``) of finite numbers; read from torch by a
     recording that looks for it.
@@ -621,7 +641,12 @@ class Counted:
     if that is the lower one. ``several``: it is a loss of one class, and ``count`` of its ``of`` targets, rows of ones
     and zeros, have more than a one; ``numbers`` are the most ones in a row, and the classes. ``unsorted``: it searches
     rows of ``of`` numbers that are to be sorted, and ``count`` of these are smaller than the one before; ``numbers``
-    are the two numbers of the first such pair.
+    are the two numbers of the first such pair. ``ranked``: it picks or
+    weighs the ranks of ``of`` scores, of which ``count`` are equal to another one and still have ranks of their own;
+    ``numbers`` are the share of pairs of a picked and another element in which the picked one has the higher rank, what
+    it is if equal scores share their ranks, the least and the most that the order of equal scores can make of it, and
+    the step of the sort. ``correlated``: the same for the correlation of ranks with other numbers. ``cumulated``: the
+    same for labels that it adds up in the order of scores, where the picked ones are to come first.
     """
 
     step: int
@@ -638,6 +663,9 @@ class Counted:
         "unread",
         "several",
         "unsorted",
+        "ranked",
+        "correlated",
+        "cumulated",
     ]
     count: int
     of: int
@@ -736,6 +764,7 @@ class Beside:
     skipped: tuple[Skipped, ...] = ()
     loaded_again: tuple[LoadedAgain, ...] = ()
     hashed: tuple[Hashed, ...] = ()
+    worker_copies: tuple[WorkerCopy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ from pitfall_lab.observe import (
     skipped_parts,
     stored_examples,
     stray_attributes,
+    tied_orders,
     tied_scores,
+    worker_copies,
     zeroed_entries,
 )
 from pitfall_lab.observe.line_watch import LineWatch
@@ -52,6 +54,7 @@ from pitfall_lab.trace import (
     Span,
     Stray,
     Unfinite,
+    WorkerCopy,
 )
 from pitfall_lab.verify.optimizer_records import Label, Optimizers, WeaklyHeld
 
@@ -167,8 +170,16 @@ class BesideCalls:
         self._zeros = zeroed_entries.ZeroedEntries()
         self._skipped: dict[tuple[Span | None, str, str], Skipped] = {}
         self._ties = tied_scores.TiedScores()
+        self._orders = tied_orders.TiedOrders()
+        self._workers = worker_copies.WorkerCopies()
+        self._copies: list[WorkerCopy] = []
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the next call must be shown too, as ranks of equal scores are followed."""
+        return self._orders.is_following
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
         """Called before a method of ``owner`` is called in ``frame``: record what it is (``kind``).
@@ -198,10 +209,13 @@ class BesideCalls:
             self._saved.append((Saving(step, type(owner).__name__, span), plain))
         elif kind == "restoring" and (state := restored_options.loaded_state(owner, frame)) is not None:
             self._optimizers.restoring(owner, state, step, span)
-        elif kind == "pass" and len(self._passes) < MOST:
-            self._passes.append(self._pass(owner, step, span))
+        elif kind == "pass":
             with unseen():
-                self._look_at_examples(owner, user, span)
+                self._look_at_workers(owner, step, span)
+            if len(self._passes) < MOST:
+                self._passes.append(self._pass(owner, step, span))
+                with unseen():
+                    self._look_at_examples(owner, user, span)
 
     def _scheduler(self, owner: Any, step: int, span: Span | None, *, by_torch: bool) -> None:
         known = next((each for each in self._schedules if each.scheduler() is owner), None)
@@ -239,6 +253,16 @@ class BesideCalls:
         )
         undivided = data_loading.undivided(loader)
         return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes, undivided)
+
+    def _look_at_workers(self, loader: Any, step: int, span: Span | None) -> None:
+        """At the beginning of a pass: record what the workers of the loader do not have as the program has it now."""
+        try:
+            found = self._workers.begins(loader, span)
+        except Exception:  # objects of the program may refuse to be read
+            return
+        if found is not None and len(self._copies) < MOST:
+            kind, name, before, after, workers, started = found
+            self._copies.append(WorkerCopy(step, kind, name, workers, span, started, before, after))
 
     def _look_at_examples(self, loader: Any, frame: FrameType, span: Span | None) -> None:
         """At the beginning of a pass: watch the lines of a data set whose numbers are not those of the pass before.
@@ -321,6 +345,9 @@ class BesideCalls:
         if call.name == skipped_parts.WHOLE and len(self._skipped) < MOST:
             with unseen(), torch.no_grad():
                 self._skip(call, step)
+        if self._orders.is_following or self._orders.looks(call.name, call.span):
+            with unseen(), torch.no_grad():
+                self._orders.after(call, result, step)
         if call.name == picked_rows.PICKING:
             with unseen():
                 self._picks.after(call, step)
@@ -374,7 +401,7 @@ class BesideCalls:
         while numbers are counted at the place.
         """
         is_own = span is not None and span.source == 0
-        if is_own and any(each.looks(name, span) for each in (self._counts, self._zeros, self._ties)):
+        if is_own and any(each.looks(name, span) for each in (self._counts, self._zeros, self._ties, self._orders)):
             return True
         return self._compares(name, span)
 
@@ -444,6 +471,7 @@ class BesideCalls:
         )
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
         counted = [*self._counts.finished(), *self._zeros.found.values(), *self._ties.finished()]
+        counted += self._orders.found.values()
         return Beside(
             schedulers,
             loaded,
@@ -461,6 +489,7 @@ class BesideCalls:
             self._optimizers.misplaced(),
             tuple(self._skipped.values()),
             tuple(self._optimizers.loaded_again),
+            worker_copies=tuple(self._copies),
         )
 
 

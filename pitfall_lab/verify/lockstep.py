@@ -125,7 +125,7 @@ class Lockstep:
         """
         if self._parents or self._pending or len(self._writer.events) >= self._writer.limit:
             return False
-        if self._pairs.is_following:
+        if self._pairs.is_following or self._beside.is_following:
             return False
         # NumPy code may have written memory that it shares with a tensor; the full path checks that before each call.
         return self._world.limit < 0 or (not self._records.shared and self._memory.is_silent)

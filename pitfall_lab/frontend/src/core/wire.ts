@@ -262,6 +262,7 @@ export interface Beside {
   skipped: Skipped[];
   loaded_again: LoadedAgain[];
   hashed: Hashed[];
+  worker_copies: WorkerCopy[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -860,7 +861,7 @@ export interface Paired {
 /** What the numbers show that the call at `step` was given. */
 export interface Counted {
   step: number;
-  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered" | "middle" | "tied" | "zeroed" | "unread" | "several" | "unsorted";
+  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered" | "middle" | "tied" | "zeroed" | "unread" | "several" | "unsorted" | "ranked" | "correlated" | "cumulated";
   count: number;
   of: number;
   numbers: number[];
@@ -935,6 +936,18 @@ export interface Hashed {
   names: string[];
   label: string | null;
   last: boolean;
+}
+
+/** The program began, after `step` events, another pass over a `DataLoader` whose `workers` worker processes stay, and its dataset was not as it was when they were started, at `started`. */
+export interface WorkerCopy {
+  step: number;
+  kind: string;
+  name: string;
+  workers: number;
+  span: Span | null;
+  started: Span | null;
+  before: string;
+  after: string;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element); where they are known, the mean, the lowest and the highest of all. */
