@@ -1040,14 +1040,13 @@ def test_a_step_that_clears_a_gradient_shows_the_gradient_and_not_the_tensor(sta
     ]
 
 
+HELD = "import torch\nw = torch.ones(1, requires_grad=True)\nw.sum().backward()\nfound = w.grad\n"
+
+
 @pytest.mark.parametrize(
     ("source", "head"),
     [
-        (
-            "import torch\nw = torch.ones(1, requires_grad=True)\nw.sum().backward()\n"
-            + "found = w.grad\nslope = found.detach()\nslope.fill_(2.0)\n",
-            "found, w.grad, slope",
-        ),
+        (f"{HELD}slope = found.detach()\nslope.fill_(2.0)\n", "found, w.grad, slope"),
         ("import torch\nb = torch.ones(4)\np = b.chunk(2)\np[0].add_(1)\n", "b, p[0]"),
     ],
 )
