@@ -1029,6 +1029,33 @@ def test_of_views_in_one_box_only_that_is_said_which_holds_of_all(stage: Stage, 
     assert " ".join(part.locator(".pl-named").last.inner_text().split()) == head
 
 
+def test_a_step_that_clears_a_gradient_shows_the_gradient_and_not_the_tensor(stage: Stage):
+    source = "import torch\nw = torch.tensor([3.0], requires_grad=True)\n(w * 9).sum().backward()\nw.grad = None\n"
+    trace = trace_program(source)
+    part = stage.show(state_of(trace, step=len(trace.events) - 1)).locator("[data-part=step]")
+    assert part.locator(".pl-op").inner_text() == ".grad ="
+    assert [" ".join(text.split()) for text in part.locator(".pl-memory").all_inner_texts()] == [
+        "w.grad before 9",
+        "w.grad after None",
+    ]
+
+
+HELD = "import torch\nw = torch.ones(1, requires_grad=True)\nw.sum().backward()\nfound = w.grad\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "head"),
+    [
+        (f"{HELD}slope = found.detach()\nslope.fill_(2.0)\n", "found, w.grad, slope"),
+        ("import torch\nb = torch.ones(4)\np = b.chunk(2)\np[0].add_(1)\n", "b, p[0]"),
+    ],
+)
+def test_a_step_names_the_gradient_and_the_part_that_is_written(stage: Stage, source: str, head: str):
+    trace = trace_program(source)
+    part = stage.show(state_of(trace, step=len(trace.events) - 1)).locator("[data-part=step]")
+    assert " ".join(part.locator(".pl-named").last.inner_text().split()).startswith(head)
+
+
 def test_what_a_line_made_is_called_now_where_another_line_has_written_into_it(stage: Stage):
     source = "import torch\nx = torch.tensor([0.5, -1.0])\nh = torch.sigmoid(x)\nh.mul_(10)\n"
     trace = trace_program(source)

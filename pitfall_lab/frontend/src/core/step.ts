@@ -41,6 +41,15 @@ function stepParts(model: ExplorerModel): HTMLElement[] {
   if (node) return backwardParts(node, event, model);
   const now = model.stateAt(model.step);
   const before = model.stateAt(model.step - 1);
+  const leaf = event.op.endsWith(".grad.__set__") ? event.operands[0]?.label : null;
+  if (leaf) {
+    const sides: [State, string][] = [
+      [before, model.t("before", "之前")],
+      [now, model.t("after", "之后")],
+    ];
+    const [was, is] = sides.map(([state, title]) => gradOf(leaf, state, title, null, model));
+    return [flowing([was], `.${event.op.split(".").at(-2)} =`, [is])];
+  }
   const storage = (label: string | null, state = now): string => (label ? (state.tensors[label]?.storage ?? "") : "");
   const taken = [...new Set(event.operands.map((one) => storage(one.label, before)).filter(Boolean))].slice(0, 3);
   const made = [...new Set([...event.results.map((label) => storage(label)), ...event.writes].filter(Boolean))].slice(0, 2);
@@ -80,7 +89,7 @@ function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model
   const storage = state.storages[id];
   if (!storage) return null;
   const living = Object.entries(state.tensors).filter(([, one]) => one?.storage === id && one.alive);
-  const names = [...new Set(living.flatMap(([, one]) => one.names ?? []))].map((name) => name.replace(/^self\./, ""));
+  const names = [...new Set(living.flatMap(([label]) => namesOf(label, state, model)))].map((name) => name.replace(/^self\./, ""));
   // What the tensors on it agree on is said of all of them, and nothing else: views have shapes of their own, an array has no version.
   const named = living.filter(([, one]) => one.names?.length);
   const readers = (named.length ? named : living).map(([, one]) => one);
@@ -102,6 +111,15 @@ function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model
     version: versions.size === 1 ? ([...versions][0] ?? null) : null,
     changed: false,
   };
+}
+
+/** The variables that have a tensor, `w.grad` where it is a gradient, and what a part of this step is called that no variable has: `pieces[0]`. */
+function namesOf(label: string, state: State, model: ExplorerModel): string[] {
+  const names = state.tensors[label]?.names ?? [];
+  const leaf = Object.entries(state.tensors).find(([, one]) => one?.grad === label)?.[0];
+  if (leaf) return names.some((name) => name.endsWith(".grad")) ? names : [...names, `${model.called(leaf)}.grad`];
+  const taken = model.event?.operands.some((one) => one.label === label) && /^[a-z_][\w.]*(\[\d+\])*$/i.test(model.called(label));
+  return names.length || !taken || model.called(label) === label ? names : [model.called(label)];
 }
 
 /** The label of the node that backward ran in this step. */
@@ -165,20 +183,22 @@ function returnedBox(label: string, event: TraceEvent, now: State, model: Explor
 /** What a backward changes of a leaf: its `.grad` before and after; one box where what came is dropped. */
 function leafParts(label: string, leaf: string, event: TraceEvent, now: State, model: ExplorerModel): HTMLElement[] {
   const before = model.stateAt((event.parent ?? event.step) - 1);
-  const name = `${model.called(leaf)}.grad`;
-  const box = (state: State, title: string, was: Cells | null): HTMLElement => {
-    const grad = state.tensors[state.tensors[leaf]?.grad ?? ""];
-    const cells = state.storages[grad?.storage ?? ""]?.cells ?? null;
-    const row = grad ? cellRow(cells, grad.shape, was, NUMBERS) : h("span", { class: "pl-cells pl-many" }, "None");
-    const unknown = h("span", { class: "pl-cells pl-many" }, model.t("its numbers are not recorded", "未记录数值"));
-    const style = `--v-hue:${model.hueNow(grad?.storage ?? "")}`;
-    const head = h("span", { class: "pl-named" }, h("code", {}, name), h("small", {}, title));
-    return h("span", { class: "pl-memory", style }, head, row ?? unknown);
-  };
+  const box = (state: State, title: string, was: Cells | null): HTMLElement => gradOf(leaf, state, title, was, model);
   const old = before.tensors[before.tensors[leaf]?.grad ?? ""];
   if (dropped(label, now, model)) return [box(now, model.t("unchanged: the gradient is dropped", "不变：梯度被丢弃"), null)];
   return [
     box(before, model.t("before this backward", "这次反向之前"), null),
     box(now, model.t("after it", "之后"), before.storages[old?.storage ?? ""]?.cells ?? null),
   ];
+}
+
+/** The `.grad` of a leaf in a state: its numbers, or None. */
+function gradOf(leaf: string, state: State, title: string, was: Cells | null, model: ExplorerModel): HTMLElement {
+  const grad = state.tensors[state.tensors[leaf]?.grad ?? ""];
+  const cells = state.storages[grad?.storage ?? ""]?.cells ?? null;
+  const row = grad ? cellRow(cells, grad.shape, was, NUMBERS) : h("span", { class: "pl-cells pl-many" }, "None");
+  const unknown = h("span", { class: "pl-cells pl-many" }, model.t("its numbers are not recorded", "未记录数值"));
+  const style = `--v-hue:${model.hueNow(grad?.storage ?? "")}`;
+  const head = h("span", { class: "pl-named" }, h("code", {}, `${model.called(leaf)}.grad`), h("small", {}, title));
+  return h("span", { class: "pl-memory", style }, head, row ?? unknown);
 }
