@@ -32,7 +32,7 @@ CONSTANT = {
 JOINING = spellings("cat") | {"stack"}
 JOINED = {"view", "reshape", "flatten"}
 """Calls that join an axis of copies with that of the samples behind it."""
-MOVING = JOINED | {"unsqueeze", "repeat", "tile", "expand", "expand_as", "broadcast_to", "contiguous"}
+MOVING = JOINED | spellings("expand") | {"unsqueeze", "repeat", "tile", "expand_as", "contiguous"}
 """Methods between a mask and its copies in the text."""
 FURTHER = 60
 
