@@ -137,21 +137,21 @@ RULE = Rule(
 from torch.utils.data import DataLoader, Dataset
 
 
-class Noisy(Dataset):
+class Shifted(Dataset):
     def __init__(self):
-        self.noise = 0.0
+        self.shift = 0.0
 
     def __len__(self):
         return 4
 
     def __getitem__(self, index):
-        return index + self.noise * torch.randn(())
+        return index + self.shift
 
 
-data = Noisy()
+data = Shifted()
 loader = DataLoader(data, batch_size=2, num_workers=1, persistent_workers=True)
 for epoch in range(3):
-    data.noise = 0.1 * epoch
+    data.shift = 0.1 * epoch
     for batch in loader:  # PL989
         print(epoch, batch)
 """,
@@ -159,21 +159,21 @@ for epoch in range(3):
 from torch.utils.data import DataLoader, Dataset
 
 
-class Noisy(Dataset):
+class Shifted(Dataset):
     def __init__(self):
-        self.noise = 0.0
+        self.shift = 0.0
 
     def __len__(self):
         return 4
 
     def __getitem__(self, index):
-        return index + self.noise * torch.randn(())
+        return index + self.shift
 
 
-data = Noisy()
+data = Shifted()
 loader = DataLoader(data, batch_size=2, num_workers=1, persistent_workers=False)
 for epoch in range(3):
-    data.noise = 0.1 * epoch
+    data.shift = 0.1 * epoch
     for batch in loader:
         print(epoch, batch)
 """,
