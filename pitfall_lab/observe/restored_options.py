@@ -38,10 +38,12 @@ LIKE_PARAMETER = frozenset(
 class LoadedState(NamedTuple):
     """What ``load_state_dict`` is putting in the place of an optimizer's own: ``groups``, the parameter groups with
     their options, and ``averages``, for each parameter the dict of what is kept for it (``exp_avg``), by name.
+    ``given`` are these dicts as they were given: those of an optimizer itself where the state is its present one.
     """
 
     groups: list[dict[str, Any]]
     averages: dict[Any, Any]
+    given: tuple[Any, ...] = ()
 
 
 class MisplacedState(NamedTuple):
@@ -80,7 +82,10 @@ def loaded_state(optimizer: torch.optim.Optimizer, frame: FrameType) -> LoadedSt
             new, averages = held.get("param_groups"), held.get("state")
             if held.get("self") is not optimizer or not isinstance(new, list):
                 return None
-            return LoadedState(new, averages if isinstance(averages, dict) else {})
+            source = held.get("state_dict")
+            kept = source.get("state") if isinstance(source, dict) else None
+            given = tuple(kept.values()) if isinstance(kept, dict) else ()
+            return LoadedState(new, averages if isinstance(averages, dict) else {}, given)
         here = here.f_back
     return None
 

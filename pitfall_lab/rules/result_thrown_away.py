@@ -73,7 +73,8 @@ def _layers(story: Story) -> Iterator[Finding]:
     """One finding for each statement that only calls a layer, in several iterations of a training,
     and whose result is never used.
 
-    The layer's input must be used again afterwards, and a backward must not have gone through the result.
+    The layer's input must be used again afterwards, and a backward must not have gone through the result. Nothing
+    either if another line uses what a part of the layer has computed.
     """
     updates = [update.step for update in story.trace.optimizer_steps]
     places: dict[Span | None, list[Event]] = defaultdict(list)
@@ -102,8 +103,18 @@ def _layers(story: Story) -> Iterator[Finding]:
         ):
             continue
         later = any(use.step > events[0].step for use in story.uses(events[0].operands[0].label))
+        if _is_kept(story, events[0].span):
+            continue
         if later and any(events[0].step < step < events[-1].step for step in updates):
             yield _finding(story, events[0], statement)
+
+
+def _is_kept(story: Story, place: Span | None) -> bool:
+    """Whether another line uses what a layer inside of the call at ``place`` has computed, as a forward hook keeps it:
+    then the call was made for that.
+    """
+    inside = (label for event in story.calls() if event.span == place for label in event.results)
+    return any(use.span != place and use.kind == "call" for label in inside for use in story.uses(label))
 
 
 def _statement(story: Story, event: Event) -> ast.Expr | None:

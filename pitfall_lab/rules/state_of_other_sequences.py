@@ -23,7 +23,7 @@ FURTHER, PAIR = 60, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedState:
     """``layer`` is the call (``Event``) of a recurrent layer that began with the state that ``earlier``, the call
     before on the same line, had ended with. ``order`` is the call that drew the rows of the batch in a random order;
     None where a ``DataLoader`` did.
@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _carried(story: Story, layer: Event) -> Carried | None:
+def _carried(story: Story, layer: Event) -> CarriedState | None:
     labels = [operand.label for operand in layer.operands[:PAIR]]
     if len(labels) < PAIR or labels[0] is None or labels[1] is None:
         return None
@@ -64,13 +64,13 @@ def _carried(story: Story, layer: Event) -> Carried | None:
         return None
     order, last = _order(story, given, layer.step), _order(story, before, earlier.step)
     if order is not None and last is not None:
-        return Carried(layer, earlier, order[0], rows) if order[1] != last[1] else None
+        return CarriedState(layer, earlier, order[0], rows) if order[1] != last[1] else None
     batches = [next(behind(story, each, at), None) for each, at in ((given, layer.step), (before, earlier.step))]
     here, there = batches
     if here is None or there is None or here.storage != there.storage or len(here.rows) != len(there.rows):
         return None
     steps = {a - b for a, b in zip(here.rows, there.rows, strict=True)}
-    return Carried(layer, earlier, None, rows) if len(steps) > PAIR else None
+    return CarriedState(layer, earlier, None, rows) if len(steps) > PAIR else None
 
 
 def _order(story: Story, label: str, step: int) -> tuple[Event, str] | None:
@@ -106,7 +106,7 @@ def _drawn(story: Story, label: str, step: int) -> Event | None:
     return None
 
 
-def _finding(story: Story, found: Carried) -> Finding:
+def _finding(story: Story, found: CarriedState) -> Finding:
     layer, step = found.layer, found.layer.step
     here = at_line(story, story.span(step))
     drawn = (

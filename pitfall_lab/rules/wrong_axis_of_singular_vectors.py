@@ -13,11 +13,12 @@ from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import whole
 from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 NUMBER, ELEMENT = "number", "element"
-"""What an axis runs over: the vectors, or the elements of one."""
+"""What an axis runs over: the vectors, or the elements of one. A first axis of several matrices is left out."""
 Axes = tuple[str, ...]
 FACTORS: dict[str, tuple[Axes, ...]] = {
     "torch.linalg.svd": ((ELEMENT, NUMBER), (NUMBER,), (NUMBER, ELEMENT)),
@@ -61,7 +62,9 @@ def find(story: Story) -> Iterator[Finding]:
     for made in story.calls("svd", "eigh"):
         factors = FACTORS.get(made.op)
         shape = story.shape(made.operands[0].label, made.step) if made.operands else None
-        if factors is None or made.error is not None or len(made.results) != len(factors) or len(shape or ()) != MATRIX:
+        if factors is None or made.error is not None or len(made.results) != len(factors):
+            continue
+        if len(shape or ()) not in (MATRIX, MATRIX + 1):
             continue
         for crossed in _crossed(story, made, factors):
             place = story.span((crossed.taken or crossed.product).step)
@@ -115,7 +118,8 @@ class _Known:
         vectors: ``use`` itself if it is an index, else the one stored for ``label``.
         """
         result = use.results[0]
-        if not found or result in self.axes or len(found) != len(story.shape(result, use.step) or ()):
+        lead = len(story.shape(label, use.step) or ()) - len(self.axes[label])
+        if not found or result in self.axes or len(found) + lead != len(story.shape(result, use.step) or ()):
             return
         self.axes[result] = found
         self.pending.append(result)
@@ -143,7 +147,7 @@ def _axes(story: Story, use: Event, label: str, axes: dict[str, Axes], source: s
     behind = _sources(story, label)
     if not behind & _sources(story, source) or any(each in axes for each in _behind(story, label)):
         return None
-    return (ELEMENT,) * len(shape)
+    return (ELEMENT,) * min(len(shape), MATRIX)
 
 
 def _behind(story: Story, label: str) -> frozenset[str]:
@@ -170,15 +174,24 @@ def _after(story: Story, use: Event, label: str, axes: dict[str, Axes]) -> Axes 
         return axes.get(label) if use.name in SCALED and _is_same(story, use, label) else None
     if use.name in SAME:
         return own
-    if use.name in TURNED or (use.name == "transpose" and len(own) == MATRIX):
+    lead = len(story.shape(label, use.step) or ()) - len(own)
+    if (use.name in TURNED and (not lead or use.name in ("mT", "mH"))) or _is_turned(use, own, lead):
         return own[::-1]
     if use.name in SCALED:
         return own if _is_same(story, use, label) else None
-    if use.name in ("diag", "diag_embed") and len(own) == 1:
+    if use.name in (("diag", "diag_embed") if not lead else ("diag_embed",)) and len(own) == 1:
         return own * MATRIX
-    if use.name == "__getitem__" and len(use.operands) == MATRIX and use.operands[1].label is None:
+    if use.name == "__getitem__" and not lead and len(use.operands) == MATRIX and use.operands[1].label is None:
         return _cut(own, use.operands[1].text)
     return None
+
+
+def _is_turned(use: Event, own: Axes, lead: int) -> bool:
+    """Whether a call exchanges the two axes of a matrix, or of each of several matrices."""
+    if use.name not in ("transpose", "swapaxes", "swapdims") or len(own) != MATRIX:
+        return False
+    axes = [whole(operand.text) for operand in use.operands[1:]]
+    return {axis % (MATRIX + lead) for axis in axes if axis is not None} == {lead, lead + 1}
 
 
 def _is_same(story: Story, use: Event, label: str) -> bool:
@@ -221,18 +234,19 @@ def _finding(story: Story, found: Crossed) -> Finding:
         if found.taken is not None and rows
         else T(
             en=f"{capital(then.en)} multiplies {data.en} with the {kind.en} of {there.en} over the wrong axis: it adds "
-            f"up over the {shape[-1] if len(shape) < MATRIX else max(shape)} vectors, not over the elements of each.",
+            f"up over the {max(shape[-MATRIX:], default=0)} vectors, not over the elements of each.",
             zh=f"{then.zh}把 {data.zh} 与{there.zh}的{kind.zh}相乘时用错了轴：它对 "
-            f"{shape[-1] if len(shape) < MATRIX else max(shape)} 个向量求和，而不是对每个向量的元素求和。",
+            f"{max(shape[-MATRIX:], default=0)} 个向量求和，而不是对每个向量的元素求和。",
         )
     )
     if found.both:
+        length = (story.shape(found.data, product.step) or (0, 0))[-MATRIX]
         taken = T(
             en=f"{capital(then.en)} multiplies {data.en} with {vectors.en}, both from the factors of {there.en}, over "
-            f"axes that do not belong together: the {(story.shape(found.data, product.step) or (0,))[0]} elements of o"
-            "ne vector meet the numbers of different vectors.",
+            f"axes that do not belong together: the {length} elements of one vector meet the numbers of different "
+            "vectors.",
             zh=f"{then.zh}把 {data.zh} 与 {vectors.zh} 相乘，两者都来自{there.zh}的分解，但相乘的两个轴并不对应：一个"
-            f"向量的 {(story.shape(found.data, product.step) or (0,))[0]} 个元素遇到的是各个不同向量的数。",
+            f"向量的 {length} 个元素遇到的是各个不同向量的数。",
         )
     return RULE.finding(
         story.span(primary.step),

@@ -154,8 +154,13 @@ class Optimizers:
             self.restored.append(Restored(step, number, name, given, loaded, span, usual, began, earlier))
 
     def _load(self, number: int, state: restored_options.LoadedState, step: int, span: Span | None) -> None:
-        """Note the tensors of a state that no optimizer has, and whether some that were loaded before were written."""
+        """Note the tensors of a state that no optimizer has, and whether some that were loaded before were written.
+
+        Those of an optimizer's present state were written by its steps, as is meant.
+        """
         optimizers = [made.optimizer() for made in self._made]
+        present = {id(entries) for each in optimizers if each is not None for entries in each.state.values()}
+        is_present = any(id(entries) in present for entries in state.given)
         own = {
             id(value) for each in optimizers if each is not None for _, value in restored_options.averages(each.state)
         }
@@ -167,7 +172,7 @@ class Optimizers:
                     written.append((name, known))
             elif id(value) not in own:
                 self._loaded[id(value)] = _Loaded(Watching(value), value._version, span)
-        if written and len(self.loaded_again) < MOST:
+        if written and not is_present and len(self.loaded_again) < MOST:
             name, known = written[0]
             self.loaded_again.append(LoadedAgain(step, number, name, len(written), span, known.span))
 

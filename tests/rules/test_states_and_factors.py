@@ -165,6 +165,13 @@ _, s, v = torch.linalg.svd(train)
 first = v[:, 0]  # PL842
 print((data @ first).var(), s[0])
 """,
+    "the turns of several clouds": DATA + """
+turns = torch.linalg.qr(torch.randn(6, 4, 4, generator=draw))[0]
+clouds = data @ turns
+u, s, v = torch.linalg.svd(clouds.transpose(1, 2) @ data)
+back = v @ u.transpose(1, 2)  # PL842
+print((clouds @ back.mT - data).abs().max())
+""",
     "the turn between two clouds": DATA + """
 other = data @ torch.linalg.qr(torch.randn(4, 4, generator=draw))[0]
 u, s, v = torch.linalg.svd(data.T @ other)
@@ -188,6 +195,15 @@ print((data @ vectors) / values.sqrt() @ vectors.T)
 left, _, right = torch.linalg.svd(cov)
 print((data @ left[:, :2]).var(0), (right @ data.T).var(1), left @ right, right.T @ left.T)
 print((data @ torch.svd(data)[2][:, :2]).var(0))
+""",
+    "several matrices": DATA + """
+clouds = data @ torch.linalg.qr(torch.randn(6, 4, 4, generator=draw))[0]
+u, s, vh = torch.linalg.svd(clouds.transpose(1, 2) @ data)
+v = vh.transpose(-2, -1)
+back = v @ u.mT
+flip = torch.diag_embed(torch.stack([torch.det(back).sign()] * 4, 1))
+print((clouds @ (v @ flip @ u.transpose(1, 2)).mT - data).abs().max(), u @ torch.diag_embed(s) @ vh)
+print((clouds @ u[..., :2]).var(1), u.transpose(0, 1).shape)
 """,
     "a matrix that has nothing to do with the data": DATA + """
 left, _, right = torch.linalg.svd(torch.randn(4, 4, generator=draw))

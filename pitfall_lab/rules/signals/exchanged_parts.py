@@ -18,7 +18,7 @@ MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class WrittenTerm:
     """A view on the written memory that a value was computed from: ``label`` is its label, ``record`` what the trace
     says of it, ``read`` the call (``Event``) that read it first, and ``way`` the calls from there to the value, each as
     text with its numbers, without a sum at its end. ``sign``: -1 where the view is subtracted in that, else 1.
@@ -31,7 +31,7 @@ class Term:
     sign: int = 1
 
 
-def exchanged(story: Story, storage: str, first: Event, second: Event) -> tuple[Term, Term, bool] | None:
+def exchanged(story: Story, storage: str, first: Event, second: Event) -> tuple[WrittenTerm, WrittenTerm, bool] | None:
     """The part that ``first`` overwrites as it is read for the value of ``second``, the other part as it is read for
     the value of ``first``, and whether both values are made of one part alone (``x[0] = 9 - x[1]; x[1] = 9 - x[0]``).
 
@@ -57,7 +57,7 @@ def exchanged(story: Story, storage: str, first: Event, second: Event) -> tuple[
     return None
 
 
-def _is_late(term: Term, first: Event) -> bool:
+def _is_late(term: WrittenTerm, first: Event) -> bool:
     return term.read.step > first.step
 
 
@@ -65,7 +65,7 @@ def _place(record: Record) -> tuple[Any, ...]:
     return tuple(str(record.get(key)) for key in ("offset", "shape", "stride"))
 
 
-def _terms(story: Story, storage: str, write: Event) -> list[Term]:
+def _terms(story: Story, storage: str, write: Event) -> list[WrittenTerm]:
     """The views that a written value is made of: one, or the two of a sum or difference; empty if it is made of others,
     too.
     """
@@ -82,7 +82,7 @@ def _terms(story: Story, storage: str, write: Event) -> list[Term]:
     return [each for each in found if each is not None] if None not in found else []
 
 
-def _single(story: Story, storage: str, label: str | None, at: Event, sign: int = 1) -> Term | None:
+def _single(story: Story, storage: str, label: str | None, at: Event, sign: int = 1) -> WrittenTerm | None:
     """The one view on the memory that a tensor was computed from, which the call ``at`` takes; None if there is none,
     or if another tensor was needed.
     """
@@ -92,7 +92,7 @@ def _single(story: Story, storage: str, label: str | None, at: Event, sign: int 
         if label is None or record is None:
             return None
         if record.get("storage") == storage:
-            return Term(label, record, at, tuple(way), sign) if record.get("base") is not None else None
+            return WrittenTerm(label, record, at, tuple(way), sign) if record.get("base") is not None else None
         made = made_by(story, label, at.step)
         given = [operand.label for operand in made.operands if operand.label is not None] if made is not None else []
         if made is None or made.kind != "call" or len(given) != 1:
