@@ -20,6 +20,7 @@ PRODUCTS = spellings("mul")
 CLIPS = {"clamp", "clip"}
 LARGER, SMALLER = {"max", "maximum"}, {"min", "minimum"}
 SWAPPED = {"max": "min", "maximum": "minimum", "min": "max", "minimum": "maximum"}
+"""For each call that chooses one of two numbers the call that chooses the other one."""
 PAIR = 2
 
 

@@ -13,12 +13,16 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.batches import behind
 from pitfall_lab.rules.signals.forms import made_by, same_numbers
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that
 
-LAYERS = {"gru", "lstm", "rnn_tanh", "rnn_relu"}
+LAYERS = operations_that("recurrent")
+"""The functions of recurrent layers."""
 PICKS = {"__getitem__", "index_select"}
+"""Calls that take rows by an index."""
 CUTS = {"__getitem__", "split", "chunk", "tensor_split", "narrow", "unbind", "select"}
 """Calls that take a part of an order of rows."""
 DRAWN = {"randperm", "randint", "multinomial"}
+"""Calls that draw row numbers."""
 FURTHER, PAIR = 60, 2
 
 

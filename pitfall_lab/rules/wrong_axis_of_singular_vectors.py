@@ -188,7 +188,7 @@ def _after(story: Story, use: Event, label: str, axes: dict[str, Axes]) -> Axes 
 
 def _is_turned(use: Event, own: Axes, lead: int) -> bool:
     """Whether a call exchanges the two axes of a matrix, or of each of several matrices."""
-    if use.name not in ("transpose", "swapaxes", "swapdims") or len(own) != MATRIX:
+    if use.name not in spellings("transpose") or len(own) != MATRIX:
         return False
     axes = [whole(operand.text) for operand in use.operands[1:]]
     return {axis % (MATRIX + lead) for axis in axes if axis is not None} == {lead, lead + 1}
