@@ -94,8 +94,8 @@ def point_biserial(has: Sequence[bool], points: Sequence[float]) -> float | None
 
 
 def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
-    """Write ``analysis.csv`` to ``path``: a line for each property and each misconception, with how many students have
-    it.
+    """Write ``analysis.csv`` to ``path``: a line for each property of each exercise that someone handed in, and for
+    each misconception at each question where a student has it, with how many students have it.
 
     Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be written.
     """

@@ -34,7 +34,10 @@ _MEMOS = 4
 
 
 def close() -> None:
-    """Have all of these functions refuse such names, in this process and its forks."""
+    """Have some functions of Python, torch and tqdm refuse names of Python's inside, such as ``__globals__``, with a
+    PermissionError, in this process and its forks: those for enumerations, dataclass fields, ``deepcopy``, the states
+    of schedulers, ``torch.load`` and progress bars.
+    """
     _close_enumerations()
     _close_fields()
     _close_copies()

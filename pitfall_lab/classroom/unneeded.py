@@ -482,7 +482,7 @@ def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
 
 
 def reaches_inside(text: str) -> bool:
-    """Whether a field of a format has a name that begins with a low line.
+    """Whether a field of a format reads an attribute or key whose name begins with a low line (``{_x}`` reads none).
 
     Each sign is read once: a text may be all braces.
 

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def read(path: Path) -> Trace:
     """The trace in a ``.json`` file, or the trace of running a ``.py`` file; raises
-    :class:`~pitfall_lab.cli.Refusal` for others.
+    :class:`~pitfall_lab.cli.Refusal` for a file with another ending, and for one that cannot be read or is no trace.
     """
     if path.suffix not in {".py", ".json"}:
         raise Refusal(f"{path} is neither a Python program (.py) nor a saved trace (.json).")

@@ -243,8 +243,9 @@ def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | 
 
 
 def not_as_before(before: Failed, cell: str, *, failed: bool) -> Hint:
-    """What is said below a recorded cell that the run ``before`` has changed: that run failed, and now the cell no
-    longer fails, or fails in another way (``failed``). ``cell`` is its text.
+    """What is said below a recorded cell that does not end as its last run (``before``) did: that run failed and had
+    changed what the cell starts from, and now the cell does not fail, or fails with another error (``failed``).
+    ``cell`` is the text of the cell.
     """
     said = before.message.splitlines()[0][:100] if before.message else "?"
     how = T("fails with another error", "以另一个错误失败") if failed else T("does not fail any more", "不再失败")

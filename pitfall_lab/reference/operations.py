@@ -76,7 +76,9 @@ class Wording:
         return (_ALL if together else _ONE).say(self.language).format(names=names)
 
     def tensor(self, what: str) -> str:
-        """A saved or overwritten tensor: an operand, a result, a view of one of them, or the node's own."""
+        """Return in words which saved or overwritten tensor ``what`` is: an operand, a result, a view of one of them,
+        the node's own, a leaf made inside the call, or one that the call itself overwrites.
+        """
         if what in _OTHERS:
             return _OTHERS[what].say(self.language)
         if what.startswith("view of "):

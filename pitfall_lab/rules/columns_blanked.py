@@ -66,9 +66,10 @@ def _finding(story: Story, event: Event, counted: Counted) -> Finding:
         T(
             en="A mean or a deviation over numbers of which one is NaN is NaN. Subtracting it, or dividing by it, "
             "makes every row of the column NaN, and filling NaN with a number afterwards leaves nothing of the column. "
-            "`nanmean` and `nanstd` leave the missing entries out.",
+            "Leave the missing entries out: `nanmean` of torch, `nanmean` and `nanstd` of NumPy.",
             zh="只要有一个数是 NaN，平均值和标准差就是 NaN。减去它或除以它，会让这一列的每一行都变成 NaN，之后再把 NaN "
-            "填成一个数，这一列就什么也不剩了。`nanmean` 和 `nanstd` 会略去缺失的项。",
+            "填成一个数，这一列就什么也不剩了。请略去缺失的项：torch 的 `nanmean`，NumPy 的 "
+            "`nanmean` 和 `nanstd`。",
         ),
         related=related if span != story.span(event.step) else [],
         fixes=_fixes(story, calls),
@@ -143,8 +144,9 @@ RULE = Rule(
         "`where(isnan(x), 0, x)` 分不清一个缺失的项和途中变成 NaN 的整列。损失仍是有限的数，网络只用其余的列训练。",
     ),
     advice=T(
-        en="leave missing entries out of the statistics on {line}, with `nanmean` and `nanstd`.",
-        zh="在{line}用 `nanmean` 和 `nanstd`，统计时略去缺失的项。",
+        en="leave missing entries out of the statistics on {line}: `torch.nanmean` (torch has no `nanstd`), or "
+        "`np.nanmean` and `np.nanstd`.",
+        zh="在{line}统计时略去缺失的项：`torch.nanmean`（torch 没有 `nanstd`），或 `np.nanmean` 和 `np.nanstd`。",
     ),
     bad="""import torch
 

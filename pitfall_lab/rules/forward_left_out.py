@@ -233,8 +233,8 @@ with torch.no_grad():
             "with torch.no_grad():",
             "with torch.inference_mode():",
             T(
-                en="The fast operation is used wherever no gradient is recorded.",
-                zh="只要不记录梯度，就会使用这个快速操作。",
+                en="In evaluation the fast operation is used wherever no gradient is recorded.",
+                zh="在评估模式下，只要不记录梯度，就会使用这个快速操作。",
             ),
         ),
     ),

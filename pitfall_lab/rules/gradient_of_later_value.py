@@ -39,8 +39,8 @@ class Later:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that writes a tensor in place after ``retain_grad()`` was called on it, if the
-    ``.grad`` that is read differs from the gradient before the write.
+    """Yield one finding for each line that is the first to write a tensor in place after ``retain_grad()`` was called
+    on it, if the ``.grad`` that is read differs from the gradient before the write.
 
     Where the trace does not have these numbers: if the write is no addition or subtraction. Only if the result of the
     write is used, or gets another name, as if the old tensor were unchanged.

@@ -64,10 +64,10 @@ def _finding(story: Story, found: HalfRead) -> Finding:
         )
         if found.empty
         else T(
-            en=f"and {found.count} of the {found.of} numbers of the {other.en} one are others (by up to "
+            en=f"and at least {found.count} of the {found.of} numbers of the {other.en} one differ from them (by up to "
             f"{found.most:.3g}): the matrix is not symmetric.",
-            zh=f"而{other.zh}三角的 {found.of} 个数中有 {found.count} 个与之不同（相差可达 {found.most:.3g}）：这个矩阵"
-            "不对称。",
+            zh=f"而{other.zh}三角的 {found.of} 个数中至少有 {found.count} 个与之不同（相差可达 {found.most:.3g}）：这个"
+            "矩阵不对称。",
         )
     )
     return RULE.finding(

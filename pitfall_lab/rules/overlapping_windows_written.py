@@ -41,9 +41,9 @@ def _refused(story: Story, event: Event, failure: Failure) -> Finding:
         span,
         step,
         T(
-            en=f"{capital(here.en)} reads {name.en} and writes the same memory shifted against it: what is still to "
-            "be read would be overwritten.",
-            zh=f"{here.zh}一边读取 {name.zh}，一边错开地写入同一块内存：还没有读到的数会先被覆盖。",
+            en=f"{capital(here.en)} reads {name.en} and writes the same memory in another order or place: what is "
+            "still to be read would be overwritten.",
+            zh=f"{here.zh}一边读取 {name.zh}，一边以另外的次序或位置写入同一块内存：还没有读到的数会先被覆盖。",
         ),
         T(
             en=f"`{statement_text(story, span)}` goes through both at once, element by element. They are parts of "

@@ -50,7 +50,8 @@ class Added:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that adds a term computed from random weights and their prior alone to the loss of a
-    batch, unless the term or the loss is scaled for the number of batches.
+    batch, unless the term is scaled or the loss is multiplied. Only terms with a logarithm of a variance or deviation
+    are seen.
     """
     told: set[Span | None] = set()
     for backward in losses(story, rounds=1):

@@ -93,8 +93,8 @@ class Gradient:
         """The sum, in place where torch adds in place: if this gradient has no other holder and is
         neither a view nor has gaps.
 
-        Not in place either where a recorder has read the gradient's memory (a backward of the program was given it):
-        to read it gives torch's storage a Python object, which is a holder. The numbers are the same.
+        Not in place either where a recorder has read the gradient's memory (a hook or a backward of the program was
+        given it): to read it gives torch's storage a Python object, which is a holder. The numbers are the same.
         """
         # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it never is the only holder.
         owned = self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))

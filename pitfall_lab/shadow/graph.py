@@ -335,8 +335,8 @@ class Graph:
         return head + tail.removeprefix("0") if found and (not tail or tail.isdigit()) else node.name
 
     def new_node(self, name: str, next: tuple[Edge, ...], vjp: Vjp | None = None) -> Node:
-        """Make a node with the next sequence number and add it to ``created``; one without a derivative has the number
-        ``FIRST``.
+        """Make a node with the next sequence number and add it to ``created``; one with the name ``NO_DERIVATIVE`` has
+        the number ``FIRST``. ``vjp`` computes its gradients; None where it has no such function.
         """
         node = Node(name, next, FIRST if name == NO_DERIVATIVE else self.sequence, vjp)
         self.sequence += 1

@@ -153,10 +153,10 @@ class Failure:
     - ``saved-tensor-modified``: a node needs a tensor that was written since it was saved; ``node``, ``saved`` (the
       slot, e.g. ``"result"``), ``tensor``, ``storage``, ``counter``, ``expected`` and ``found`` versions,
       ``saved_at`` and ``changed_at`` (steps) are set; with ``earlier`` it was saved before the recording
-      began, in no step of the trace;
+      began, and these two are not;
     - ``leaf-modified``, ``view-of-leaf-modified``, ``multi-output-view-modified``, ``no-grad-view-modified``,
       ``inference-tensor``: raised at the write; ``tensor`` is set;
-    - ``backward-twice``: the saved tensors of ``node`` were freed at ``changed_at``;
+    - ``backward-twice``: an earlier backward freed the saved tensors of ``node``;
     - ``no-gradient``: backward of a tensor without a graph; ``nonscalar-backward``;
     - ``non-leaf-optimized``: an optimizer was given ``tensor``, which is not a leaf;
     - ``shape``, ``dtype``, ``overlap``: operands that do not fit;
@@ -471,11 +471,12 @@ class Stray:
 class DataPass:
     """The program began to iterate over a ``DataLoader`` after ``step`` events.
 
-    ``workers`` is its number of worker processes, ``dataset`` the number of its dataset (0 for the first one seen)
-    and ``kind`` the dataset's class. ``generators`` are the dataset's attributes that hold a random number
+    ``workers`` is its number of worker processes, ``dataset`` the number of its dataset among those with
+    ``generators`` (0, too, for one without) and ``kind`` the dataset's class; of a ``Subset`` both are those of the
+    dataset that it is a part of. ``generators`` are the dataset's attributes that hold a random number
     generator and that it reads to make a sample; ``still`` are those of them that are, in this process, in the same
-    state as at the pass before. ``examples`` is the length of the dataset and ``weights`` the number of weights of
-    a weighted sampler, each if known. ``undivided``: each of several workers reads all of a stream.
+    state as at the pass before. ``examples`` is the length of the loader's dataset and ``weights`` the number of
+    weights of a weighted sampler, each if known. ``undivided``: each of several workers reads all of a stream.
     """
 
     step: int

@@ -26,8 +26,9 @@ SEARCHES = 4
 
 
 class CatchingUp:
-    """Gives the shadow of a tensor the state that the tensor has in torch now, before a call uses it. Effects are what
-    the trace needs to show the changes.
+    """Gives the shadow of a tensor the state that the tensor has in torch now: before a call uses it, and after a call
+    that the engine did not predict, or predicted wrongly. The effects that its methods return show these changes in
+    the trace.
     """
 
     def __init__(

@@ -45,9 +45,13 @@ class Idles:
         self._first: dict[int, int] = {}
 
     def compare(self, found: Found, roots: Sequence[Root], budget: Budget) -> list[Idle]:
-        """The modules with gradients that no optimizer uses; ``roots`` are the named tensors with a graph. Empty if
-        there are none, or if the search or the time limit cut something off. ``found`` is what the notebook's names
-        lead to, ``budget`` the time limit.
+        """The named modules of which no optimizer has a parameter, and which have gradients and are in the graph of a
+        loss with which an optimizer has trained another module for at least ``STEPS`` steps; where their own weights
+        have changed, only those with the shapes of a trained module.
+
+        ``roots`` are the named tensors with a graph; a loss is one with one element. Empty if there are none, or if
+        the search or the time limit cut something off. ``found`` is what the notebook's names lead to, ``budget`` the
+        time limit.
         """
         if budget.spent or found.more or found.hidden:
             return []

@@ -2,7 +2,8 @@
 parameter was put in one of the two places (:meth:`PartedWeights.compare` returns them).
 
 Of each tie only the paths and ids are stored. What was parted on purpose mostly shows it: the new weight has another
-shape (a head for other classes), or begins with the values of the old one. Those are left out.
+shape (a head for other classes), or begins with the values of the old one (compared where both are contiguous, on the
+CPU, and of an ordinary float dtype). Those are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Modules and what they are restored from, optimizers, data loaders, and files."""
+"""Modules and what they are restored from, optimizers, data loaders, files, ``vmap``, and values outside of a
+function's range.
+"""
 
 from __future__ import annotations
 

@@ -167,8 +167,8 @@ class Plan:
         return plan
 
     def among(self, rows: Rows) -> Plan:
-        """A copy of the plan for a trace whose rows are ``rows``; its ``number`` is the index, among them, of the form
-        of its events.
+        """A copy of the plan for the trace whose rows are ``rows``. The form of its events is added to
+        ``rows.sayings``; the copy's ``number`` is its index there.
         """
         mine = copy.copy(self)
         mine.number = len(rows.sayings)

@@ -20,17 +20,15 @@ from pitfall_lab.views.tabs import Tab
 TAB = Tab(5, T(en="Memory", zh="内存"))
 
 BANDS = 60
-"""The number of storages (the largest and longest-lived) with a band of their own; the
-bytes of the others are one band.
+"""The largest number of storages (the largest and longest-lived) with a band; the bytes of the others are only in
+the total.
 """
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Band(TypedDict):
-    """One storage, or all that have no band of their own (``id`` is empty then); ``base`` is its
-    lower edge, as (step, bytes).
-    """
+    """One storage; ``base`` is the lower edge of its band, as (step, bytes)."""
 
     id: str
     nbytes: int
@@ -57,13 +55,13 @@ class MemoryScene(TypedDict):
 
 
 def project(trace: Trace, facts: Facts | None = None, keep: Collection[str] = ()) -> MemoryScene:
-    """Bands and totals as plain data; the storages ``keep`` have bands of their own in any case.
+    """Bands and totals as plain data: of at most ``BANDS`` storages, those in ``keep`` first.
 
     ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band is
-    above the ones before it: ``base`` are the steps from which its lower edge is at so many bytes; the band without an
-    ``id`` is of ``others`` storages. Counted are storages that the program's tensors have or the graph saved, by their
-    size: not what torch's kernels borrow in between, nor what its allocator keeps in reserve. A storage ends at the
-    step at which it was found to be gone.
+    above the ones before it: ``base`` are the steps from which its lower edge is at so many bytes. ``others`` is the
+    number of storages without a band, whose bytes are in ``total`` only. Counted are storages that the program's
+    tensors have or the graph saved, by their size: not what torch's kernels borrow in between, nor what its allocator
+    keeps in reserve. A storage ends at the step at which it was found to be gone.
     """
     facts = facts or gather(trace)
     lives = [life for label in facts.storages if (life := _life(facts, label))["nbytes"]]

@@ -625,7 +625,7 @@ export interface Peak {
   bytes: number;
 }
 
-/** One storage, or all that have no band of their own (`id` is empty then); `base` is its lower edge, as (step, bytes). */
+/** One storage; `base` is the lower edge of its band, as (step, bytes). */
 export interface Band {
   id: string;
   nbytes: number;

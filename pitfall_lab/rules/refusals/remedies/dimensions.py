@@ -88,7 +88,7 @@ def order_with_batch(error: Error) -> Remedy | None:
     """Return the remedy for a ``permute`` whose order has one dimension too few, or one too many and begins with 0; its
     fix adds the batch dimension, or removes it.
 
-    None for other calls, and if the order is not written in literals from 0.
+    None for other calls, and if the order is not written as integer literals, none of them negative.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.other
     call = refused.call
