@@ -60,12 +60,15 @@ def _chosen(story: Story, event: Event) -> Chosen | None:
     clip = _clip(story, one, two) or _clip(story, two, one)
     if clip is None:
         return None
+    is_cost = any(each.startswith("-") for each in _factors(story, one))
     for back in story.backwards():
         loss = back.operands[0].label if back.operands else None
         ways = slopes(story, loss, back.step).get(event.results[0], []) if back.step > event.step else []
         if loss is not None and ways:
             falls = ways[0].sign < 0
-            return Chosen(event, clip, loss, falls) if falls == (event.name in LARGER) else None
+            # Where no factor is turned round, a minus before the whole may be what is missing (PL952).
+            wrong = event.name in LARGER if falls else event.name in SMALLER and is_cost
+            return Chosen(event, clip, loss, falls) if wrong else None
     return None
 
 
@@ -85,6 +88,12 @@ def _clip(story: Story, plain: Event | None, clipped: Event | None) -> Event | N
         if rest and _kept(story, rest, clipped) == _kept(story, others, plain):
             return made
     return None
+
+
+def _factors(story: Story, event: Event | None) -> list[str]:
+    """The factors of a product, as :func:`_kept` writes them; empty for None."""
+    labels = [o.label for o in event.operands if o.label is not None] if event is not None else []
+    return _kept(story, labels, event) if event is not None else []
 
 
 def _kept(story: Story, labels: list[str], event: Event) -> list[str]:

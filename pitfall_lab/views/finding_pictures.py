@@ -585,13 +585,12 @@ class _Board:
         """The storages that a beat that changes something writes, where none of the finding's own is among them.
 
         Then the line changes another tensor, such as the gradient of the one that the finding is about. Empty for other
-        beats, and where the step is not on the beat's line.
+        beats, where the step is not on the beat's line, and where the finding has no storages of its own.
         """
         event = self._event(beat["step"])
-        if beat["role"] != "changed" or event is None or not self._is_on(event, beat["line"]):
+        if not subjects or beat["role"] != "changed" or event is None or not self._is_on(event, beat["line"]):
             return []
-        written = [storage for storage in dict.fromkeys(event.writes) if self._is_named(storage) or subjects]
-        return [] if {*written} & {*subjects} else written[:MEMORIES]
+        return [] if {*event.writes} & {*subjects} else list(dict.fromkeys(event.writes))[:MEMORIES]
 
     def _is_on(self, event: Event, line: int | None) -> bool:
         return line is None or event.span is None or event.span.line <= line <= event.span.end_line

@@ -695,9 +695,9 @@ def files() -> Iterator[Case]:
     yield Case("cells-dict", "cells that are an object", "unreadable", write=raw('{"cells": {"0": {}}}'))
     yield Case(
         "source-mixed",
-        "a source with a number in it",
-        "empty",
-        status=missing,
+        "a source with a number in it, which is left out: the cell has no answer",
+        "graded",
+        status={**missing, "12.2": "error"},
         write=raw('{"cells": [{"cell_type": "code", "source": ["%%exercise 12.2\\n", 7]}]}'),
     )
     yield Case(

@@ -196,7 +196,7 @@ def files() -> Iterator[Case]:
         return Case(name, what, verdict, status=status, says=says, write=write)
 
     long = text.replace('"metadata": {}, "cells"', '"metadata": {"n": ' + "9" * 5000 + '}, "cells"')
-    yield of("long-number", "a whole number of five thousand digits beside the cells", long, "graded")
+    yield of("number-beside-cells", "a whole number of five thousand digits beside the cells", long, "graded")
     deep = text.replace('"outputs": []', '"outputs": [' + "[" * 100_000 + "]" * 100_000 + "]")
     yield of("deep-output", "an output of a hundred thousand lists in one another", deep, "unreadable", "nested")
     lines = [*cell["source"].splitlines(keepends=True), None]
