@@ -578,7 +578,8 @@ class _Board:
         everything = dict.fromkeys(s for s in (*storages, *event.writes) if s)
         # What a library computes for itself in a line of the program (a data loader's seed) tells the reader nothing.
         is_shown = re.search(rf"(?<!\w){re.escape(event.op.rpartition('.')[2].strip('_'))}_*\(", self._line(event.step))
-        found = [storage for storage in everything if is_shown or self._is_named(storage)]
+        assigned = event.writes if event.name == "__setitem__" else ()  # the line shows it as `x[…] =`
+        found = [storage for storage in everything if is_shown or storage in assigned or self._is_named(storage)]
         return found if len(found) <= MEMORIES else [*found[: MEMORIES - 1], found[-1]]
 
     def _written_besides(self, beat: Beat, subjects: list[str]) -> list[str]:
