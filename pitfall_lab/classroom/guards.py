@@ -108,7 +108,7 @@ def _close_enumerations() -> None:
 
 
 def _members(names: Any) -> Any:
-    """The names or pairs of an enumeration, read once: what the cell gives may say something else when asked again."""
+    """The names or pairs of an enumeration, read once: what the cell gives may return other names the next time."""
     if names is None:
         return names
     found: Any
@@ -216,7 +216,7 @@ def _close_copies() -> None:
 
 
 def _is_sound(memo: Any, kinds: tuple[type, ...], filled: Iterable[tuple[Any, dict[Any, int]]]) -> bool:
-    """Whether each entry of a memo stands for itself, is of one of these ``kinds``, or was made by copying."""
+    """Whether each entry of a memo is under its own id, is of one of these ``kinds``, or was made by copying."""
     if type(memo) is not dict:
         return False
     known = next((entries for each, entries in filled if each is memo), {})

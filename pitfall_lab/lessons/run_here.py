@@ -70,7 +70,7 @@ def failing_line(error: BaseException | None, name: str) -> int | None:
     """Return the innermost line of the program ``name`` in the traceback of ``error``; None if there is none. Of a
     SyntaxError in the program itself, none of which has run, the line that it names.
 
-    Nothing of the error's own class is asked: it may be one of the learner's.
+    No method of the error's own class is called: it may be one of the learner's.
     """
     if error is None:
         return None

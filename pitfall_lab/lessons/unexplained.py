@@ -37,7 +37,7 @@ def unexplained(folders: Iterable[Path]) -> Counter[tuple[str, str, str]]:
 
 def programs(notebooks: Path) -> dict[str, str]:
     """Return the programs of the questions in a folder of notebooks, by the item of their question (``"q-"`` and its
-    key), each followed by a comment line with what is asked. Of each cell the first question; one whose arguments are
+    key), each followed by a comment line with its question. Of each cell the first question; one whose arguments are
     not written out in the cell is left out.
     """
     found = {}

@@ -83,7 +83,7 @@ class _Workers:
 
 @dataclass(slots=True)
 class WorkerCopies:
-    """Is told of the beginning of each pass over a loader (:meth:`begins`)."""
+    """Compares the datasets at the beginning of each pass over a loader (:meth:`begins`)."""
 
     _known: list[_Workers] = field(default_factory=list)
 
@@ -150,13 +150,13 @@ def _parts(dataset: Any) -> Iterator[tuple[str, _Part]]:
         yield each
 
 
-def _attributes(owner: Any, path: str, asked: set[str], seen: set[int]) -> Iterator[tuple[str, _Part]]:
-    """``asked`` are the names that the objects around this one read, of which its methods may be."""
+def _attributes(owner: Any, path: str, read: set[str], seen: set[int]) -> Iterator[tuple[str, _Part]]:
+    """``read`` are the names that the objects around this one read, of which its methods may be."""
     if id(owner) in seen or path.count(".") > DEPTH:
         return
     seen.add(id(owner))
     cls = type(owner)
-    uses = _uses(cls, frozenset(asked & {n for base in cls.__mro__ for n in vars(base)}))
+    uses = _uses(cls, frozenset(read & {n for base in cls.__mro__ for n in vars(base)}))
     held = object.__getattribute__(owner, "__dict__")
     for name in sorted(uses.read - uses.stored):
         value = held.get(name, _of_class(cls, name))

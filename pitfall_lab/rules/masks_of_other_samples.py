@@ -180,7 +180,7 @@ def _picks_rows(write: Event) -> bool:
 def _is_known_equal(story: Story, label: str, axis: int, step: int) -> bool:
     """Whether the trace has all values of a tensor, and they are equal along an axis."""
     record = story.tensor(label, step) or {}
-    story.record("storages", record.get("storage"), step)  # asks for the values
+    story.record("storages", record.get("storage"), step)  # marks the values as needed
     known, shape, stride = story.held(label, step), tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
     if prod(shape) > len(known):
         return False

@@ -73,7 +73,7 @@ class Total:
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each pair of sorts of floating-point numbers whose positions are then combined as numbers,
     at the line of the first one; and one for each line with a sort whose positions are combined with numbers in the
-    elements' own order and added up. None is for a line that one told of before.
+    elements' own order and added up. At most one for each line.
     """
     if not any(True for _ in story.calls("argsort", "sort")):
         return

@@ -28,7 +28,7 @@ def forging() -> Iterator[Case]:
     for name, what, source in (
         ("enum-own-base", "has them by a call of its own class of enumerations", (
         f"{_ENUM}Kind('Box', {{name: {_MEMORY}}})\n")),
-        ("enum-of-pairs", "has them so by a list that says something else when it is asked again", (
+        ("enum-of-pairs", "has them so by a list that returns other names the second time", (
         f"{_ENUM}class Pairs(list):\n    def __iter__(self):\n        self.append(1)\n"
         f"        return iter([(name if len(self) > 1 else 'a', {_MEMORY})])\n"
         "found = Kind('Box', Pairs())\nassert [*found] == []\n")),
@@ -169,7 +169,7 @@ def disturbing() -> Iterator[Case]:
         "for _ in range(4):\n    threading.Thread(target=burn, daemon=True).start()\nburn()\n"
     ), "stopped", says="did not end in time")  # fmt: skip
     for name, what, source, says in (
-        ("error-without-truth", "raises an error that raises one when it is asked whether it is true", (
+        ("error-without-truth", "raises an error whose __bool__ raises another one", (
         "class Odd(Exception):\n    def __bool__(self):\n        raise Odd()\nraise Odd()\n"), "line 4 raises Odd"),
         ("empty-error", "raises an error whose length is 0", (
         "class Empty(Exception):\n    def __len__(self):\n        return 0\nx = 1\nraise Empty('nothing')\n"),
