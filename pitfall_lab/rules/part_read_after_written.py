@@ -19,7 +19,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called, torch_name
 from pitfall_lab.rules.kit.wording import apart, at_line, capital, snippet, statement_text
-from pitfall_lab.rules.signals.exchanged_parts import exchanged
+from pitfall_lab.rules.signals.exchanged_parts import WrittenTerm, exchanged, terms
 from pitfall_lab.rules.signals.value_origins import decimal
 from pitfall_lab.trace import Event, Span, T
 from pitfall_lab.trace.operation_facts import spellings
@@ -33,6 +33,8 @@ PARTING = {"unbind", "split", "chunk", "tensor_split", "hsplit", "vsplit", "dspl
 HALF = 0.5
 MOST = 60
 """So many calls are followed back from a value that is written."""
+LATER = 200
+"""So many later writes to a memory are compared with each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,10 @@ def _lates(story: Story) -> dict[object, list[Late]]:
         changed = {event.step: _changed(story, storage, event) for event in writes}
         times = Counter((story.span(event.step), frozenset(changed[event.step])) for event in writes)
         once = [e for e in writes if changed[e.step] and times[story.span(e.step), frozenset(changed[e.step])] == 1]
+        made_of = {event.step: terms(story, storage, event) for event in once}
         for number, first in enumerate(once):
-            later = once[number + 1 :]
-            late = _late(story, storage, first, later, changed) or _exchange(story, storage, first, later, changed)
+            later = once[number + 1 : number + 1 + LATER]
+            late = _late(story, storage, first, later, changed) or _exchange(first, later, changed, made_of)
             if late is not None:
                 found[storage, first.scope].append(late)
     return found
@@ -140,15 +143,15 @@ def _late(story: Story, storage: str, first: Event, later: list[Event], changed:
 
 
 def _exchange(
-    story: Story, storage: str, first: Event, later: list[Event], changed: dict[int, set[int]]
+    first: Event, later: list[Event], changed: dict[int, set[int]], made_of: dict[int, list[WrittenTerm]]
 ) -> Late | None:
     """What was found for the first of two writes where the parts need no names: they were to change places, or to
-    become their sum and difference.
+    become their sum and difference. ``made_of`` has the terms of each write's value, by its step.
     """
-    for second in later:
+    for second in later if made_of[first.step] else ():
         if second.scope != first.scope or changed[second.step] & changed[first.step]:
             continue
-        part, other, alone = exchanged(story, storage, first, second) or (None, None, False)
+        part, other, alone = exchanged(first, made_of[first.step], made_of[second.step]) or (None, None, False)
         if part is None or other is None or _met(part.record, other.record):
             continue
         if _has(part.record, changed[first.step]) and _has(other.record, changed[second.step]):

@@ -1,5 +1,5 @@
 """Two parts of a tensor that were to be computed from each other, where the second is read after it was overwritten:
-:func:`exchanged` compares how the two written values were made.
+:func:`exchanged` compares how the two written values were made, which :func:`terms` reads from the trace.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ class WrittenTerm:
     sign: int = 1
 
 
-def exchanged(story: Story, storage: str, first: Event, second: Event) -> tuple[WrittenTerm, WrittenTerm, bool] | None:
-    """The part that ``first`` overwrites as it is read for the value of ``second``, the other part as it is read for
-    the value of ``first``, and whether both values are made of one part alone (``x[0] = 9 - x[1]; x[1] = 9 - x[0]``).
+def exchanged(
+    first: Event, one: list[WrittenTerm], two: list[WrittenTerm]
+) -> tuple[WrittenTerm, WrittenTerm, bool] | None:
+    """The part that ``first`` overwrites as it is read for a later value, the other part as it is read for the value of
+    ``first``, and whether both values are made of one part alone (``x[0] = 9 - x[1]; x[1] = 9 - x[0]``).
 
-    ``first`` and ``second`` are assignments to parts of the memory ``storage``, in this order. Their values have to be
-    made by the same calls from the exchanged parts, or to be ``a - f(b)`` and ``a + f(b)`` with the same ``f``, which
-    must not be nothing. None for all else, and where the part is read before ``first``. The caller has to make sure
-    that the two parts are the ones that are written.
+    ``first`` is an assignment to a part of a memory, ``one`` are the :func:`terms` of its value and ``two`` those of a
+    later assignment to the same memory. Their values have to be made by the same calls from the exchanged parts, or to
+    be ``a - f(b)`` and ``a + f(b)`` with the same ``f``, which must not be nothing. None for all else, and where the
+    part is read before ``first``. The caller has to make sure that the two parts are the ones that are written.
     """
-    one, two = (_terms(story, storage, event) for event in (first, second))
     if len(one) == len(two) == 1:
         (other,), (part,) = one, two
         return (part, other, True) if _is_late(part, first) and other.way == part.way != () else None
@@ -65,7 +66,7 @@ def _place(record: Record) -> tuple[Any, ...]:
     return tuple(str(record.get(key)) for key in ("offset", "shape", "stride"))
 
 
-def _terms(story: Story, storage: str, write: Event) -> list[WrittenTerm]:
+def terms(story: Story, storage: str, write: Event) -> list[WrittenTerm]:
     """The views that a written value is made of: one, or the two of a sum or difference; empty if it is made of others,
     too.
     """
