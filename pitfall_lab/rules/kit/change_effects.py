@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from pitfall_lab.rules.kit.overlaps import places
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import assigned, reads
@@ -296,7 +297,11 @@ class ChangeEffects:
         if makes & needs or self._names(second) & (own | makes):
             return True
         one, other = self._touched(mine), self._touched(theirs, before=mine[0].step if mine else 0)
-        if one.wrote & other.saved or one.changed & other.used or other.changed & one.used:
+        if (
+            one.wrote & other.saved
+            or self._is_read(mine, one.changed & other.used, theirs)
+            or self._is_read(theirs, other.changed & one.used, mine)
+        ):
             return True
         both = one.changed & other.changed
         if all(isinstance(each, ast.AugAssign) and isinstance(each.op, (ast.Add, ast.Sub)) for each in (first, second)):
@@ -311,6 +316,27 @@ class ChangeEffects:
             [self._places(event, both) for event in events if {*event.writes} & both] for events in (mine, theirs)
         )
         return all(a is not None and b is not None and not a & b for a in one for b in other)
+
+    def _is_read(self, writing: list[Event], memory: set[str], reading: list[Event]) -> bool:
+        """Whether calls of ``reading`` use an element of ``memory``, or a gradient, that ``writing`` changes; elements
+        that the trace does not have count as used.
+        """
+        storages = {each for each in memory if not each.startswith("grad ")}
+        if storages != memory:
+            return True
+        changed = [self._places(event, storages) for event in writing if {*event.writes} & storages]
+        read = [
+            (storage, places(record))
+            for event in reading
+            for place, operand in enumerate(event.operands)
+            if operand.label and (record := self._story.tensor(operand.label, event.step)) is not None
+            and (storage := str(record.get("storage"))) in storages and (place or storage not in event.writes)
+        ]  # fmt: skip
+        return any(
+            written is None or cells is None or any((storage, cell) in written for cell in cells)
+            for written in changed
+            for storage, cells in read
+        )
 
     def _places(self, event: Event, storages: Iterable[str]) -> set[tuple[str, int]] | None:
         """The elements of these storages that the event changed; None where the trace does not have them all."""
