@@ -34,6 +34,14 @@ MEASURES = (
     | {"argmax", "argmin", "argsort", "maximum", "minimum", "sort", "topk", "where"}
 )  # fmt: skip
 """Calls that show that the numbers are taken as sizes, so that leaving the range changes what follows."""
+COUNTS = {"bincount", "embedding", "histc", "one_hot", "unique"}
+"""Calls that count their first operand, or take it for places in a table."""
+PLACES = spellings("index_add", "scatter", "scatter_add", "scatter_reduce", in_place=True) | {
+    "__getitem__", "gather", "index_select", "take", "take_along_dim",
+}  # fmt: skip
+"""Calls that take an operand after the first for places in a table."""
+WIDENING = {"int", "long", "to", "type"}
+"""Conversions, after which the wrong numbers are the same."""
 FURTHER = 200
 
 
@@ -53,7 +61,7 @@ class IntegerWraparound:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line whose result left the range of its integer dtype (a smaller one than int64),
-    where the result is then compared, limited or converted to floating point; after a conversion any use counts.
+    where the result is then compared, limited, counted, taken for places in a table or converted to floating point; after a conversion any use counts.
     """
     reported = set()
     for lost in story.trace.beside.losses:
@@ -72,7 +80,8 @@ def _dtype(story: Story, label: str | None, step: int) -> str:
 
 
 def _measured(story: Story, event: Event) -> Event | None:
-    """The call that treats the result as a quantity: it compares or limits it, or converts it to floating point.
+    """The call that treats the result as a quantity: it compares, limits or counts it, takes it for places in a
+        table, or converts it to floating point.
 
     None if there is none, or if a call in ``MEANT``, for which wrapping round is usual, comes first.
     """
@@ -82,11 +91,14 @@ def _measured(story: Story, event: Event) -> Event | None:
             continue
         if later.name in MEANT:
             return None
-        if later.name in MEASURES or any(
-            _dtype(story, r, later.step).startswith(("float", "bfloat", "half")) for r in later.results
+        is_place = later.name in PLACES and any(o.label in reached for o in later.operands[1:])
+        if (
+            is_place
+            or later.name in MEASURES | COUNTS
+            or any(_dtype(story, r, later.step).startswith(("float", "bfloat", "half")) for r in later.results)
         ):
             return later
-        if later.name in SAME_NUMBERS | ARITHMETIC | POWERS | SUMS:
+        if later.name in SAME_NUMBERS | WIDENING | ARITHMETIC | POWERS | SUMS:
             reached.update(later.results)
     return None
 
@@ -118,7 +130,7 @@ def _finding(story: Story, found: IntegerWraparound) -> Finding:
                 "used", found.used.step, T(en="the wrong numbers are used here", zh="错误的数值在这里被使用")
             ),
         ],
-        fixes=_limited(story, event, dtype) if lost.sign == "to" else _fixes(story, event, is_product=lost.sign == "@"),
+        fixes=_limited(story, event, dtype) if lost.sign == "to" else _fixes(story, found),
         facts=[Fact("meant", lost.meant), Fact("got", lost.got)],
     )
 
@@ -133,11 +145,13 @@ def _explanation(story: Story, found: IntegerWraparound, dtype: str) -> T:
             zh=f"整数类型放不下的数，会从范围的另一端回来，不会报错：`{code}` 转换成 {dtype} 的 {found.lost.of} 个数"
             f"中，有 {found.lost.lost} 个超出范围。请先用 `clamp` 限制它们。",
         )
+    is_place = found.used.name in COUNTS | PLACES
+    use = T("for places or counts", "位置或计数") if is_place else T("as a quantity", "数量")
     return T(
         en="What leaves the range of a type of whole numbers comes back in at its other end, without an error. "
-        f"`{code}` works on {dtype}, and {there.en} uses the result as a quantity. Convert first, compute afterwards.",
+        f"`{code}` works on {dtype}, and {there.en} uses the result {use.en}. Convert first, compute afterwards.",
         zh=f"超出整数类型范围的数，会从范围的另一端回来，不会报错。`{code}` 是在 {dtype} 上计算的，而{there.zh}把结果"
-        "当作数量继续使用。请先转换类型，再计算。",
+        f"当作{use.zh}继续使用。请先转换类型，再计算。",
     )
 
 
@@ -155,10 +169,10 @@ def _limited(story: Story, event: Event, dtype: str) -> tuple[Fix, ...]:
     return unique(program.text, [Fix(title, edits, meaning="later")])
 
 
-def _fixes(story: Story, event: Event, *, is_product: bool) -> tuple[Fix, ...]:
-    program = story.program
+def _fixes(story: Story, found: IntegerWraparound) -> tuple[Fix, ...]:
+    program, event = story.program, found.event
     node = program.at(story.span(event.step))
-    if is_product:
+    if found.lost.sign == "@":
         wider = "long" if _dtype(story, event.results[0], event.step) == "int32" else "int"
         sides = [written_as(story, event, operand.label) for operand in event.operands if operand.label is not None]
         known = [(each, f"{in_parentheses(program, each)}.{wider}()") for each in sides if each is not None]
@@ -166,19 +180,25 @@ def _fixes(story: Story, event: Event, *, is_product: bool) -> tuple[Fix, ...]:
             return ()
         title = T(en=f"Multiply in a wider type: `.{wider}()`", zh=f"用更宽的类型相乘：`.{wider}()`")
         return unique(program.text, [Fix(title, program.replace(*known), meaning="later")])
+    is_whole = found.used.name in COUNTS | PLACES
+    to = "long" if is_whole else "float"
     texts: list[tuple[ast.AST, str]] = []
     for operand in event.operands:
         given = written_as(story, event, operand.label) if operand.label is not None else None
         if given is not None and not isinstance(node, ast.AugAssign):
-            texts.append((given, f"{in_parentheses(program, given)}.float()"))
+            texts.append((given, f"{in_parentheses(program, given)}.{to}()"))
     statement = program.statement(node) if node is not None else None
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add | ast.Sub | ast.Mult):
         target, sign = (
             program.segment(statement.target),
             {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}[type(statement.op)],
         )
-        texts.append((statement, f"{target} = {target}.float() {sign} {in_parentheses(program, statement.value)}"))
-    title = T(en="Convert to numbers with fractions first: `.float()`", zh="先转换成浮点数：`.float()`")
+        texts.append((statement, f"{target} = {target}.{to}() {sign} {in_parentheses(program, statement.value)}"))
+    title = (
+        T(en="Convert to a wider type first: `.long()`", zh="先转换成更宽的类型：`.long()`")
+        if is_whole
+        else T(en="Convert to numbers with fractions first: `.float()`", zh="先转换成浮点数：`.float()`")
+    )
     return unique(program.text, [Fix(title, program.replace(each), meaning="later") for each in texts[:1]])
 
 
