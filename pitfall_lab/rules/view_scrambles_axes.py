@@ -17,6 +17,7 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand, receiver
 from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, snippet
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import operations_that
 
 Shape = tuple[int, ...]
 LONGEST = 6
@@ -26,6 +27,10 @@ LOOKS = {"view", "reshape", "flatten", "shape", "size", "dim", "t", "transpose",
          "data", "item", "tolist", "numpy", "clone", "to", "float", "double", "print", "stride", "numel", "grad",
          "requires_grad_", "backward"}  # fmt: skip
 """What does not tell the axes of its input apart, or only passes them on."""
+
+ALONE = operations_that("dropout") | {"elu", "gelu", "leaky_relu", "relu", "sigmoid", "silu", "tanh"}
+"""What changes each element by itself, on the way to the call that combines it with others."""
+ON_THE_WAY = 4
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -116,15 +121,22 @@ def _is_constant(story: Story, event: Event) -> bool:
 
 def _meets(story: Story, event: Event) -> Event | None:
     """The first call that combines this tensor with another one of more than one element, and
-    so shows what its axes mean.
+    so shows what its axes mean; a dropout or activation may come before.
 
     None if there is none.
     """
-    for use in story.uses(event.results[0]):
-        others = [o.label for o in use.operands if o.label is not None and o.label != event.results[0]]
-        sizes = [story.shape(label, use.step) or () for label in others]
-        if use.name not in LOOKS and any(any(n > 1 for n in shape) for shape in sizes):
-            return use
+    pending = [event.results[0]]
+    for _ in range(ON_THE_WAY):
+        passed = []
+        for label in pending:
+            for use in story.uses(label):
+                others = [o.label for o in use.operands if o.label is not None and o.label != label]
+                sizes = [story.shape(other, use.step) or () for other in others]
+                if use.name not in LOOKS and any(any(n > 1 for n in shape) for shape in sizes):
+                    return use
+                if use.name in ALONE and use.error is None:
+                    passed += use.results
+        pending = passed
     return None
 
 
