@@ -6,7 +6,7 @@ Indexed in one pass; each look-up then processes only the effects on one tensor,
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -50,6 +50,7 @@ class Story:
         self.events = trace.events
         self._effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
         self._folded: dict[str, tuple[int, Record | None]] = {}
+        self._write_steps: dict[str, list[int]] = {}
         self.needs_values = False
         """Whether a rule has looked up values that the trace does not have."""
         for event in trace.events:
@@ -298,11 +299,13 @@ class Story:
         """Return the steps strictly between ``after`` and ``until`` at which the memory was written or its values
         changed, whether a version counter counted it or not; in order.
         """
-        changed = {
-            step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")
-        }
-        changed |= self._writers.get(storage, set())
-        return tuple(sorted(step for step in changed if after < step < until))
+        steps = self._write_steps.get(storage)
+        if steps is None:
+            changed = {
+                step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")
+            }
+            steps = self._write_steps[storage] = sorted(changed | self._writers.get(storage, set()))
+        return tuple(steps[bisect_right(steps, after) : bisect_left(steps, until)])
 
     def calls(self, *names: str) -> Iterator[Event]:
         """Yield the calls, in order, without the nodes that ran in backward; with ``names``, those with one of these

@@ -21,6 +21,8 @@ COPIES = {"clone", "contiguous", "to", "float", "double", "detach", "cpu"}
 RESHAPED = {"reshape", "flatten", "ravel"}
 """Calls that may copy, and keep the order of the elements."""
 SHIFTED = spellings("add", "div", "mul", "sub")
+FOLLOWED = COPIES | RESHAPED | SHIFTED | {"__getitem__", "cat", "index_select", "roll", "stack"}
+"""All calls through which elements are followed."""
 DEEPEST = 24
 
 
@@ -36,6 +38,8 @@ class Origins:
         self.story = story
         self.supposed: set[Hashable] = set()
         self.trail: list[Event] = []
+        self._passed: set[int] = set()
+        self._given: dict[int, list[str]] = {}
 
     def place(self, label: str | None, index: Index, step: int) -> Place | None:
         """Return the place, a storage and a position in it, at which the element ``index`` of the tensor ``label``, as
@@ -65,8 +69,9 @@ class Origins:
         for _ in range(DEEPEST):
             record = self.story.tensor(label, step) or {}
             event = self.story.event(record.get("born"))
-            if event is None or event.kind != "call" or event in self.trail:
+            if event is None or event.kind != "call" or event.step in self._passed:
                 return
+            self._passed.add(event.step)
             self.trail.append(event)
             source = event.operands[0].label if event.operands else None
             if (
@@ -92,18 +97,26 @@ class Origins:
         ):
             return None
         index = _index(self.story.tensor(first[0], event.step) or {}, at)
-        given = [o.label for o in event.operands if o.label is not None]
+        given = self._tensors(event)
         if index is None or not given:
             return None
         found = self._source(event, index, given)
         return (*found, event.step) if found is not None else None
 
+    def _tensors(self, event: Event) -> list[str]:
+        """The labels of a call's operands; a stack may have thousands, and is asked for each of its elements."""
+        if event.step not in self._given:
+            self._given[event.step] = [o.label for o in event.operands if o.label is not None]
+        return self._given[event.step]
+
     def _source(self, event: Event, index: Index, given: list[str]) -> tuple[str, Index] | None:
-        shapes = [self.story.shape(each, event.step) or () for each in given]
         if event.name == "stack":
             axis = whole(argument(event, "dim", len(given))) or 0
             axis %= len(index)
             return (given[index[axis]], index[:axis] + index[axis + 1 :]) if index[axis] < len(given) else None
+        if event.name not in FOLLOWED:
+            return None
+        shapes = [self.story.shape(each, event.step) or () for each in given]
         if event.name == "roll" and len(given) == 1:
             back = _rolled(event, index, shapes[0])
             return (given[0], back) if back is not None else None
