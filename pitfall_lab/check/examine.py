@@ -116,7 +116,8 @@ def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[
     except Unchecked as problem:
         return Checked(script.name, script, problem=problem, printed=shop.printed)
     printed = shop.printed
-    everything = find(trace, tuple(cell.first for cell in script.cells))
+    known = shop.found[1] if shop.found and shop.found[0] is trace and not script.cells else None
+    everything = find(trace, tuple(cell.first for cell in script.cells)) if known is None else known
     chosen = [finding for finding in everything if wanted(finding.rule)]
     complete = trace.outcome.kind == "finished" and trace.stopped is None and not trace.unseen
     kept, notes = without_ignored(chosen, script.text, wanted=wanted, complete=complete)

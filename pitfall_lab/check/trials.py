@@ -114,7 +114,10 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
     no large tensor or no way to write uncounted, where a rule finds something, and where the program raised. If one of
     these runs cannot be checked, ``trace`` is returned.
     """
-    if not (shop.was_large and shop.was_opened) or find(trace) or trace.outcome.kind != "finished":
+    if not (shop.was_large and shop.was_opened) or trace.outcome.kind != "finished":
+        return trace
+    shop.found = (trace, find(trace))
+    if shop.found[1]:
         return trace
     try:
         if keeps_what_was_right(shop.witness(subject, meant=True), shop.witness(subject), "same"):

@@ -101,7 +101,8 @@ class Workshop:
     elements; ``was_opened``: it could write memory without a change of version; ``needs_values``: a run with values is
     needed to find or describe mistakes; ``again``: the calls (from, to) that another run should record in full, because
     the program ended with an error there, or a gradient became infinite or NaN, in rounds that were not recorded (None:
-    there are none). Of the last traced run or that for :meth:`facts`, ``spoiled``: it saw numbers that are not finite.
+    there are none); ``found``: a trace and what the rules found in it, where they were asked already (else None).
+    Of the last traced run or that for :meth:`facts`, ``spoiled``: it saw numbers that are not finite.
     """
 
     timeout: float = TIMEOUT
@@ -117,6 +118,7 @@ class Workshop:
     needs_values: bool = field(default=False, init=False)
     spoiled: bool = field(default=False, init=False)
     again: tuple[int, int] | None = field(default=None, init=False)
+    found: tuple[Trace, list[Finding]] | None = field(default=None, init=False)
     _worker: processes.Popen[str] | None = field(default=None, init=False)
     folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)

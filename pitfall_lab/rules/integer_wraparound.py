@@ -61,7 +61,8 @@ class IntegerWraparound:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line whose result left the range of its integer dtype (a smaller one than int64),
-    where the result is then compared, limited, counted, taken for places in a table or converted to floating point; after a conversion any use counts.
+    where the result is then compared, limited, counted, taken for places in a table or converted to floating point;
+    after a conversion any use counts.
     """
     reported = set()
     for lost in story.trace.beside.losses:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal, Self
 
 from pitfall_lab.rules.kit.call_stack import call_chain
@@ -336,23 +338,61 @@ class Flow:
         node = program.at(span) if program.tree else None
         if node is None or span is None:
             return []
-        found: list[Event] = []
-        for earlier in reversed(self.story.events[: event.step]):  # arguments are computed just before the call
-            deeper = len(earlier.scope) > len(event.scope) and earlier.scope[: len(event.scope)] == event.scope
-            if earlier.kind != "call" or not (deeper or _inside(earlier.span, span)):
-                break
-            if earlier.name in TO_PYTHON or earlier.name == "numpy":
-                found.insert(0, earlier)
+        found = self._just_before(event, span)
         statement = program.statement(node)
         if statement is None or found:
             return found
-        names = self._names(node, statement)
-        near = [
-            n
-            for n, place, targets in self._numbers
-            if n.step < event.step and targets & names and _shares(program, place, statement)
-        ]
+        near = self._named_by(node, statement)
+        near = near[: bisect_left(near, event.step, key=attrgetter("step"))]
         return near[-50:] or self._equal(event)
+
+    def _just_before(self, event: Event, span: Span) -> list[Event]:
+        """The calls that made Python numbers or arrays between ``event`` and the nearest earlier one that is neither in
+        its own expression (``span``) nor in a function called from its function, or that is the same call in another
+        round: arguments are computed just before.
+        """
+        events, end = self.story.events, event.step
+        if event.scope not in self._outside:
+            outside: list[int] = []
+            self._outside[event.scope] = outside
+            for each in events:
+                deeper = len(each.scope) > len(event.scope) and each.scope[: len(event.scope)] == event.scope
+                is_passed = deeper and each.kind == "call"
+                outside.append((outside[-1] if outside else -1) if is_passed else each.step)
+        start, outside = end, self._outside[event.scope]
+        while start > 0 and (before := outside[start - 1]) >= 0:
+            earlier = events[before]
+            is_own = earlier.span == span and earlier.op == event.op  # the same call in the round before
+            if earlier.kind != "call" or is_own or not _inside(earlier.span, span):
+                break
+            start = before
+        start = outside[start - 1] if start else -1
+        made, of_step = self._conversions, attrgetter("step")
+        return made[bisect_right(made, start, key=of_step) : bisect_left(made, end, key=of_step)]
+
+    @cached_property
+    def _outside(self) -> dict[tuple[str, ...], list[int]]:
+        """For a scope: for each step the last one, itself included, that is not a call of a function within."""
+        return {}
+
+    @cached_property
+    def _conversions(self) -> list[Event]:
+        return list(self.story.calls(*TO_PYTHON, "numpy"))
+
+    def _named_by(self, node: ast.AST, statement: ast.stmt) -> list[Event]:
+        """The calls that made Python numbers or arrays which ``node`` reads through variables, in order."""
+        if (node, statement) not in self._converted:
+            names = self._names(node, statement)
+            self._converted[node, statement] = sorted(
+                (n for n, place, targets in self._numbers
+                 if targets & names and _shares(self.story.program, place, statement)), key=attrgetter("step")
+            )  # fmt: skip
+        return self._converted[node, statement]
+
+    @cached_property
+    def _converted(self) -> dict[tuple[ast.AST, ast.stmt], list[Event]]:
+        """What :meth:`_named_by` has returned."""
+        return {}
 
     def _equal(self, event: Event) -> list[Event]:
         """The conversions to a Python number (``item()``) one of which gave ``event`` its

@@ -121,12 +121,7 @@ class Origins:
             back = _rolled(event, index, shapes[0])
             return (given[0], back) if back is not None else None
         if event.name == "cat" and (whole(argument(event, "dim", len(given))) or 0) == 0 and index:
-            rest = index[0]
-            for label, shape in zip(given, shapes, strict=True):
-                if rest < (shape[0] if shape else 0):
-                    return label, (rest, *index[1:])
-                rest -= shape[0] if shape else 0
-            return None
+            return _joined(index, given, shapes)
         if (
             event.name in ("__getitem__", "index_select")
             and len(given) == 2
@@ -157,6 +152,16 @@ class Origins:
             return known % count if count else None
         self.supposed.add(key(self.story, index, step))
         return at % count if count else None
+
+
+def _joined(index: Index, given: list[str], shapes: list[Index]) -> tuple[str, Index] | None:
+    """The tensor that row ``index[0]`` of a ``cat`` along the first dimension came from, and the index in it."""
+    rest = index[0]
+    for label, shape in zip(given, shapes, strict=True):
+        if rest < (shape[0] if shape else 0):
+            return label, (rest, *index[1:])
+        rest -= shape[0] if shape else 0
+    return None
 
 
 def _rolled(event: Event, index: Index, shape: Index) -> Index | None:
