@@ -234,8 +234,8 @@ RULE = Rule(
     title=T(en="A cross product runs along the dimension that numbers the vectors", zh="叉积沿着向量编号的维计算"),
     what=T(
         en="A program has three vectors in the rows of a table, and takes their cross products along the dimension "
-        "that numbers the rows. That dimension has size 3 as well, so no error is raised, and the results are perpendicular "
-        "to nothing. Give the dimension of the components: `dim=-1`.",
+        "that numbers the rows. That dimension has size 3 as well, so no error is raised, and the results are "
+        "perpendicular to nothing. Give the dimension of the components: `dim=-1`.",
         zh="程序把三个向量放在表的各行里，却沿着给行编号的维计算叉积。那一维的大小也是 3，所以不会报错，而结果与哪个"
         "向量都不垂直。请给出分量所在的维：`dim=-1`。",
     ),
