@@ -44,13 +44,14 @@ MATRIX, FURTHER = 2, 30
 
 @dataclass(frozen=True, slots=True)
 class NormedTable:
-    """The table ``label`` (a label) of shape ``shape`` was divided by the result of ``norm`` (``Event``), its own norm,
-    over all elements of each matrix or of everything.
+    """The table ``label`` (a label) of shape ``shape`` was divided, at ``step``, by the result of ``norm`` (``Event``),
+    its own norm, over all elements of each matrix or of everything.
     """
 
     norm: Event
     label: str
     shape: tuple[int, ...]
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,10 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that computes one norm of a whole table, by which the table is divided, where the
     products of its rows with others that are normalized are then ordered, or given to a softmax.
     """
-    tables = _tables(story)
+    every = _tables(story)
     reported = set()
-    for product in story.calls(*PRODUCTS) if tables else ():
+    for product in story.calls(*PRODUCTS) if every else ():
+        tables = {label: table for label, table in every.items() if table.step < product.step}
         for found in _chosen(story, product, tables) if product.error is None else ():
             place = story.span(found.table.norm.step)
             if place not in reported:
@@ -91,7 +93,7 @@ def _tables(story: Story) -> dict[str, NormedTable]:
         if norm is None or norm[1] not in (source, given[0]) or len(shape) < MATRIX or min(shape[-2:]) < MATRIX:
             continue
         if norm[2] >= {len(shape) - 1, len(shape) - 2} and not _is_unit(story, source, event.step):
-            found[event.results[0]] = NormedTable(norm[0], given[0], shape)
+            found[event.results[0]] = NormedTable(norm[0], given[0], shape, event.step)
     return found
 
 

@@ -105,6 +105,12 @@ for _ in range(3):
     s = s / s.norm()
 print(s.argmax(1))
 """,
+    "divided after the products": HEAD
+    + """
+print((x @ x.T).argmax(1))
+x /= x.norm()
+print(x.norm())
+""",
     "rows of one length": HEAD
     + """
 z = F.normalize(x, dim=1)
