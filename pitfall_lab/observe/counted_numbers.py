@@ -2,8 +2,8 @@
 
 Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, the targets that a loss
 leaves out, columns of a table that have become one number, class numbers that are compared, entries of sparse tensors
-that are stored in parts, the two numbers in the middle of an even count, and the triangle of a symmetric matrix that is
-not read.
+that are stored in parts, the two numbers in the middle of an even count, the triangle of a symmetric matrix that is
+not read, and the means of the columns of a table that is decomposed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ Kind = Literal[
     "unread",
     "several",
     "unsorted",
+    "uncentred",
     "ranked",
     "correlated",
     "cumulated",
@@ -58,7 +59,23 @@ SYMMETRIC = frozenset(
 """Calls that read one triangle of a matrix only, since the other one is to mirror it."""
 SEARCHED = {"torch.searchsorted": ("sorted_sequence", 0), "torch.bucketize": ("boundaries", 1)}
 """Calls that search a sorted row, with the name and the place of that argument."""
-COUNTED = EQUALS | SEARCHES | CLASSES | FILLING | TAKING | MEDIANS | SYMMETRIC | SEARCHED.keys() | {LOGITS, STORED}
+DECOMPOSED = frozenset({"torch.linalg.svd", "torch.linalg.svdvals", "torch.svd", "torch.Tensor.svd"})
+"""Calls that compute the singular values of a table."""
+PRODUCTS = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in spellings("matmul", "mm"))
+"""Calls that may multiply a table's transpose and the table."""
+COUNTED = (
+    EQUALS
+    | DECOMPOSED
+    | PRODUCTS
+    | SEARCHES
+    | CLASSES
+    | FILLING
+    | TAKING
+    | MEDIANS
+    | SYMMETRIC
+    | SEARCHED.keys()
+    | {LOGITS, STORED}
+)
 MOST = 1 << 22
 """The number of elements of the largest tensor that is looked at."""
 LARGEST = 1000
@@ -85,6 +102,10 @@ have to differ.
 """
 UNLIKE = 1e-2
 """By which part of the largest number off the diagonal two numbers that mirror each other may differ."""
+TALL, ABSENT, SHARE = 3, 0.3, 0.5
+"""A table of examples has so many rows for each column, at most such a share of zeros, and is not centred if the means
+of its columns have more than such a share of the sum of all squares.
+"""
 KEPT = 100
 """The losses at one place whose targets are counted."""
 
@@ -104,7 +125,9 @@ class CountedNumbers(NamedTuple):
     difference, the largest number of the triangle that is read, and 1 if that is the lower one); ``several``: examples
     whose row of ones and zeros, the target of a loss of one class, has more than a one (``numbers``: the most ones in a
     row, and the classes); ``unsorted``: numbers of rows that are to be sorted which are smaller than the one before
-    (``numbers``: the first such pair). The other kinds are made by other modules. ``numbers`` and ``names`` are empty
+    (``numbers``: the first such pair); ``uncentred``: columns of a table which is decomposed, or multiplied with its
+    transpose, whose mean is larger than their standard deviation (``numbers``: the share of the means in the sum of all
+    squares, and the rows). The other kinds are made by other modules. ``numbers`` and ``names`` are empty
     where nothing is said here.
     """
 
@@ -178,10 +201,12 @@ class Counts:
             return
         if call.name in EQUALS:
             self._compare(call, step)
-        elif call.name == STORED or call.name in MEDIANS | SYMMETRIC | SEARCHED.keys():
+        elif call.name == STORED or call.name in MEDIANS | SYMMETRIC | SEARCHED.keys() | DECOMPOSED | PRODUCTS:
             found = _look(call)
             if found is not None and len(self._first) < FOUND:
                 self._first.setdefault(call.span, (step, found))
+            elif call.name in PRODUCTS:
+                self._looks[call.span, call.name] = LOOKS  # most products are others
         elif call.name in SEARCHES:
             self._search(call, step)
         else:
@@ -257,10 +282,15 @@ class Counts:
 
 def _look(call: Call) -> CountedNumbers | None:
     """What the first call at a place shows that reads stored parts, medians, one triangle, or rows that are to be
-    sorted; None if nothing is found.
+    sorted, or that decomposes a table; None if nothing is found.
     """
     if call.name in SEARCHED:
         return _unsorted(call)
+    if call.name in DECOMPOSED:
+        return _uncentred(call.args[0])
+    if call.name in PRODUCTS:
+        table = call.args[1] if len(call.args) > 1 else None
+        return _uncentred(table) if _is_transpose(call.args[0], table) else None
     return _parts(call) if call.name == STORED else _middles(call) if call.name in MEDIANS else _unread(call)
 
 
@@ -287,6 +317,33 @@ def _unsorted(call: Call) -> CountedNumbers | None:
     at = falls.nonzero()[0].tolist()
     here, after = (*at[:-1], at[-1]), (*at[:-1], at[-1] + 1)
     return CountedNumbers("unsorted", count, rows.numel(), (float(rows[here]), float(rows[after])))
+
+
+def _is_transpose(one: torch.Tensor, table: Any) -> bool:
+    """Whether ``one`` is a view of ``table`` with its two axes exchanged."""
+    if type(table) not in PLAIN or one.dim() != TABLE or table.dim() != TABLE or one.layout is not torch.strided:
+        return False
+    fits = one.shape == table.shape[::-1] and table.layout is torch.strided and one.device.type == "cpu"
+    return fits and one.stride() == table.stride()[::-1] and one.data_ptr() == table.data_ptr()
+
+
+def _uncentred(table: Any) -> CountedNumbers | None:
+    """How many columns of a table of examples have a mean larger than their standard deviation.
+
+    None if the means have no large part of the sum of squares, if many numbers are 0, or if there are too few rows.
+    """
+    if type(table) not in PLAIN or not _is_held(table) or table.dim() != TABLE or not table.is_floating_point():
+        return None
+    rows, columns = table.shape
+    if columns < TABLE or rows < TALL * columns or table.numel() > MOST:
+        return None
+    numbers = table.detach().double()
+    mean, deviation, squares = numbers.mean(0), numbers.std(0), float(numbers.square().sum())
+    if not 0 < squares < math.inf or float((numbers == 0).double().mean()) > ABSENT:
+        return None
+    share = rows * float(mean.square().sum()) / squares
+    count = int((mean.abs() > deviation).sum())
+    return CountedNumbers("uncentred", count, columns, (share, float(rows))) if share > SHARE else None
 
 
 def _empty_rows(call: Call) -> tuple[int, int] | None:

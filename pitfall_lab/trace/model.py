@@ -642,7 +642,9 @@ class Counted:
     if that is the lower one. ``several``: it is a loss of one class, and ``count`` of its ``of`` targets, rows of ones
     and zeros, have more than a one; ``numbers`` are the most ones in a row, and the classes. ``unsorted``: it searches
     rows of ``of`` numbers that are to be sorted, and ``count`` of these are smaller than the one before; ``numbers``
-    are the two numbers of the first such pair. ``ranked``: it picks or
+    are the two numbers of the first such pair. ``uncentred``: it decomposes a table of ``of`` columns, or multiplies
+    its transpose with it, and ``count`` columns have a mean larger than their standard deviation; ``numbers`` are the
+    share of the means in the sum of all squares, and the rows. ``ranked``: it picks or
     weighs the ranks of ``of`` scores, of which ``count`` are equal to another one and still have ranks of their own;
     ``numbers`` are the share of pairs of a picked and another element in which the picked one has the higher rank, what
     it is if equal scores share their ranks, the least and the most that the order of equal scores can make of it, and
@@ -664,6 +666,7 @@ class Counted:
         "unread",
         "several",
         "unsorted",
+        "uncentred",
         "ranked",
         "correlated",
         "cumulated",
