@@ -12,6 +12,7 @@ from pitfall_lab.rules.kit.text_origins import parameters, passed
 AVERAGES = {"average", "fmean", "mean", "round", "sum"}
 """Functions of a list of numbers, or of one, whose result rises with each of them."""
 SAME = {"cpu", "detach", "numpy"}
+"""Calls that keep a tensor's number."""
 DEEPEST = 8
 
 Seen = frozenset[tuple[str, Function | None]]
