@@ -188,11 +188,10 @@ def _compared(story: Story, made: Event) -> int | None:
     if len(own) != PAIR or len(story.shape(made.results[0], made.step) or ()) != PAIR:
         return None
     one, two = (_runs_along(story, label, made.step) for label in own)
-    columns = [_column(story, label, made.step) for label in own]
-    same = None not in columns and columns[0] is not None and columns[0][1] == columns[1][1]
-    if one is None or two is None or one == two or not same or columns[0] is None:
+    column, other = (_column(story, label, made.step) for label in own)
+    if one is None or two is None or one == two or column is None or other is None or column[1] != other[1]:
         return None
-    source = made_by(story, columns[0][0], made.step)
+    source = made_by(story, column[0], made.step)
     return None if source is not None and _is_turned(story, source) else one
 
 
@@ -256,6 +255,7 @@ def _used(story: Story, event: Event, scores: tuple[str, object], count: int) ->
 
     That is, a difference that is multiplied with, or chosen by, a column of events, or whose two sides are.
     """
+    pending: list[tuple[str, bool, Event | None, str | None]]
     pending, seen = [(event.results[0], event.name == "logsumexp", None, None)], {event.results[0]}
     while pending and len(seen) < 2 * FURTHER:
         label, is_logarithm, met, chosen = pending.pop(0)
