@@ -13,6 +13,7 @@ from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.forms import SAME_NUMBERS, made_by
 from pitfall_lab.rules.signals.operand_names import shown
+from pitfall_lab.rules.signals.risk_masks import RiskMask, risk_masks
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
@@ -40,6 +41,11 @@ COLUMNS = SAME_NUMBERS | {
 AFTER = COLUMNS | spellings("add") | {"log", "clamp", "clamp_min"}
 """Calls between the running sum of the hazards and its difference from the scores."""
 FURTHER, FEW = 12, 3
+RIGHT = {(True, False): ">=", (True, True): "<=", (False, False): "<", (False, True): ">"}
+"""The comparison of times that a mask needs: whether it keeps where it is true, and whether the times on the left are
+those of the samples whose risk sets these are.
+"""
+NAMES = {">=": "ge", "<=": "le", "<": "lt", ">": "gt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +64,18 @@ class Turned:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose running sum, in a partial likelihood of survival times, adds up the hazards
-    of those with an earlier time.
+    """Yield one finding for each line that, in a partial likelihood of survival times, adds up the hazards of those
+    with an earlier time: by a running sum, or by a mask of pairs.
 
     Only with at least ``FEW`` scores, whose differences from the sum are multiplied with, or chosen by, a column of
     events.
     """
     reported = set()
+    for mask in risk_masks(story):
+        place = story.span(mask.event.step)
+        if mask.earlier and place not in reported:
+            reported.add(place)
+            yield _finding_of_mask(story, mask)
     for event in story.calls("logcumsumexp", "cumsum"):
         place = story.span(event.step)
         found = _turned(story, event) if event.error is None and place not in reported and event.operands else None
@@ -249,6 +260,55 @@ def _fixes(story: Story, found: Turned) -> tuple[Fix, ...]:
     )
 
 
+def _finding_of_mask(story: Story, found: RiskMask) -> Finding:
+    step, count = found.event.step, found.count
+    here, there = at_line(story, story.span(step)), at_line(story, story.span(found.compared.step))
+    time = shown(story, found.compared, found.compared.operands[0].label)
+    first, last = T(en="no one", zh="不与任何样本相比"), T(en="with all others", zh="与其余全部")
+    if found.itself:
+        first, last = T(en="itself alone", zh="只与自己相比"), T(en="with all", zh="与全部")
+    return RULE.finding(
+        story.span(step),
+        step,
+        T(
+            en=f"{capital(here.en)} compares each event with those that had an earlier time, not with those still at "
+            f"risk: the first of {count:,} is compared with {first.en}, the last one {last.en}.",
+            zh=f"{here.zh}把每个事件与时间更早的样本相比，而不是与此刻仍处于风险中的样本相比：{count:,} 个中的第一个"
+            f"{first.zh}，最后一个{last.zh}相比。",
+        ),
+        T(
+            en=f"The comparison in {there.en} ({time.en} on the left) chooses whose hazards are in the sum of each "
+            "sample. The partial likelihood of an event is the share of its own hazard in that of all who could have "
+            "had it at that time, and these have a later time or the same. Turned round, the loss falls when the "
+            "scores of those who live longest rise.",
+            zh=f"{there.zh}的比较（左边是 {time.zh}）决定每个样本的和里有谁的风险。一个事件的偏似然，是它自己的风险在"
+            "当时所有可能发生事件者的风险中所占的份额，而这些样本的时间更晚或相同。方向反了，存活最久者的分数升高时损失"
+            "反而下降。",
+        ),
+        related=[
+            story.related("made", found.compared.step, T(en="times are compared here", zh="在这里比较时间")),
+            story.related("used", found.used.step, T(en="taken from the scores here", zh="在这里从分数中减去")),
+        ],
+        fixes=_fixes_of_mask(story, found),
+        facts=[Fact("patients", count, story.by(step))],
+    )
+
+
+def _fixes_of_mask(story: Story, found: RiskMask) -> tuple[Fix, ...]:
+    """At most one fix: the comparison goes the other way."""
+    program = story.program
+    node = program.at(story.span(found.compared.step))
+    sign = RIGHT[found.keeps, found.kept_first]
+    title = T(en=f"Turn the comparison round: `{sign}`", zh=f"把比较反过来：`{sign}`")
+    if isinstance(node, ast.Compare) and len(node.comparators) == 1:
+        new = f"{program.segment(node.left)} {sign} {program.segment(node.comparators[0])}"
+        return unique(program.text, [Fix(title, program.replace((node, new)), meaning="later")])
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in found.compared.op:
+        new = f"{program.segment(node.func.value)}.{NAMES[sign]}"
+        return unique(program.text, [Fix(title, program.replace((node.func, new)), meaning="later")])
+    return ()
+
+
 RULE = Rule(
     code="PL951",
     name="risk-sets-turned-round",
@@ -259,16 +319,20 @@ RULE = Rule(
     ),
     what=T(
         en="A survival loss (Cox) takes from each score the logarithm of the sum of hazards of all who were still at "
-        "risk at that time. The scores are sorted by time, and the running sum begins with the earliest, so it holds "
-        "those who had their event before. Sort with `descending=True`, so that the sum begins with the latest time.",
-        zh="生存分析的损失（Cox）从每个分数中减去当时仍处于风险中的所有样本的风险之和的对数。这里分数按时间排序，累加从最早"
-        "的开始，因而包含的是此前已发生事件的样本。请用 `descending=True` 排序，让累加从最晚的时间开始。",
+        "risk at that time. Here the sum holds those who had their event before: the scores are sorted by time and the "
+        "running sum begins with the earliest, or a mask of pairs is true where the other time is earlier. Sort with "
+        "`descending=True`, so that the sum begins with the latest time, or turn the comparison of the mask round.",
+        zh="生存分析的损失（Cox）从每个分数中减去当时仍处于风险中的所有样本的风险之和的对数。这里的和包含的却是此前已发生"
+        "事件的样本：分数按时间排序而累加从最早的开始，或者成对的掩码在对方时间更早处为真。请用 `descending=True` 排序"
+        "，让累加从最晚的时间开始，或者把掩码的比较反过来。",
     ),
     why=T(
         en="`logcumsumexp` at place i sums places 0 to i. In ascending order these are the earlier times; the set at "
-        "risk is the other part. Both losses fall during training, and no shape tells them apart: it shows in a "
-        "concordance below one half, since the scores have the wrong sign.",
+        "risk is the other part. A mask of pairs has the same choice: `time[None] >= time[:, None]` keeps in row i "
+        "those whose time is not before that of i. Both losses fall during training, and no shape tells them apart: it "
+        "shows in a concordance below one half, since the scores have the wrong sign.",
         zh="`logcumsumexp` 在第 i 个位置累加的是第 0 到第 i 个。升序时它们是更早的时间；处于风险中的是另一部分。"
+        "成对的掩码也有同样的选择：`time[None] >= time[:, None]` 在第 i 行保留时间不早于 i 的样本。"
         "两种损失在训练中都会下降，形状也完全相同；差别表现为一致性指数低于二分之一，因为分数的符号反了。",
     ),
     bad="""import torch

@@ -1,0 +1,133 @@
+"""Where the text gives a Python number its value: the calls of ``item()`` and ``float()`` that it sums or averages."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.kit.source import Function, Program
+from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.rules.kit.text_origins import parameters, passed
+
+AVERAGES = {"average", "fmean", "mean", "round", "sum"}
+"""Functions of a list of numbers, or of one, whose result rises with each of them."""
+SAME = {"cpu", "detach", "numpy"}
+"""Calls that keep a tensor's number."""
+DEEPEST = 8
+
+Seen = frozenset[tuple[str, Function | None]]
+
+
+def conversions(program: Program, node: ast.expr, seen: Seen = frozenset(), deep: int = 0) -> list[ast.Call] | None:
+    """Return the calls in the text that convert the tensors of which the number ``node`` is a sum, mean or multiple;
+    followed through names, lists, and functions of the program. Empty if it is a constant.
+
+    None if anything else is in it, or if it falls when one of them rises, as far as the text shows.
+    """
+    if deep > DEEPEST:
+        return None
+    if isinstance(node, ast.Constant):
+        return []
+    if isinstance(node, ast.BinOp):
+        return _combined(program, node, seen, deep + 1)
+    if isinstance(node, ast.Call):
+        return _of_call(program, node, seen, deep + 1)
+    if isinstance(node, ast.List):
+        return _all(program, node.elts, seen, deep + 1)
+    if isinstance(node, ast.ListComp | ast.GeneratorExp):
+        return conversions(program, node.elt, seen, deep + 1)
+    if isinstance(node, ast.Name):
+        return _of_name(program, node, seen, deep + 1)
+    return None
+
+
+def _all(program: Program, nodes: list[ast.expr], seen: Seen, deep: int) -> list[ast.Call] | None:
+    found: list[ast.Call] = []
+    for node in nodes:
+        each = conversions(program, node, seen, deep)
+        if each is None:
+            return None
+        found += each
+    return found
+
+
+def _combined(program: Program, node: ast.BinOp, seen: Seen, deep: int) -> list[ast.Call] | None:
+    """What a sum has in both terms, a product in one of its factors, and a quotient above."""
+    if any(isinstance(each, ast.USub) for each in ast.walk(node)):
+        return None
+    if isinstance(node.op, ast.Add):
+        return _all(program, [node.left, node.right], seen, deep)
+    if isinstance(node.op, ast.Div):
+        return conversions(program, node.left, seen, deep)
+    if isinstance(node.op, ast.Mult):
+        known = [each for side in (node.left, node.right) if (each := conversions(program, side, seen, deep))]
+        return known[0] if len(known) == 1 else None
+    return None
+
+
+def _of_call(program: Program, node: ast.Call, seen: Seen, deep: int) -> list[ast.Call] | None:
+    name = called(node)
+    if name == "item" and not node.args:
+        return [node]
+    if name == "float" and len(node.args) == 1:
+        return conversions(program, node.args[0], seen, deep) or [node]
+    if name in SAME and isinstance(node.func, ast.Attribute):
+        return conversions(program, node.func.value, seen, deep)
+    if name in AVERAGES and node.args:
+        return conversions(program, node.args[0], seen, deep)
+    values = _returned(program, name)
+    return _all(program, values, seen, deep) if values else None
+
+
+def _returned(program: Program, name: str) -> list[ast.expr]:
+    """What the one function of the program with this name returns; empty if there is none."""
+    functions = [each for each in program.nodes if isinstance(each, Function) and each.name == name]
+    if len(functions) != 1:
+        return []
+    returns = (n for n in ast.walk(functions[0]) if isinstance(n, ast.Return) and program.function(n) is functions[0])
+    return [each.value for each in returns if each.value is not None]
+
+
+def _of_name(program: Program, node: ast.Name, seen: Seen, deep: int) -> list[ast.Call] | None:
+    function = program.function(node)
+    if (node.id, function) in seen:
+        return []
+    seen |= {(node.id, function)}
+    values = list(_given(program, node.id, function))
+    if not values and function is not None and node.id in parameters(function):
+        values = list(passed(program, function, node.id))
+    if not values or any(each is None for each in values):
+        return None
+    return _all(program, [each for each in values if each is not None], seen, deep)
+
+
+def _given(program: Program, name: str, function: Function | None) -> Iterator[ast.expr | None]:
+    """What the statements of a function (None: of the top level) assign, add or append to a name; None for what is
+    neither.
+    """
+    for node in program.nodes:
+        if program.function(node) is not function:
+            continue
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _assigned(program, target, node.value, name)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+            if not isinstance(node.op, ast.Div):  # by their number
+                yield node.value if isinstance(node.op, ast.Add) else None
+        elif isinstance(node, ast.Call) and called(node) == "append" and isinstance(node.func, ast.Attribute):
+            if isinstance(node.func.value, ast.Name) and node.func.value.id == name and node.args:
+                yield node.args[0]
+        elif isinstance(node, ast.For) and name in {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}:
+            yield None
+
+
+def _assigned(program: Program, target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr | None]:
+    if isinstance(target, ast.Name):
+        if target.id == name:
+            yield value
+    elif isinstance(target, ast.Tuple | ast.List):
+        places = [place for place, each in enumerate(target.elts) if isinstance(each, ast.Name) and each.id == name]
+        for place in places:
+            tuples = [value] if not isinstance(value, ast.Call) else _returned(program, called(value))
+            parts = [each.elts for each in tuples if isinstance(each, ast.Tuple) and len(each.elts) == len(target.elts)]
+            yield from [each[place] for each in parts] if len(parts) == len(tuples) and parts else [None]
