@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.slow import is_left_out
+from tests.slow import is_left_out, waiting
 from tests.turns import EVERYTHING, TURN, WHOLE, todays
 
 if TYPE_CHECKING:
@@ -108,7 +108,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # as long as the numbers of days have no common factor.
         names = dict.fromkeys(item.nodeid.partition("[")[0] for item in items if item.path.parent == ROOT / "browser")
         browser = {*names} - {*todays(names, of=4)}
-        others = [item for item in items if is_left_out(item.nodeid) or item.nodeid.partition("[")[0] in browser]
+        waits = browser | waiting(item.nodeid for item in items)
+        others = [
+            item for item in items
+            if is_left_out(item.nodeid) or not waits.isdisjoint((item.nodeid, item.nodeid.partition("[")[0]))
+        ]  # fmt: skip
         config.hook.pytest_deselected(items=others)
         left = {id(item) for item in others}
         items[:] = [item for item in items if id(item) not in left]

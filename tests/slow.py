@@ -11,14 +11,20 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from tests.turns import EVERYTHING, TURN
+from tests.turns import EVERYTHING, TURN, todays
 
 LIST = Path(__file__).with_name("slow.txt")
-DAYS = 24
+DAYS = 36
 """So many days, and each slow test has run."""
+MANY_CASES = tuple(f"tests/{name}/" for name in ("fuzz", "observer", "shadow", "verify"))
+OTHER_EACH_DAY = ("tests/verify/test_layers.py", "tests/verify/test_private.py")
+MANY = 80
+"""So many cases has a function that takes turns by them."""
+ROUNDS = 4
 _TIMED = re.compile(r"^(\d+\.\d\d)s (?:call|setup) +(\S.*)$", re.MULTILINE)
 
 
@@ -36,6 +42,26 @@ def is_left_out(name: str) -> bool:
     """
     place = slow().get(name)
     return not EVERYTHING and place is not None and (place + TURN) % DAYS != 0
+
+
+def waiting(names: Iterable[str]) -> set[str]:
+    """Of the names of all tests, those of functions with very many cases whose turn is another day: each case of
+    :data:`MANY_CASES` runs every ``ROUNDS`` days where all tests are run.
+
+    A case takes a tenth of a second there; five thousand of them took a third of a whole run. What is in the list of
+    slow tests, or has other cases each day, is left as it is: two turns could leave a case out for good.
+    """
+    cases: dict[str, list[str]] = {}
+    for name in names:
+        function, _, case = name.partition("[")
+        if case and function.startswith(MANY_CASES) and not function.startswith(OTHER_EACH_DAY) and name not in slow():
+            cases.setdefault(function, []).append(name)
+    return {
+        name
+        for function, each in cases.items()
+        if len(each) >= MANY
+        for name in {*each} - {*todays(each, of=ROUNDS, begin=len(function))}
+    }
 
 
 def read(log: str) -> list[tuple[float, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests import slow
+from tests import slow, turns
 
 LOG = """
 ============================= slowest durations =============================
@@ -35,6 +35,27 @@ def test_each_slow_test_runs_on_one_of_the_days_and_every_other_test_on_all(monk
     assert not any(slow.is_left_out(name) for name in "abcde")
 
 
+def test_each_of_very_many_cases_runs_on_one_of_the_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow, "slow", lambda: {"tests/shadow/test_a.py::test_many[3]": 0})
+    monkeypatch.setattr(turns, "EVERYTHING", False)
+    many = [f"tests/shadow/test_a.py::test_many[{n}]" for n in range(slow.MANY)]
+    few = [
+        "tests/shadow/test_a.py::test_few[0]",
+        "tests/shadow/test_a.py::test_plain",
+        "tests/rules/test_b.py::test_c[0]",
+    ]
+    once = [*many[:3], *many[4:]]
+    ran: list[str] = []
+    for turn in range(slow.ROUNDS):
+        monkeypatch.setattr(turns, "TURN", turn)
+        waits = slow.waiting([*many, many[3] + "x", *few])
+        assert waits < {*once, many[3] + "x"}
+        ran += [name for name in once if name not in waits]
+    assert sorted(ran) == sorted(once)
+    monkeypatch.setattr(turns, "EVERYTHING", True)
+    assert slow.waiting(many) == set()
+
+
 def test_what_takes_turns_by_itself_is_not_in_the_list() -> None:
-    for name in slow.slow():
-        assert "todays" not in (slow.LIST.parent.parent / name.partition("::")[0]).read_text(encoding="utf-8"), name
+    for file in {name.partition("::")[0] for name in slow.slow()} - {"tests/test_slow.py"}:
+        assert "todays" not in (slow.LIST.parent.parent / file).read_text(encoding="utf-8"), file

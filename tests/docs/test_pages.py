@@ -56,7 +56,7 @@ def demonstrated(rule: Rule, shop: Workshop) -> pages.Demonstration:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("rule", in_whole_runs(RULES, of=4), ids=lambda r: r.code)
+@pytest.mark.parametrize("rule", in_whole_runs(RULES, of=8), ids=lambda r: r.code)
 def test_a_page_is_what_its_rule_says_and_its_programs_do(rule: Rule, language: Language, shop: Workshop) -> None:
     path = pages.FOLDER / pages.page_name(rule.code, language)
     assert path.is_file(), REMEDY

@@ -19,7 +19,7 @@ from tests.rules.build import examined
 from tests.turns import in_whole_runs, todays
 
 EACH = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
-RUN = pytest.mark.parametrize("rule", in_whole_runs(RULES, of=4), ids=lambda r: r.code)
+RUN = pytest.mark.parametrize("rule", in_whole_runs(RULES, of=8), ids=lambda r: r.code)
 SOME = todays(RULES, of=8)
 TODAYS = pytest.mark.parametrize("rule", SOME, ids=lambda r: r.code)
 TRAPS = pytest.mark.parametrize(
