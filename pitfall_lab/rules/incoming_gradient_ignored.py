@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, flat, numbers
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Event, Span, T
 
 SUFFIX = "Backward"
 GIVEN = 2
@@ -160,7 +160,8 @@ def _is_returned(story: Story, function: str) -> bool:
 
 def _finding(story: Story, found: IncomingGradientIgnored) -> Finding:
     last, node, backward = found.calls[-1], found.node, found.backward
-    here, back = at_line(story, story.span(last.step)), at_line(story, story.span(backward.step))
+    here = at_line(story, _returned(story, last) or story.span(last.step))
+    back = at_line(story, story.span(backward.step))
     shown = T(en=numbers(node.get("gradient")), zh=numbers(node.get("gradient")))
     if found.through is not None:
         size = "×".join(map(str, node.get("gradient_shape") or ()))
@@ -170,7 +171,7 @@ def _finding(story: Story, found: IncomingGradientIgnored) -> Finding:
         )
     name = f"`{found.function}.backward`"
     return RULE.finding(
-        story.span(last.step),
+        _returned(story, last) or story.span(last.step),
         backward.step,
         T(
             en=f"{name} ({here.en}) never uses the gradient that it is handed, so what follows `{found.function}` in "
@@ -198,6 +199,19 @@ def _finding(story: Story, found: IncomingGradientIgnored) -> Finding:
         fixes=_fixes(story, last),
         facts=[Fact("incoming", node.get("gradient") or node.get("gradient_shape"), story.by(node.get("ran")))],
     )
+
+
+def _returned(story: Story, last: Event) -> Span | None:
+    """The place of the one ``return`` of the function that made the last call; None if it has several, or none."""
+    program = story.program
+    statement = program.statement_at(story.span(last.step))
+    function = program.function(statement) if statement is not None else None
+    returns = [
+        node
+        for node in program.nodes
+        if isinstance(node, ast.Return) and node.value is not None and program.function(node) is function
+    ]
+    return program.place(returns[0]) if function is not None and len(returns) == 1 else None
 
 
 def _fixes(story: Story, last: Event) -> tuple[Fix, ...]:

@@ -31,6 +31,7 @@ const STYLE = `
 .pl-question .pl-came { flex: none; max-width: 100%; min-width: 14em; min-height: 1.2em; margin: 1px 0 1px auto; padding: 0 6px; box-sizing: border-box;
   white-space: pre-wrap; overflow-wrap: anywhere; user-select: none; border-left: 2px solid var(--jp-border-color1, #888) }
 .pl-question .pl-lines label { flex-wrap: wrap }
+.pl-question p code, .pl-question label code, .pl-question legend code { font-family: var(--jp-code-font-family, monospace) }
 .pl-question .pl-legend { margin: 4px 0; font-size: 0.9em; opacity: 0.85; }
 .pl-question .pl-came.pl-hidden { border-left-color: transparent;
   background: repeating-linear-gradient(-45deg, transparent 0 4px, var(--jp-border-color1, #bbb) 4px 6px) }
@@ -45,10 +46,22 @@ const OWN_KEYS = "data-lm-suppress-shortcuts";
 function add(parent, tag, text, attributes = {}) {
   const node = document.createElement(tag);
   if (["input", "button", "summary"].includes(tag) || "tabindex" in attributes) node.setAttribute(OWN_KEYS, "true");
-  if (text !== undefined) node.textContent = text;
+  if (text !== undefined) {
+    if (SENTENCES.has(tag)) say(node, text);
+    else node.textContent = text;
+  }
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   parent.append(node);
   return node;
+}
+
+// What stands between backticks in a sentence is code.
+const SENTENCES = new Set(["p", "legend", "h4", "li"]);
+
+function say(node, text) {
+  const parts = text.split("`");
+  if (parts.length % 2 === 0) node.append(text);
+  else parts.forEach((part, index) => { if (index % 2) add(node, "code", part); else node.append(part); });
 }
 
 const number = (line) => String(line).padStart(2);
@@ -125,7 +138,7 @@ function group(form, legend, rows, name, { many = false, columns = 0, program = 
       add(label, "span", number(row.line), { class: "pl-number" });
       add(label, "span", code[row.line - 1], { class: "pl-code" });
       future?.place(label, row.line);
-    } else add(label, "span", row.text);
+    } else say(add(label, "span"), row.text);
     inputs[index] = input;
   };
   // Lines that no statement begins on are shown between the choices.
