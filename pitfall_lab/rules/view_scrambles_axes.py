@@ -6,6 +6,7 @@ It only cuts the same elements, in memory order, into other rows.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, permutations
@@ -16,6 +17,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand, receiver
 from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, snippet
+from pitfall_lab.rules.signals.element_origins import unflat
 from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import operations_that
 
@@ -161,6 +163,7 @@ def _finding(story: Story, event: Event, met: Event, turn: ViewScramblesAxes) ->
     before, after = story.shape(source, event.step) or (), story.shape(event.results[0], event.step) or ()
     name = called(story, source, None, event.step, (story.tensor(source, event.step) or {}).get("born"))
     here, code = at_line(story, span), snippet(story, span)
+    moved = _example(before, after, turn, name)
     return RULE.finding(
         span,
         event.step,
@@ -172,10 +175,10 @@ def _finding(story: Story, event: Event, met: Event, turn: ViewScramblesAxes) ->
         ),
         T(
             en=f"`{code}` reads the numbers in their old order, the last axis first, and deals them out into the new "
-            "shape in the same order. Only the lengths look exchanged. `transpose` and `permute` exchange axes: "
-            "element [i, j] becomes element [j, i].",
+            f"shape in the same order. Only the lengths look exchanged: {moved.en}. `transpose` and `permute` exchange "
+            "axes.",
             zh=f"`{code}` 按原来的次序（最后一维走得最快）读出各数，再按同样的次序填进新的形状。看上去交换了的只是长"
-            "度。要交换轴，请用 `transpose` 或 `permute`：元素 [i, j] 成为元素 [j, i]。",
+            f"度：{moved.zh}。要交换轴，请用 `transpose` 或 `permute`。",
         ),
         related=[
             story.related("made", event.step, T(en="the numbers are dealt out anew here", zh="各数在这里被重新分配")),
@@ -186,6 +189,23 @@ def _finding(story: Story, event: Event, met: Event, turn: ViewScramblesAxes) ->
         fixes=_fixes(story, event, before, after, turn),
         facts=[Fact("before", list(before), story.by(event.step)), Fact("after", list(after), story.by(event.step))],
     )
+
+
+def _example(before: Shape, after: Shape, turn: ViewScramblesAxes, name: T) -> T:
+    """Half a sentence with the first element of the result that is another one than after an exchange of the axes."""
+    exchanged = tuple(turn.cut[axis] for axis in turn.order)
+    for at in range(math.prod(after)):
+        index = unflat(at, exchanged)
+        source = tuple(index[turn.order.index(axis)] for axis in range(len(turn.cut)))
+        meant = sum(i * math.prod(turn.cut[axis + 1 :]) for axis, i in enumerate(source))
+        if meant != at:
+            new, old, other = (list(unflat(*each)) for each in ((at, after), (at, before), (meant, before)))
+            return T(
+                en=f"element {new} of the result is now element {old} of {name.en}, and would be {other} with the axes "
+                "exchanged",
+                zh=f"结果的元素 {new} 现在是 {name.zh} 的元素 {old}，交换轴后则应是 {other}",
+            )
+    return T(en="the elements stay where they are", zh="各元素的位置并没有变")
 
 
 def _fixes(story: Story, event: Event, before: Shape, after: Shape, turn: ViewScramblesAxes) -> tuple[Fix, ...]:
