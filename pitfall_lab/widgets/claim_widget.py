@@ -22,7 +22,7 @@ DECISIONS = ("right", "wrong", "depends")
 FITTING: dict[str, tuple[str, ...]] = {
     "correct": ("right",),
     "wrong": ("wrong",),
-    "outdated": ("wrong", "depends"),
+    "outdated": ("wrong",),
     "typo": ("wrong", "depends"),
     "misleading": ("wrong", "depends"),
     "incomplete": ("wrong", "depends"),
@@ -30,12 +30,16 @@ FITTING: dict[str, tuple[str, ...]] = {
     "platform-dependent": ("depends",),
     "needs-gpu": ("right", "depends"),
 }
-"""The decisions that a verdict bears out."""
+"""The decisions that a verdict bears out. A sentence on every case that one program contradicts is ``wrong``;
+``misleading`` and ``incomplete`` are sentences with a part that holds.
+"""
 _WORDS: dict[str, T] = {
     "ask": T(en="Is that so?", zh="是这样吗？"),
     "right": T(en="right", zh="对"),
     "wrong": T(en="wrong", zh="错"),
     "depends": T(en="it depends", zh="看情况"),
+    "or": T(en=", or ", zh="，或"),
+    "noted": T(en=" ({word})", zh="（{word}）"),
     "fits": T(en="✓ The program bears you out.", zh="✓ 程序支持你的判断。"),
     "differs": T(en="≠ The program decides otherwise.", zh="≠ 程序给出的结论不同。"),
     "program": T(en="The program that decides it", zh="用来判定的程序"),
@@ -142,7 +146,7 @@ def content(boxes: Sequence[ClaimBox]) -> dict[str, Any]:
 
 def _content(box: ClaimBox) -> dict[str, Any]:
     """Return one claim as plain data."""
-    found, verdict = box.claim, VERDICTS[box.claim.judged]
+    found = box.claim
     return {
         "id": found.id,
         "place": found.heading.say(box.language),
@@ -150,8 +154,16 @@ def _content(box: ClaimBox) -> dict[str, Any]:
         "program": found.snippet.rstrip(),
         "output": ledger.output(box).rstrip(),
         "ran": ledger.ran(box),
-        "verdict": f"{verdict.glyph} {verdict.word.say(box.language)}",
+        "verdict": _verdict(found, box.language),
         "truth": found.reason,
         "beside": found.beside.say(box.language) if found.beside else "",
         "fitting": list(FITTING[found.judged]),
     }
+
+
+def _verdict(found: Claim, language: Language) -> str:
+    """Return the verdict on a claim in the words of the buttons, with the ledger's own word where that is another."""
+    verdict, fitting = VERDICTS[found.judged], FITTING[found.judged]
+    said = _WORDS["or"].say(language).join(_WORDS[one].say(language) for one in fitting)
+    noted = "" if verdict.key in ("correct", *DECISIONS) else _WORDS["noted"].say(language)
+    return f"{verdict.glyph} {said}{noted.format(word=verdict.word.say(language))}"
