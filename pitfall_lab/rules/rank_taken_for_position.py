@@ -50,7 +50,8 @@ LEARNED = spellings("matmul") | {"addmm", "bmm", "conv1d", "conv2d", "gru", "lin
 """Calls that compute with a weight."""
 TO_PYTHON = {"item", "tolist", "numpy", "__int__", "__index__"}
 """Calls that return Python numbers, or an array."""
-MASKS = spellings("masked_fill", in_place=True) | {"__setitem__", "where"}
+FILLS = spellings("masked_fill", in_place=True)
+MASKS = FILLS | {"__setitem__", "where"}
 PAIR, UPWARD, FURTHER = 2, 60, 200
 
 
@@ -255,7 +256,9 @@ def _sorted(story: Story, label: str | None, step: int) -> Event | None:
             made.name == "__getitem__" and any(o.label is not None for o in made.operands[1:])
         ):
             continue
-        for each in [o.label for o in made.operands if o.label is not None]:
+        # A mask from the sort leaves numbers that are not sorted at their positions.
+        values = made.operands[:1] if made.name in FILLS else made.operands
+        for each in [o.label for o in values if o.label is not None]:
             if each not in seen and (
                 (story.shape(each, made.step) or (0,))[-1] == width or _begins_it(story, here, each)
             ):

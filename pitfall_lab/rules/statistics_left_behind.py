@@ -16,6 +16,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.rules.signals.modes import LayerCall, Modes
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import values
 from pitfall_lab.trace import Event, T
 
@@ -95,13 +96,15 @@ def _is_moved(story: Story, label: str, last: LayerCall) -> bool:
 def _finding(story: Story, found: Left) -> Finding:
     written, evaluated = found.written, found.evaluated.event
     here, there = at_line(story, story.span(written.step)), at_line(story, story.span(evaluated.step))
-    weight = called(story, found.weight, None, written.step)
+    node = written_as(story, written, found.weight)  # in a loop over pairs, a tensor has had other names before
+    weight = T(*2 * (f"`{story.program.segment(node)}`",)) if node is not None else None
+    weight = weight or called(story, found.weight, None, written.step)
     return RULE.finding(
         story.span(written.step),
         written.step,
         T(
             en=f"{capital(here.en)} gives {weight.en} new values, and the running statistics of its layer are not "
-            f"brought along: {there.en} evaluates it with a mean of 0 and a variance of 1, as it was made.",
+            f"brought along: {there.en} evaluates it with the mean of 0 and variance of 1 that it was made with.",
             zh=f"{here.zh}给 {weight.zh} 新的值，却没有带上该层的运行统计量：{there.zh}评估时用的仍是创建"
             "时的均值 0 和方差 1。",
         ),

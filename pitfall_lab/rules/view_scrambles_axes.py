@@ -161,30 +161,35 @@ def _orders(before: Shape, after: Shape) -> list[Shape]:
 def _finding(story: Story, event: Event, met: Event, turn: ViewScramblesAxes) -> Finding:
     span, source = story.span(event.step), event.operands[0].label
     before, after = story.shape(source, event.step) or (), story.shape(event.results[0], event.step) or ()
-    name = called(story, source, None, event.step, (story.tensor(source, event.step) or {}).get("born"))
+    node = story.program.at(span) if story.program.tree else None
+    given = receiver(node) if isinstance(node, ast.Call) and call_name(node) == event.name else None
+    name = (
+        T(en=f"`{given.id}`", zh=f"`{given.id}`")
+        if isinstance(given, ast.Name)
+        else called(story, source, None, event.step, (story.tensor(source, event.step) or {}).get("born"))
+    )
     here, code = at_line(story, span), snippet(story, span)
     moved = _example(before, after, turn, name)
     return RULE.finding(
         span,
         event.step,
         T(
-            en=f"{capital(here.en)} gives {name.en} the shape {after} instead of {before} by cutting its numbers "
-            "anew: the axes are not exchanged, and each row now mixes numbers of several old ones.",
-            zh=f"{here.zh}把 {name.zh} 的形状从 {before} 变成 {after}，但只是把它的数重新切段：轴并没有交换，"
-            "每一行都混进了原来好几行的数。",
+            en=f"{capital(here.en)} reshapes {name.en} from {before} to {after} without moving an axis first: each row "
+            "mixes numbers of several old ones.",
+            zh=f"{here.zh}把 {name.zh} 从 {before} 变形为 {after}，却没有先移动轴：每一行都混进了原来好几行的数。",
         ),
         T(
-            en=f"`{code}` reads the numbers in their old order, the last axis first, and deals them out into the new "
-            f"shape in the same order. Only the lengths look exchanged: {moved.en}. `transpose` and `permute` exchange "
+            en=f"`{code}` reads the numbers in their old order, the last axis first, and fills the new shape "
+            f"in the same order. Only the lengths look exchanged: {moved.en}. `transpose` and `permute` exchange "
             "axes.",
             zh=f"`{code}` 按原来的次序（最后一维走得最快）读出各数，再按同样的次序填进新的形状。看上去交换了的只是长"
             f"度：{moved.zh}。要交换轴，请用 `transpose` 或 `permute`。",
         ),
         related=[
-            story.related("made", event.step, T(en="the numbers are dealt out anew here", zh="各数在这里被重新分配")),
             story.related(
-                "used", met.step, T(en="here the mixed rows meet other numbers", zh="混在一起的行在这里与别的数相遇")
+                "made", event.step, T(en="reshaped here, in the order in memory", zh="在这里按内存中的次序变形")
             ),
+            story.related("used", met.step, T(en="the mixed rows are used here", zh="混在一起的行在这里被使用")),
         ],
         fixes=_fixes(story, event, before, after, turn),
         facts=[Fact("before", list(before), story.by(event.step)), Fact("after", list(after), story.by(event.step))],

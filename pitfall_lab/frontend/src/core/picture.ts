@@ -253,10 +253,10 @@ function writtenOver(one: Memory, before: Memory, model: ExplorerModel, now: boo
   const text = past
     ? model.t(`written, but its version counter still says ${one.version}`, `被改写，但版本计数器仍为 ${one.version}`)
     : !now
-      ? model.t("written over before", "此前已被改写")
+      ? model.t("overwritten earlier", "此前已被改写")
       : seen
-        ? model.t("written over", "被改写")
-        : model.t("written over, by little", "被改写，变化很小");
+        ? model.t("overwritten", "被改写")
+        : model.t("overwritten, by little", "被改写，变化很小");
   const how = model.t(
     "The numbers changed, but the version counter did not: it sees no write by NumPy, through .data or from outside of torch.",
     "数值变了，版本计数器却没变：它看不到 NumPy、.data 或 torch 之外的写入。",
