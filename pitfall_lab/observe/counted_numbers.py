@@ -371,7 +371,8 @@ def _cancelled(call: Call, result: Any) -> CountedNumbers | None:
 
     Rows that are equal to the row do not count. None if there are few such rows, and for other norms.
     """
-    one, other = (call.args[place] if len(call.args) > place else call.kwargs.get(f"x{place + 1}") for place in (0, 1))
+    one: Any = call.args[0]
+    other: Any = call.args[1] if len(call.args) > 1 else call.kwargs.get("x2")
     power = call.args[TABLE] if len(call.args) > TABLE else call.kwargs.get("p", 2)
     if not all(type(x) in PLAIN and _is_held(x) for x in (one, other, result)) or power != 2:
         return None
