@@ -3,7 +3,7 @@
 Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, the targets that a loss
 leaves out, columns of a table that have become one number, class numbers that are compared, entries of sparse tensors
 that are stored in parts, the two numbers in the middle of an even count, the triangle of a symmetric matrix that is
-not read, and the means of the columns of a table that is decomposed.
+not read, the means of the columns of a table that is decomposed, and distances that a product of matrices has rounded.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ Kind = Literal[
     "several",
     "unsorted",
     "uncentred",
+    "cancelled",
     "ranked",
     "correlated",
     "cumulated",
@@ -63,8 +64,11 @@ DECOMPOSED = frozenset({"torch.linalg.svd", "torch.linalg.svdvals", "torch.svd",
 """Calls that compute the singular values of a table."""
 PRODUCTS = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in spellings("matmul", "mm"))
 """Calls that may multiply a table's transpose and the table."""
+DISTANCES = frozenset({"torch.cdist", "torch.functional.cdist"})
+"""Calls that may compute distances by a product of matrices."""
 COUNTED = (
     EQUALS
+    | DISTANCES
     | DECOMPOSED
     | PRODUCTS
     | SEARCHES
@@ -76,6 +80,8 @@ COUNTED = (
     | SEARCHED.keys()
     | {LOGITS, STORED}
 )
+LOOKED_AT = MEDIANS | SYMMETRIC | SEARCHED.keys() | DECOMPOSED | PRODUCTS | DISTANCES | {STORED}
+"""Calls of which the first one at a place that shows something is kept."""
 MOST = 1 << 22
 """The number of elements of the largest tensor that is looked at."""
 LARGEST = 1000
@@ -85,7 +91,7 @@ TABLE = 2
 LOOKS = 100
 """The calls of one function at one place that are looked at."""
 TABLES = 10
-"""The filled tables at one place that are looked at."""
+"""The filled tables, and the tables of distances, at one place that are looked at."""
 ROWS = 8
 """The rows of the smallest of them."""
 FOUND = 60
@@ -106,6 +112,14 @@ TALL, ABSENT, SHARE = 3, 0.3, 0.5
 """A table of examples has so many rows for each column, at most such a share of zeros, and is not centred if the means
 of its columns have more than such a share of the sum of all squares.
 """
+FARTHER, APART = 1.25, 1e-3
+"""A row that is taken for the nearest is another one if it is so many times as far away as the nearest, and the
+difference is so large a part of the median distance.
+"""
+WRONG, FEWEST = 0.05, 3
+"""The share, and the number, of the rows in which that has to be so."""
+COMPARED = 1 << 21
+"""The number of differences of coordinates that are computed to see it."""
 KEPT = 100
 """The losses at one place whose targets are counted."""
 
@@ -127,7 +141,10 @@ class CountedNumbers(NamedTuple):
     row, and the classes); ``unsorted``: numbers of rows that are to be sorted which are smaller than the one before
     (``numbers``: the first such pair); ``uncentred``: columns of a table which is decomposed, or multiplied with its
     transpose, whose mean is larger than their standard deviation (``numbers``: the share of the means in the sum of all
-    squares, and the rows). The other kinds are made by other modules. ``numbers`` and ``names`` are empty
+    squares, and the rows); ``cancelled``: rows of a table of distances, of those looked at, whose smallest distance is
+    not at the nearest place (``numbers``: for the row with the largest difference, its number, the place of the
+    smallest distance, what came there, the exact distance there, the nearest place, and the exact distance there; then
+    the largest square of a length). The other kinds are made by other modules. ``numbers`` and ``names`` are empty
     where nothing is said here.
     """
 
@@ -182,7 +199,7 @@ class Counts:
         """
         return (
             name in COUNTED
-            and self._looks[span, name] < LOOKS
+            and self._looks[span, name] < (TABLES if name in DISTANCES else LOOKS)
             and (span not in self._searched or not self._searched[span].is_mixed)
         )
 
@@ -201,8 +218,8 @@ class Counts:
             return
         if call.name in EQUALS:
             self._compare(call, step)
-        elif call.name == STORED or call.name in MEDIANS | SYMMETRIC | SEARCHED.keys() | DECOMPOSED | PRODUCTS:
-            found = _look(call)
+        elif call.name in LOOKED_AT:
+            found = _look(call, result)
             if found is not None and len(self._first) < FOUND:
                 self._first.setdefault(call.span, (step, found))
             elif call.name in PRODUCTS:
@@ -280,10 +297,12 @@ class Counts:
         )
 
 
-def _look(call: Call) -> CountedNumbers | None:
+def _look(call: Call, result: Any) -> CountedNumbers | None:
     """What the first call at a place shows that reads stored parts, medians, one triangle, or rows that are to be
-    sorted, or that decomposes a table; None if nothing is found.
+    sorted, or that decomposes a table, or measures distances; None if nothing is found.
     """
+    if call.name in DISTANCES:
+        return _cancelled(call, result)
     if call.name in SEARCHED:
         return _unsorted(call)
     if call.name in DECOMPOSED:
@@ -344,6 +363,49 @@ def _uncentred(table: Any) -> CountedNumbers | None:
     share = rows * float(mean.square().sum()) / squares
     count = int((mean.abs() > deviation).sum())
     return CountedNumbers("uncentred", count, columns, (share, float(rows))) if share > SHARE else None
+
+
+def _cancelled(call: Call, result: Any) -> CountedNumbers | None:
+    """How many rows of a table of distances have their smallest number at a place that is not the nearest one, of at
+    most so many that ``COMPARED`` differences are computed.
+
+    Rows that are equal to the row do not count. None if there are few such rows, and for other norms.
+    """
+    one: Any = call.args[0]
+    other: Any = call.args[1] if len(call.args) > 1 else call.kwargs.get("x2")
+    power = call.args[TABLE] if len(call.args) > TABLE else call.kwargs.get("p", 2)
+    if not all(type(x) in PLAIN and _is_held(x) for x in (one, other, result)) or power != 2:
+        return None
+    if one.dim() < TABLE or one.dim() != other.dim() or not one.is_floating_point() or not result.numel():
+        return None
+    while one.dim() > TABLE:
+        one, other, result = one[0], other[0], result[0]
+    rows = min(len(one), COMPARED // max(other.numel(), 1))
+    if other.numel() > COMPARED or rows < FEWEST or len(other) < FEWEST:
+        return None
+    places = torch.arange(rows) * len(one) // rows
+    exact, came, largest = _both_distances(one.detach()[places], other.detach(), result.detach()[places])
+    taken, nearest = came.argmin(1, keepdim=True), exact.argmin(1, keepdim=True)
+    far, near = exact.gather(1, taken)[:, 0], exact.gather(1, nearest)[:, 0]
+    wrong = (far > FARTHER * near) & (far - near > APART * exact.median(1).values) & far.isfinite()
+    count = int(wrong.sum())
+    if count < max(FEWEST, WRONG * rows):
+        return None
+    row = int((far - near).where(wrong, -math.inf).argmax())
+    at, place = int(taken[row]), int(nearest[row])
+    numbers = int(places[row]), at, came[row, at], far[row], place, near[row], largest
+    return CountedNumbers("cancelled", count, rows, tuple(map(float, numbers)))
+
+
+def _both_distances(one: torch.Tensor, other: torch.Tensor, came: torch.Tensor) -> tuple[Any, Any, Any]:
+    """The exact distances of the rows of two tables, those that came, and the largest square of a row's length; both
+    are infinite where rows are equal.
+    """
+    one, other = one.double(), other.double()
+    exact = torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
+    equal = exact == 0
+    largest = torch.maximum(one.square().sum(1).max(), other.square().sum(1).max())
+    return exact.masked_fill(equal, math.inf), came.double().masked_fill(equal, math.inf), largest
 
 
 def _empty_rows(call: Call) -> tuple[int, int] | None:

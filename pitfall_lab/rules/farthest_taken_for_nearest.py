@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import at_line, capital, number
-from pitfall_lab.rules.signals.distances import Comparisons, comparisons
+from pitfall_lab.rules.signals.distances import Comparisons, comparisons, takes_largest
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import SAME_NUMBERS, made_by
 from pitfall_lab.rules.signals.operand_names import shown
@@ -107,7 +107,7 @@ def _wrong(story: Story, event: Event, axis: int, shape: tuple[int, ...], is_lik
         return [last] if (event.name in LARGEST) != is_likeness else []
     if event.name == "topk":
         size = whole(argument(event, "k", 1))
-        is_largest = _is_largest(story, event, axis)
+        is_largest = takes_largest(story, event, axis)
         known = is_largest is not None and size is not None and size < shape[axis]
         return [last] if known and is_largest != is_likeness else []
     descending = "True" in (argument(event, "descending"), argument(event, "descending", PAIR))
@@ -117,25 +117,6 @@ def _wrong(story: Story, event: Event, axis: int, shape: tuple[int, ...], is_lik
         if begins is not None and (descending == begins) != is_likeness:
             found.append(use.results[0])
     return found
-
-
-def _is_largest(story: Story, event: Event, axis: int) -> bool | None:
-    """Whether a ``topk`` took the largest numbers, as far as its results show: a trace leaves out arguments that are
-    False. None if they do not.
-    """
-    picked, table = Elements(story, event.results[0], event.step), Elements(story, event.operands[0].label, event.step)
-    rows: dict[tuple[int, ...], list[tuple[int, float]]] = {}
-    for index, value in picked.known():
-        rows.setdefault(index[:axis] + index[axis + 1 :], []).append((index[axis], value))
-    for row in rows.values():
-        ordered = [value for _, value in sorted(row)]
-        if ordered[0] != ordered[-1]:
-            return ordered[0] > ordered[-1]
-    for index, value in table.known():
-        for _, other in rows.get(index[:axis] + index[axis + 1 :], ()):
-            if value != other:
-                return other > value
-    return None
 
 
 def _is_beginning(use: Event, axis: int, count: int) -> bool | None:

@@ -116,16 +116,18 @@ def _hooks(story: Story) -> Iterator[tuple[ast.stmt, Variable]]:
             for node in ast.walk(function):
                 kept = _container(node, result)
                 if kept is not None and (statement := program.statement(node)) is not None:
-                    yield statement, _variable(story, kept)
+                    yield from ((statement, each) for each in _variables(story, kept))
 
 
 def _modules(story: Story, registration: ast.Call) -> Iterator[ast.expr]:
     """The expressions that made the module of which a hook is registered: ``nn.Conv2d(…)`` for
-    ``net[0]`` or ``self.first``.
+    ``net[0]``, ``self.first`` or ``net.get_submodule("0")``; none if one of several names is not resolved.
     """
     program, function = story.program, registration.func
     receiver = function.value if isinstance(function, ast.Attribute) else None
-    if (
+    if (named := _named(story, receiver)) is not None:
+        yield from named
+    elif (
         isinstance(receiver, ast.Subscript)
         and isinstance(receiver.slice, ast.Constant)
         and isinstance(receiver.slice.value, int)
@@ -133,11 +135,89 @@ def _modules(story: Story, registration: ast.Call) -> Iterator[ast.expr]:
         yield from _entries(story, receiver.value, receiver.slice.value)
     elif isinstance(receiver, ast.Name):
         yield from _tested(story, receiver, registration)
-        yield from (made for made in origins(program, receiver) if isinstance(made, ast.Call))
+        for made in origins(program, receiver):
+            named = _named(story, made)
+            yield from named if named is not None else [made] if isinstance(made, ast.Call) else []
     elif isinstance(receiver, ast.Attribute):
         for node in (n for n in program.nodes if isinstance(n, ast.Assign)):
             if any(isinstance(t, ast.Attribute) and t.attr == receiver.attr for t in node.targets):
                 yield node.value
+
+
+def _named(story: Story, node: ast.expr | None) -> list[ast.expr] | None:
+    """The expressions that made the modules which ``model.get_submodule(name)`` or
+    ``dict(model.named_modules())[name]`` may be; empty if one is not known. None if ``node`` is no such look-up.
+    """
+    model: ast.expr | None = None
+    if isinstance(node, ast.Call) and called(node) == "get_submodule" and isinstance(node.func, ast.Attribute):
+        model, name = node.func.value, next(iter(node.args), None)
+    elif isinstance(node, ast.Subscript):
+        model, name = _named_modules(story, node.value), node.slice
+    if model is None:
+        return None
+    names = list(_texts(story, name))
+    found = [next(_submodules(story, model, each.split(".")), None) if each else None for each in names]
+    return [each for each in found if each is not None] if None not in found else []
+
+
+def _named_modules(story: Story, table: ast.expr) -> ast.expr | None:
+    """The model of ``dict(model.named_modules())``, also of ``named_children``; None for another expression."""
+    for made in origins(story.program, table):
+        inner = made.args[0] if isinstance(made, ast.Call) and called(made) == "dict" and made.args else None
+        if isinstance(inner, ast.Call) and called(inner) in ("named_modules", "named_children"):
+            return inner.func.value if isinstance(inner.func, ast.Attribute) else None
+    return None
+
+
+def _texts(story: Story, node: ast.expr | None) -> Iterator[str]:
+    """The texts that a name may be: a literal, those of a loop over literals; an empty one if another is possible."""
+    for made in origins(story.program, node):
+        if isinstance(made, ast.Constant):
+            yield made.value if isinstance(made.value, str) else ""
+            continue
+        looped = _iterated(story, made) if isinstance(made, ast.Name) else []
+        for each in (each for iterable in looped for each in origins(story.program, iterable)):
+            several = each.elts if isinstance(each, ast.List | ast.Tuple | ast.Set) else []
+            several = [key for key in each.keys if key] if isinstance(each, ast.Dict) else several
+            yield from (
+                one.value if isinstance(one, ast.Constant) and isinstance(one.value, str) else "" for one in several
+            )
+            if not several:
+                yield ""
+        if not looped:
+            yield ""
+
+
+def _submodules(story: Story, model: ast.expr, path: list[str]) -> Iterator[ast.expr]:
+    """The expressions that made the module with this path of names in a model that the source shows."""
+    program = story.program
+    if not path:
+        yield from (made for made in origins(program, model) if isinstance(made, ast.Call))
+        return
+    parts = list(_entries(story, model, int(path[0]))) if path[0].isdigit() else []
+    kinds = {called(made) for made in origins(program, model) if isinstance(made, ast.Call)}
+    if isinstance(model, ast.Name) and model.id == "self":
+        kinds |= {each.name for each in program.ancestors(model) if isinstance(each, ast.ClassDef)}
+    for node in (n for n in program.nodes if isinstance(n, ast.Assign)):
+        owner = next((each for each in program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+        if owner is not None and owner.name in kinds:
+            parts += _given_to(node, path[0])
+    for part in parts:
+        yield from _submodules(story, part, path[1:])
+
+
+def _given_to(node: ast.Assign, name: str) -> list[ast.expr]:
+    """What an assignment gives to the attribute ``name`` of an object, in a list; empty if nothing."""
+    found = []
+    for target in node.targets:
+        both = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+        pairs = (
+            zip(target.elts, node.value.elts, strict=False)  # type: ignore[attr-defined]
+            if both
+            else [(target, node.value)]
+        )
+        found += [value for one, value in pairs if isinstance(one, ast.Attribute) and one.attr == name]
+    return found
 
 
 def _entries(story: Story, container: ast.expr, index: int) -> Iterator[ast.expr]:
@@ -220,6 +300,15 @@ def _variable(story: Story, node: ast.expr) -> Variable:
     return text, next((f for f in functions if f in owners), None)
 
 
+def _variables(story: Story, node: ast.expr) -> Iterator[Variable]:
+    """The container as :func:`_variable` gives it, and each display ``{}`` or ``[]`` that a name may be, perhaps
+    returned by a function of the program.
+    """
+    yield _variable(story, node)
+    if isinstance(node, ast.Name):
+        yield from (("", made) for made in origins(story.program, node) if isinstance(made, ast.Dict | ast.List))
+
+
 def _roots(story: Story, expression: ast.expr) -> set[Variable]:
     """The variables of ``expression`` and of what it takes an entry of, also through the
     variable of a loop over ``zip``.
@@ -228,7 +317,7 @@ def _roots(story: Story, expression: ast.expr) -> set[Variable]:
     pending, deep = [expression], 0
     while pending and (deep := deep + 1) < 20:
         here = pending.pop()
-        found.add(_variable(story, here))
+        found.update(_variables(story, here))
         if isinstance(here, ast.Subscript | ast.Attribute):
             pending.append(here.value)
         elif (

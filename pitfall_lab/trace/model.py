@@ -644,7 +644,10 @@ class Counted:
     rows of ``of`` numbers that are to be sorted, and ``count`` of these are smaller than the one before; ``numbers``
     are the two numbers of the first such pair. ``uncentred``: it decomposes a table of ``of`` columns, or multiplies
     its transpose with it, and ``count`` columns have a mean larger than their standard deviation; ``numbers`` are the
-    share of the means in the sum of all squares, and the rows. ``ranked``: it picks or
+    share of the means in the sum of all squares, and the rows. ``cancelled``: it computes distances, and in ``count``
+    of ``of`` rows that were looked at the smallest one is not at the nearest place; ``numbers`` are a row, the place of
+    its smallest distance, what came there, the exact distance there, the nearest place and the exact distance there,
+    and the largest square of a length. ``ranked``: it picks or
     weighs the ranks of ``of`` scores, of which ``count`` are equal to another one and still have ranks of their own;
     ``numbers`` are the share of pairs of a picked and another element in which the picked one has the higher rank, what
     it is if equal scores share their ranks, the least and the most that the order of equal scores can make of it, and
@@ -667,6 +670,7 @@ class Counted:
         "several",
         "unsorted",
         "uncentred",
+        "cancelled",
         "ranked",
         "correlated",
         "cumulated",

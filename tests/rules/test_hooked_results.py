@@ -68,6 +68,18 @@ for name, layer in net.named_children():
 out = net(image)  # PL345
 print([value.abs().sum() for value in features.values()])
 """,
+    "hooks of names in a loop": NET
+    + """
+features = {}
+def keeper(name):
+    def keep(module, inputs, output):
+        features[name] = output
+    return keep
+for name in ("0", "2"):
+    net.get_submodule(name).register_forward_hook(keeper(name))
+net(image)  # PL345
+print([features[name].mean() for name in ("0", "2")])
+""",
     "a hook that keeps on the object": """
 class Watched(nn.Module):
     def __init__(self):
@@ -84,6 +96,36 @@ out = watched(torch.randn(5, 3))
 (out.mean() + watched.raw.square().mean()).backward()
 """,
 }
+NAMED = """import torch
+from torch import nn
+torch.manual_seed(0)
+class Features(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer1 = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True))
+    def forward(self, x):
+        return self.layer1(x)  # PL345
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features, self.head = Features(), nn.Linear(4, 1)
+    def forward(self, x):
+        return self.head(self.features(x))
+TAPS = ["features.layer1.0"]
+def tap(model, names):
+    kept, modules = {}, dict(model.named_modules())
+    def keeper(name):
+        def keep(module, inputs, output):
+            kept[name] = output
+        return keep
+    for name in names:
+        modules[name].register_forward_hook(keeper(name))
+    return kept
+net = Net()
+kept = tap(net, TAPS)
+net(torch.randn(5, 3))
+print(kept["features.layer1.0"].mean())
+"""
 RIGHT = {
     "a shortcut taken before a convolution": """
 class Block(nn.Module):
@@ -136,6 +178,19 @@ out = F.relu(h, inplace=True)
 print(h.shape, h.size(0), len(h))
 out.mean().backward()
 """,
+    "a name of an activation": NET
+    + """
+features = {}
+def keeper(name):
+    def keep(module, inputs, output):
+        features[name] = output
+    return keep
+layer = net.get_submodule("1")
+layer.register_forward_hook(keeper("1"))
+dict(net.named_modules())["3"].register_forward_hook(keeper("3"))
+net(image)
+print(features["1"].mean(), features["3"].mean())
+""",
     "hooks of the activations": NET
     + """
 features = {}
@@ -183,3 +238,12 @@ def test_they_are_found_however_they_are_written(shop: Workshop) -> None:
 
 def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
     assert_quiet(shop, together(RIGHT))
+
+
+def test_a_hook_of_a_name_with_points_is_found(shop: Workshop) -> None:
+    assert_found(shop, NAMED, repaired=True)
+
+
+def test_a_hook_of_an_activation_by_its_name_draws_nothing(shop: Workshop) -> None:
+    assert_quiet(shop, NAMED.replace("layer1.0", "layer1.1"))
+    assert_quiet(shop, NAMED.replace('= ["features.layer1.0"]', '= ["features." + "layer1.0"]'))

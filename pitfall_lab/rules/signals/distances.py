@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import SAME_NUMBERS, before, made_by
 from pitfall_lab.rules.signals.linear_parts import SCALING, constant
 from pitfall_lab.trace import Event
@@ -56,6 +57,25 @@ def comparisons(story: Story, label: str | None, step: int) -> Comparisons | Non
         if source is None:
             return None
         label, step = source, event.step
+    return None
+
+
+def takes_largest(story: Story, event: Event, axis: int) -> bool | None:
+    """Return whether a ``topk`` along the axis ``axis`` took the largest numbers, as far as its results show: a trace
+    leaves out arguments that are False. None if they do not.
+    """
+    picked, table = Elements(story, event.results[0], event.step), Elements(story, event.operands[0].label, event.step)
+    rows: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+    for index, value in picked.known():
+        rows.setdefault(index[:axis] + index[axis + 1 :], []).append((index[axis], value))
+    for row in rows.values():
+        ordered = [value for _, value in sorted(row)]
+        if ordered[0] != ordered[-1]:
+            return ordered[0] > ordered[-1]
+    for index, value in table.known():
+        for _, other in rows.get(index[:axis] + index[axis + 1 :], ()):
+            if value != other:
+                return other > value
     return None
 
 
