@@ -172,9 +172,9 @@ def _records(cls: type) -> Reader:
     def read(raw: Any, where: str) -> Any:
         if not isinstance(raw, dict):
             raise TraceError(f"This is not a trace: {where} should be an object.")
-        if not fields:  # now, and not before: a type may hold itself
+        if not fields:  # now, and not before: a type may hold itself; at once, as another thread may read a trace too
             fields.update(
-                (f.name, (_reader(hints[f.name]), f"{cls.__name__}.{f.name}")) for f in dataclasses.fields(cls)
+                {f.name: (_reader(hints[f.name]), f"{cls.__name__}.{f.name}") for f in dataclasses.fields(cls)}
             )
         if not fields.keys() >= raw.keys():
             raise TraceError(f"This is not a trace: {where} has an unknown field.")
