@@ -96,7 +96,8 @@ def _factors(story: Story, event: Event) -> TableFactors | None:
         return TableFactors(event, event.operands[0].label, values, vectors, DECOMPOSED[event.op], 2, left)
     for made in story.calls("eigh") if len(event.operands) == PAIR else ():
         if made.error is None and len(made.results) == PAIR and _source(story, made) == event.results[0]:
-            return TableFactors(made, str(event.operands[1].label), *made.results, 0, 1)
+            values, vectors = made.results
+            return TableFactors(made, str(event.operands[1].label), values, vectors, 0, 1)
     return None
 
 

@@ -129,7 +129,7 @@ def _meets(story: Story, event: Event) -> Event | None:
     """
     pending = [event.results[0]]
     for _ in range(ON_THE_WAY):
-        passed = []
+        passed: list[str] = []
         for label in pending:
             for use in story.uses(label):
                 others = [o.label for o in use.operands if o.label is not None and o.label != label]

@@ -64,14 +64,14 @@ def test_an_exercise_tells_right_from_wrong(key: str) -> None:
     unsolved = grade(exercise, exercise.given)
     assert not unsolved.solved
     assert reasons_of(exercise, unsolved) == []
-    for right in (exercise.right[0], *todays(exercise.right[1:], of=10, begin=number)):
+    for right in (exercise.right[0], *todays(exercise.right[1:], of=20, begin=number)):
         assert grade(exercise, right).solved, (right, str(grade(exercise, right)))
     # An answer that is commented out is none.
     commented = "".join(f"# {line}\n" for line in exercise.right[0].splitlines())
     for wrong in (
         commented,
-        *todays(exercise.wrong, of=10, begin=number),
-        *todays(made_of(exercise), of=12, begin=number),
+        *todays(exercise.wrong, of=20, begin=number),
+        *todays(made_of(exercise), of=24, begin=number),
     ):
         done = grade(exercise, wrong)
         assert not done.solved, wrong
