@@ -333,8 +333,9 @@ EXERCISES = (
                 "Write `nesterov(w, grad_of, lr, mu, steps)`: SGD with Nesterov momentum as `torch.optim.SGD(..., "
                 "momentum=mu, nesterov=True)` does it, without anything from `torch.optim`. The velocity is computed "
                 "as with plain momentum; the step goes along the gradient plus `mu` times the new velocity. "
-                "(Textbooks compute the gradient ahead of `w` instead; torch does not.) `w` is a tensor of shape (3,), `grad_of(w)` returns the gradient at `w`; call it once in each "
-                "step. Return the last `w`; leave the first one unchanged."
+                "(Textbooks compute the gradient ahead of `w` instead; torch does not.) `w` is a tensor of shape (3,), "
+                "`grad_of(w)` returns the gradient at `w`; call it once in each step. Return the last `w`; leave the "
+                "first one unchanged."
             ),
             zh=(
                 "编写 `nesterov(w, grad_of, lr, mu, steps)`：与 `torch.optim.SGD(..., momentum=mu, nesterov=True)` 相"
