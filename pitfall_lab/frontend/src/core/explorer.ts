@@ -361,14 +361,7 @@ class Explorer {
     if (count > 1) {
       const at = model.story ? model.stories.indexOf(model.story) : 0;
       const next = (): void => this.#chooseStory(model.stories[(at + 1) % count] as Story);
-      tools.append(
-        this.#button(
-          "finding",
-          model.t(`${at + 1} of ${count} findings ›`, `第 ${at + 1} 条，共 ${count} 条 ›`),
-          model.t("the next finding", "下一条发现"),
-          next,
-        ),
-      );
+      tools.append(this.#button("finding", `${at + 1} / ${count} ›`, model.t("the next finding", "下一条发现"), next));
     }
     tools.append(
       this.#button(
