@@ -162,7 +162,7 @@ def _mask_finding(story: Story, found: MaskInSortedOrder) -> Finding:
         ),
         T(
             en="The second result of the sort says where each of the sorted numbers was: `mask.scatter(-1, order, "
-            "mask)` puts the mask back. Without it the masks of all rows begin at the same entries, whichever are "
+            "mask)` puts the mask back. Without that, the mask covers the same entries in each row, whichever are "
             "the largest.",
             zh="排序的第二个结果说明排序后的每个数原来在哪里：`mask.scatter(-1, order, mask)` 把掩码放回去。不这样做"
             "，每一行的掩码都从同样的位置开始，不管最大的是哪些。",

@@ -56,8 +56,8 @@ def test_the_verdict_on_a_claim_is_said_in_the_words_of_the_buttons() -> None:
         ("s0-2.1.1-c", "⇵ it depends", "⇵ 看情况"),
     ):
         for language, said in (("en", en), ("zh", zh)):
-            (told,) = widget.content([ClaimBox(ledger()[key], language=language)])["claims"]  # type: ignore[arg-type]
-            assert told["verdict"] == said
+            (claim,) = widget.content([ClaimBox(ledger()[key], language=language)])["claims"]  # type: ignore[arg-type]
+            assert claim["verdict"] == said
 
 
 @pytest.mark.parametrize(

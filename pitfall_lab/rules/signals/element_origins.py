@@ -104,7 +104,7 @@ class Origins:
         return (*found, event.step) if found is not None else None
 
     def _tensors(self, event: Event) -> list[str]:
-        """The labels of a call's operands; a stack may have thousands, and is asked for each of its elements."""
+        """The labels of a call's operands, kept: a stack may have thousands, and they are needed for each element."""
         if event.step not in self._given:
             self._given[event.step] = [o.label for o in event.operands if o.label is not None]
         return self._given[event.step]

@@ -243,7 +243,7 @@ export function meet(shapes: number[][]): Case {
       storage: null,
       shape: own,
       dims,
-      summed: dims.flatMap((dim, d) => (dim.stride ? [] : [d])),
+      summed: [], // shapes alone require no gradient
       cells: Array.from({ length: count }, (_, i) => String(i)),
     };
   });
