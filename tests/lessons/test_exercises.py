@@ -1025,7 +1025,7 @@ def test_the_first_hint_is_about_what_failed(key: str, source: str, first: str) 
         (
             "18.2",
             exercises()["18.2"].wrong[0],
-            "for 40 queries and 50 keys, 2 storages with at least 2001 elements were",
+            "for 20 queries and 25 keys, 2 storages with at least 501 elements were",
         ),
         ("19.2", exercises()["19.2"].wrong[3], "it also raises where it should not: line 2 raises RuntimeError"),
     ],

@@ -47,9 +47,9 @@ def nearest(queries, keys):
     return ((keys ** 2).sum(dim=1) - 2 * products).argmin(dim=1)
 """
 
-_MANY = "queries, keys = torch.randn(40, 5), torch.randn(50, 5)"
+_MANY = "queries, keys = torch.randn(20, 5), torch.randn(25, 5)"
 
-# N · M numbers are 16 kB, N · M · D are 3 MB; modules are loaded in the first call
+# N · M numbers are 2 kB, N · M · D are 1.6 MB; modules are loaded in the first call
 _TRACED = """\
 nearest(queries, keys)
 tracemalloc.start()
@@ -191,8 +191,8 @@ EXERCISES = (
                 every(
                     storages(
                         0,
-                        elements=40 * 50 + 1,
-                        made_for=T(en="40 queries and 50 keys", zh="40 个查询和 50 个键"),
+                        elements=20 * 25 + 1,
+                        made_for=T(en="20 queries and 25 keys", zh="20 个查询和 25 个键"),
                         inputs=_MANY,
                     ),
                     true(
@@ -201,7 +201,7 @@ EXERCISES = (
                             en="Python's own objects or NumPy's arrays take far more memory than that",
                             zh="Python 自己的对象或 NumPy 数组占用的内存远超于此",
                         ),
-                        inputs="import tracemalloc\n\nqueries, keys = torch.randn(40, 400), torch.randn(50, 400)",
+                        inputs="import tracemalloc\n\nqueries, keys = torch.randn(20, 800), torch.randn(25, 800)",
                         drive=_TRACED,
                         seeds=(0,),
                     ),
