@@ -35,6 +35,20 @@ def test_each_slow_test_runs_on_one_of_the_days_and_every_other_test_on_all(monk
     assert not any(slow.is_left_out(name) for name in "abcde")
 
 
+def test_a_file_with_a_long_beginning_has_its_days_and_its_slow_tests_have_turns_on_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"{file}::test_a[{n}]" for files in slow.DAYS_OF_FILES for file in files for n in range(3)]
+    monkeypatch.setattr(slow, "slow", lambda: {name: place for place, name in enumerate(names) if "[0]" not in name})
+    monkeypatch.setattr(slow, "EVERYTHING", False)
+    ran: list[str] = []
+    for turn in range(len(slow.DAYS_OF_FILES) * slow.DAYS):
+        monkeypatch.setattr(slow, "TURN", turn)
+        ran += [name for name in names if not slow.is_left_out(name)]
+    assert {name: ran.count(name) for name in names} == {name: slow.DAYS if "[0]" in name else 1 for name in names}
+    assert all((slow.LIST.parent.parent / file).is_file() for files in slow.DAYS_OF_FILES for file in files)
+
+
 def test_each_of_very_many_cases_runs_on_one_of_the_days(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow, "slow", lambda: {"tests/shadow/test_a.py::test_many[3]": 0})
     monkeypatch.setattr(turns, "EVERYTHING", False)

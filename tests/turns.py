@@ -28,11 +28,14 @@ def in_whole_runs(items: Iterable[T], *, of: int) -> list[T]:
     return todays(items, of=of) if WHOLE in os.environ else list(items)
 
 
-def todays(items: Iterable[T], *, of: int, kind: Callable[[T], Hashable] = lambda _: None, begin: int = 0) -> list[T]:
+def todays(
+    items: Iterable[T], *, of: int, kind: Callable[[T], Hashable] = lambda _: None, begin: int = 0, every: int = 1
+) -> list[T]:
     """The items whose turn it is, where each has it every ``of`` days.
 
     Of each ``kind`` there is one each day: where it has fewer than ``of`` items, each has its turn more often.
     ``begin`` is for several lists of the same items: another number for each gives them different items on one day.
+    ``every`` is for lists of what runs itself only every so many days: each such day has the next items.
     """
     items = list(items)
     if EVERYTHING:
@@ -46,5 +49,5 @@ def todays(items: Iterable[T], *, of: int, kind: Callable[[T], Hashable] = lambd
     return [
         item
         for item, (kind_of, place) in zip(items, places, strict=True)
-        if (place + TURN + begin) % min(of, sizes[kind_of]) == 0
+        if (place + TURN // every + begin) % min(of, sizes[kind_of]) == 0
     ]

@@ -364,7 +364,7 @@ def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("uncounted")
-@pytest.mark.parametrize(("key", "name", "solved"), todays(TABLE, of=15, kind=lambda row: row[1:]))
+@pytest.mark.parametrize(("key", "name", "solved"), todays(TABLE, of=15, kind=lambda row: row[1:], every=3))
 def test_what_the_notebook_calls_solved_gets_its_points(
     room: Room, notebook: Callable[[str], bool], key: str, name: str, solved: bool
 ) -> None:

@@ -49,7 +49,7 @@ from pitfall_lab.notebook import practice
 from pitfall_lab.trace import T
 from tests.lessons.cheats import CHEATS, UNUSUAL, made_of
 from tests.lessons.spoken import reasons_of
-from tests.turns import todays
+from tests.turns import in_whole_runs, todays
 
 KINDS = ("repair", "predict", "write", "make-it-fail", "find-and-fix")
 
@@ -57,21 +57,21 @@ KINDS = ("repair", "predict", "write", "make-it-fail", "find-and-fix")
 # ---------------------------------------------------------------- every exercise of every chapter
 
 
-@pytest.mark.parametrize("key", exercises())
+@pytest.mark.parametrize("key", in_whole_runs(exercises(), of=3))
 def test_an_exercise_tells_right_from_wrong(key: str) -> None:
     exercise = exercises()[key]
     number = list(exercises()).index(key)
     unsolved = grade(exercise, exercise.given)
     assert not unsolved.solved
     assert reasons_of(exercise, unsolved) == []
-    for right in (exercise.right[0], *todays(exercise.right[1:], of=20, begin=number)):
+    for right in (exercise.right[0], *todays(exercise.right[1:], of=20, begin=number, every=3)):
         assert grade(exercise, right).solved, (right, str(grade(exercise, right)))
     # An answer that is commented out is none.
     commented = "".join(f"# {line}\n" for line in exercise.right[0].splitlines())
     for wrong in (
         commented,
-        *todays(exercise.wrong, of=20, begin=number),
-        *todays(made_of(exercise), of=24, begin=number),
+        *todays(exercise.wrong, of=20, begin=number, every=3),
+        *todays(made_of(exercise), of=24, begin=number, every=3),
     ):
         done = grade(exercise, wrong)
         assert not done.solved, wrong
@@ -102,7 +102,7 @@ def test_a_copy_is_not_said_to_keep_the_memory_of_its_block(answer: str) -> None
     assert done.marks[2].reason.en == "it does not keep all of the block's memory alive"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("key", CHEATS)
+@pytest.mark.parametrize("key", in_whole_runs(CHEATS, of=4))
 def test_what_students_think_of_is_told_right_from_wrong_and_with_a_reason(key: str) -> None:
     exercise = exercises()[key]
     for source in UNUSUAL.get(key, ()):
@@ -152,7 +152,7 @@ TRIED = re.findall(
 )
 
 
-@pytest.mark.parametrize("key", dict.fromkeys(key for _, key, _ in TRIED))
+@pytest.mark.parametrize("key", in_whole_runs(dict.fromkeys(key for _, key, _ in TRIED), of=5))
 def test_what_was_written_from_the_text_alone_is_told_right_from_wrong(key: str) -> None:
     for sign, source in ((sign, source) for sign, tried, source in TRIED if tried == key):
         done = grade(exercises()[key], source)
