@@ -1,4 +1,4 @@
-"""PL654: an optimizer of Adam's family was given its two decays in exchanged order."""
+"""PL654: an optimizer of Adam's family was given its two betas in the wrong order."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _finding(story: Story, event: Event, first: float, second: float) -> Finding
         story.span(event.step),
         event.step,
         T(
-            en=f"{capital(here.en)} steps with decays of {one} for the gradients and {other} for their squares: "
-            "the order is exchanged.",
-            zh=f"{here.zh}更新时，梯度的衰减是 {one}，梯度平方的衰减是 {other}：顺序反了。",
+            en=f"{capital(here.en)} averages the gradients with beta {one} and their squares with beta {other}: the "
+            "two are swapped.",
+            zh=f"{here.zh}更新时，梯度的 beta 是 {one}，梯度平方的 beta 是 {other}：顺序反了。",
         ),
         T(
             en=f"The optimizer averages the gradients over about {1 / (1 - first):.0f} steps and their squares over "
@@ -88,7 +88,7 @@ def _fixes(story: Story, first: float, second: float) -> tuple[Fix, ...]:
             known = [(n.value, meant) for n, meant in ((one, first), (other, second)) if isinstance(n, ast.Constant)]
             if all(isinstance(value, int | float) and abs(value - meant) < 1e-6 for value, meant in known):
                 text = f"({program.segment(other)}, {program.segment(one)})"
-                title = T(en=f"Exchange the decays: `betas={text}`", zh=f"交换两个衰减：`betas={text}`")
+                title = T(en=f"Swap the betas: `betas={text}`", zh=f"交换两个 beta：`betas={text}`")
                 fixes.append(Fix(title, program.replace((pair, text)), meaning="later"))
     return unique(program.text, fixes)
 
@@ -97,20 +97,20 @@ RULE = Rule(
     code="PL654",
     name="decays-exchanged",
     severity="warning",
-    title=T(en="An optimizer has its two decays in exchanged order", zh="优化器的两个衰减顺序反了"),
+    title=T(en="An optimizer's two betas are in the wrong order", zh="优化器的两个 beta 顺序反了"),
     what=T(
         en="Adam keeps an average of the gradients and a slower one of their squares. A program gave the slow number "
-        "to the gradients, so the steps follow directions that are out of date, with sizes of the moment. Exchange "
+        "to the gradients, so the steps follow directions that are out of date, with sizes of the moment. Swap "
         "them: `betas=(0.9, 0.999)`.",
         zh="Adam 保存梯度的平均，以及更慢的梯度平方的平均。程序把慢的那个数给了梯度，于是步子跟着早已过时的方向走，大"
         "小却取决于此刻。请交换：`betas=(0.9, 0.999)`。",
     ),
     why=T(
         en="The step is `lr * average / sqrt(average of squares)`. Its size stays about `lr` only while the squares "
-        "remember at least as long as the gradients: the first decay must be below the root of the second. Any "
+        "remember at least as long as the gradients: the first beta must be below the root of the second. Any "
         "numbers from 0 to 1 are accepted. For GANs the first one is often 0.5 or 0, which is fine.",
-        zh="一步是 `lr * 平均 / sqrt(平方的平均)`。只有当平方至少记得与梯度一样久时，步子的大小才大致是 `lr`：第一个衰"
-        "减必须小于第二个的平方根。0 到 1 之间的数都会被接受。GAN 的第一个衰减常取 0.5 或 0，这没有问题。",
+        zh="一步是 `lr * 平均 / sqrt(平方的平均)`。只有当平方至少记得与梯度一样久时，步子的大小才大致是 `lr`：第一个 "
+        "beta 必须小于第二个的平方根。0 到 1 之间的数都会被接受。GAN 的第一个 beta 常取 0.5 或 0，这没有问题。",
     ),
     bad="""import torch
 

@@ -239,7 +239,7 @@ def _fixes(story: Story, found: UnequalBatches) -> tuple[Fix, ...]:
     count = f"({operand(program, target)} != {ignored}).sum()"
     total = f"total = sum({count} for {program.segment(loop.target)} in {program.segment(loop.iter)})"
     new = f"{program.segment(call)} * {count} / total"
-    title = T(en="Give each mean the share of its targets", zh="按目标所占的份额给每个平均值加权")
+    title = T(en="Weight the mean of each batch by its share of the targets", zh="按目标所占的份额给每个平均值加权")
     edits = (*program.replace((scaled, new)), *program.insert_before(loop, total))
     return unique(program.text, [Fix(title, edits, meaning="later")])
 

@@ -440,7 +440,10 @@ print(counts)
         Trap(
             "counts[classes] += 1",
             "counts[classes] = counts[classes] + torch.ones(5)",
-            T(en="The same three calls, written out.", zh="同样的三个调用，只是写开了。"),
+            T(
+                en="The same three calls as `+=`: an index that repeats is still written once.",
+                zh="与 `+=` 是同样的三个调用：重复的下标仍只写入一次。",
+            ),
         ),
         Trap(
             "counts[classes] += 1",

@@ -163,7 +163,7 @@ def _of_write(program: Program, statement: ast.stmt, line: int, effects: ChangeE
         place = program.place(statement)
         indent = program.indent(statement)
         body = "".join(f"    {text.rstrip()}\n" for text in program.lines[place.line - 1 : place.end_line])
-        title = T(f"Write on {at(line).en} under `no_grad`", f"在 `no_grad` 下执行{at(line).zh}的写入")
+        title = T(f"Put the write on {at(line).en} under `no_grad`", f"在 `no_grad` 下执行{at(line).zh}的写入")
         yield Change(
             f"no_grad-{line}", title, (Edit(place.line, place.end_line, f"{indent}with {torch}.no_grad():\n{body}"),)
         )

@@ -919,7 +919,10 @@ FAMILIES = (
                     "(shape {wrong.shape}).",
                     zh="{Line}：{call} 要求的权重维数多于 {wrong}（形状 {wrong.shape}）。",
                 ),
-                T(en="a weight with the dimensions that torch's words name", zh="维数如 torch 原话所述的权重"),
+                T(
+                    en="a weight with as many dimensions as torch's message asks for",
+                    zh="维数符合 torch 报错要求的权重",
+                ),
             ),
             Case(
                 r"(?:The )?anchor, positive, and negative tensors are expected to have the same number of dimensions",
