@@ -147,7 +147,7 @@ def _finding(story: Story, label: str, added: list[Event], kept: str | None = No
     update = next(update for update in story.trace.optimizer_steps if update.step > added[0].step)
     name, here = called(story, kept or label, None, added[0].step), at_line(story, span)
     message, explanation = (_of_leaf if kept is None else _of_result)(
-        name, here, at_line(story, story.span(added[0].step)), len(added)
+        name, here, at_line(story, story.span(added[0].step))
     )
     got = "it gets a gradient here" if kept is None else "the parameter behind it gets a gradient here"
     got_zh = "它在这里得到梯度" if kept is None else "它背后的参数在这里得到梯度"
@@ -168,12 +168,11 @@ def _finding(story: Story, label: str, added: list[Event], kept: str | None = No
     )
 
 
-def _of_leaf(name: T, here: T, back: T, rounds: int) -> tuple[T, T]:
+def _of_leaf(name: T, here: T, back: T) -> tuple[T, T]:
     return (
         T(
-            en=f"{capital(here.en)} makes {name.en} as a plain tensor: it gets a gradient in {rounds} rounds, and no "
-            "optimizer changes it.",
-            zh=f"{here.zh}把 {name.zh} 创建为普通张量：它在 {rounds} 轮里都得到梯度，却没有任何优化器改变它。",
+            en=f"{capital(here.en)} makes {name.en} as a plain tensor: it gets gradients, and no optimizer changes it.",
+            zh=f"{here.zh}把 {name.zh} 创建为普通张量：它得到梯度，却没有任何优化器改变它。",
         ),
         T(
             en=f"It is combined with what trained layers return, and the backward on {back.en} fills its `.grad`. But "
@@ -185,13 +184,13 @@ def _of_leaf(name: T, here: T, back: T, rounds: int) -> tuple[T, T]:
     )
 
 
-def _of_result(name: T, here: T, back: T, rounds: int) -> tuple[T, T]:
+def _of_result(name: T, here: T, back: T) -> tuple[T, T]:
     return (
         T(
-            en=f"{capital(here.en)} computes {name.en} from a parameter, so it is a plain tensor: the gradients of "
-            f"{rounds} rounds go to the parameter behind it, which no optimizer has, and it never changes.",
-            zh=f"{here.zh}由一个参数算出 {name.zh}，因此它是普通张量：{rounds} 轮的梯度都到了它背后的那个参数，而没有"
-            "任何优化器持有它，所以它从不改变。",
+            en=f"{capital(here.en)} computes {name.en} from a parameter, so it is a plain tensor: its gradients go to "
+            "the parameter behind it, which no optimizer has, and it never changes.",
+            zh=f"{here.zh}由一个参数算出 {name.zh}，因此它是普通张量：它的梯度都到了它背后的那个参数，而没有任何优"
+            "化器持有那个参数，所以它从不改变。",
         ),
         T(
             en="The result of an operation on an `nn.Parameter` is not a parameter. `parameters()` and "

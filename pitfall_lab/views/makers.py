@@ -101,7 +101,12 @@ def _births(facts: Facts, finding: dict[str, Any], picture: FindingPicture | Non
     """The steps at which the values of a finding were made."""
     for beat in beats:
         event = facts.trace.events[beat["step"]] if beat["step"] is not None else None
-        if event is not None and event.name == "backward" and event.operands and beat["role"] in ("raised", "wrong"):
+        if (
+            event is not None
+            and event.name == "backward"
+            and event.operands
+            and (beat["role"] == "raised" or beat["was"] == "backward")
+        ):
             yield from _born(facts, event.operands[0].label, event.step)
     for label in _labels(facts, finding):
         yield from _born(facts, label)

@@ -48,6 +48,7 @@ _ROLES = {
     "gradient": T("gets a gradient", "得到梯度"),
     "left out": T("not updated", "没有更新"),
     "around": T("left out", "绕过"),
+    "backward": T("backward", "反向传播"),
     "off": T("not recorded", "不记录"),
 }
 """The name of a line's role on the card of its beat; without an entry, the name of the beat's role."""
@@ -136,8 +137,8 @@ def stories(facts: Facts, described: list[dict[str, Any]]) -> list[StoryScene]:
 
 def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> StoryScene:
     trace = facts.trace
-    beats = [_of_related(trace, related) for related in finding.get("related", ())]
     line = finding.get("line")
+    beats = [_of_related(trace, related, line) for related in finding.get("related", ())]
     is_thin = all(beat["role"] == "other" for beat in beats) or (len(beats) == 1 and line is not None)
     if is_thin and all(beat["line"] != line for beat in beats):
         beats.append(_own_place(trace, finding))
@@ -230,7 +231,10 @@ def _printed(printed: Any) -> PrintedScene | None:
     return {"name": name, "before": before, "after": after, "note": said}
 
 
-def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:
+def _of_related(trace: Trace, related: dict[str, Any], own: Any) -> Beat:
+    """The beat of a related place. A backward that raised nothing is shown as wrong only if it is on the finding's
+    ``own`` line or gave a wrong gradient; else the mistake is elsewhere, and it did what it should.
+    """
     was = related.get("role", "")
     step = related.get("step")
     event = _event(trace, step)
@@ -238,9 +242,16 @@ def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:
     role = _role("raised" if refused else was, raised=_raised(trace, step))
     if step is None:
         step = _step_on(trace, related.get("line"), role)
+    if role == "wrong" and related.get("line") != own and all(harm.step != step for harm in trace.harms):
+        role = "other"
     place = {"line": related.get("line"), "source": related.get("source")}
     beat = _beat(
-        trace, role, step, **place, title=None if refused else _ROLES.get(was), text=related.get("message") or ""
+        trace,
+        role,
+        step,
+        **place,
+        title=None if refused or role in ("raised", "wrong") else _ROLES.get(was),
+        text=related.get("message") or "",
     )
     beat["was"] = was
     return beat
