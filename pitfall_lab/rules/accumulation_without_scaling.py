@@ -93,8 +93,8 @@ def _is_mean(story: Story, backward: Event) -> bool:
 
 
 def _divisor(story: Story, used: Event) -> ast.expr | None:
-    """Return ``k`` of the first ``… % k`` in the test of an ``if`` around the optimizer's step or around a
-    call that led to it, or None.
+    """Return ``k`` of the first ``… % k`` in the test of an ``if`` around the optimizer's step or around a call that
+    led to it; None if there is none.
     """
     for statement in call_chain(story, used):
         for around in story.program.ancestors(statement):

@@ -1,4 +1,4 @@
-"""PL654: an optimizer of Adam's family was given its two decays in exchanged order."""
+"""PL654: an optimizer of Adam's family was given its two betas in swapped order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
 
 NEAR = 12
-"""The number of calls between the two averages of one parameter's step."""
+"""The largest number of calls between the two averages of one parameter's step."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that makes an optimizer's step (of Adam's family) whose average of gradients is
-    slower than that of their squares: ``beta1 > sqrt(beta2)``.
+    """Yield one finding for each line that makes a step of an optimizer of Adam's family whose average of gradients is
+    slower than its average of their squares: ``beta1 > sqrt(beta2)``.
     """
     told = set()
     for squares in story.calls("addcmul_"):
@@ -31,9 +31,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _decays(story: Story, squares: Event) -> tuple[float, float] | None:
-    """The shares of the old value: in the average of a gradient, and in that of its squares.
+    """Return ``beta1`` and ``beta2``: the factors of the old value in the average of a gradient, and in that of its
+    squares.
 
-    None if the shares are not known, or no ``lerp_`` with this gradient on the same line comes shortly before.
+    None if they are not known, or if no ``lerp_`` with this gradient on the same line comes shortly before.
     """
     given = [o.label for o in squares.operands if o.label is not None]
     share = decimal(argument(squares, "value", 3))

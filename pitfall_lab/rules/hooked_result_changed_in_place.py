@@ -1,4 +1,4 @@
-"""PL345: a forward hook kept the result of a layer, and the next layer, which works in place, changed it."""
+"""PL345: a forward hook kept the result of a layer, and the next layer changed it in place."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ NEVER_NEGATIVE = (
     | spellings("relu", "sigmoid", in_place=True)
     | {"dropout", "exp", "max_pool2d", "relu6", "softmax", "softplus", "square"}
 )
-"""Calls on whose results ``relu`` changes nothing."""
+"""Calls whose results ``relu`` does not change."""
 Variable = tuple[str, ast.AST | None]
 ROUNDS = 8
-"""The calls of one line that are looked at."""
+"""The largest number of calls of one line that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookedResultChangedInPlace:
-    """``write`` is the call (``Event``) that changed in place what a forward hook keeps by the statement ``hook``;
-    ``read`` is the first later call on another line that takes it out of there, and ``name`` the expression by which it
-    does.
+    """``write`` is the call (``Event``) that changed in place a result that a forward hook stores in a container by the
+    statement ``hook``.
+
+    ``read`` is the first later call on another line that reads the result from the container, and ``name`` the
+    expression by which it does.
     """
 
     write: Event
@@ -50,8 +52,8 @@ class HookedResultChangedInPlace:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of a forward hook that keeps a layer's result in a container, if the next layer
-    changes it in place and a call takes it out of the container afterwards.
+    """Yield one finding for each line of a forward hook that stores a layer's result in a container, if the next layer
+    changes the result in place and a later call reads it from the container.
     """
     hooks = list(_hooks(story)) if story.program.tree is not None else []
     looked = Counter[object]()
