@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line whose backwards add up the gradients of means over several batches before the
     first update of a parameter, where the number of batches is written in the program (``if (i + 1) % k == 0``).
 
-    Nothing for programs that did not finish, or where a gradient is changed (scaled, clipped) before that update.
+    Nothing for programs that did not finish, or if the gradient is changed (scaled, clipped) before that update.
     """
     if story.program.tree is None or story.trace.outcome.kind != "finished":
         return

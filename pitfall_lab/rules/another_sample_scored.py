@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that draws samples of which only the log-probability is used, multiplied by a
     weight, while other samples of the same distribution are used as actions.
 
-    Only if this happens at least ``ROUNDS`` times on the line, and the optimizer made a step.
+    Only if this happens at least ``ROUNDS`` times on the line, and an optimizer made a step.
     """
     groups: dict[Hashable, list[Event]] = defaultdict(list)
     for event in story.calls(*DRAWS) if story.trace.optimizer_steps else ():
@@ -88,9 +88,8 @@ def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
 
 
 def _uses(story: Story, draw: Event) -> Iterator[Event]:
-    """Yield the calls that used a drawn tensor for something.
-
-    Calls that only pass its values on are not yielded; their results are followed.
+    """Yield the calls that use a drawn tensor, or the result of a call that only passes its values on
+    (:data:`PASSING`), which is not yielded itself.
     """
     pending, seen = [draw.results[0]], {draw.results[0]}
     while pending and len(seen) < FURTHER:

@@ -45,13 +45,13 @@ class Edited:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of the program that changed an argument in place where the caller used the
-    argument (or an overlapping part of it) afterwards, by a name that it had before.
+    argument (or an overlapping part of it) afterwards, by a variable that was bound to it before.
 
     Only writes in a layer of torch with ``inplace=True``, or in a function that returns the argument and whose name
     does not end in ``_``; and only where the call is not a statement of its own.
 
     Nothing for writes to parameters and other leaves that require grad, for writes that do not depend on the old
-    numbers (``fill_``, ``masked_fill_``, among others), and for those that left the numbers as they were.
+    numbers (``fill_``, ``masked_fill_``, among others), and for those that did not change the numbers.
     """
     if story.program.tree is None:
         return

@@ -206,7 +206,7 @@ def _finding(story: Story, found: AttackGradientKept) -> Finding:
 
 
 def _fixes(story: Story, found: AttackGradientKept) -> tuple[Fix, ...]:
-    """Fixes that add ``inputs=[x]`` to the ``backward``; none if the input has no name, or the call has
+    """At most one fix: it adds ``inputs=[x]`` to the ``backward``; empty if the input has no name, or the call has
     ``inputs`` or ``**`` already.
     """
     program, name = story.program, story.name(found.given)

@@ -20,11 +20,11 @@ OWNERS = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that set an attribute, of a tensor, module or optimizer for example, under a name
-    that torch never reads.
+    """Yield one finding for each line that set an attribute of a tensor, module or optimizer under a name that torch
+    never reads.
 
-    Nothing if the program reads the attribute itself, or if it would have frozen only parameters that no optimizer
-    holds.
+    Nothing if the program reads an attribute of this name itself, or if it would have frozen only parameters that no
+    optimizer holds.
     """
     reported = set()
     for stray in story.trace.beside.strays:

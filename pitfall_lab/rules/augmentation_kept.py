@@ -1,4 +1,4 @@
-"""PL955: examples that were changed by chance are kept, and every later pass gives the network the same change
+"""PL955: examples that were changed at random are kept, and every later pass gives the network the same changes
 again.
 """
 
@@ -32,7 +32,7 @@ FURTHER, MOST = 40, 12
 
 @dataclass(frozen=True, slots=True)
 class AugmentationKept:
-    """Examples that were changed by chance are given again, unchanged, in later batches.
+    """Examples that were changed at random are given to the network again, unchanged, in later batches.
 
     ``changed`` is the call (``Event``) that made one of them from stored data and from the random numbers of the call
     ``draw``; ``batch`` is the second call that put this tensor into a batch. ``count`` is how many examples are given
@@ -46,8 +46,8 @@ class AugmentationKept:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that makes examples from stored data by random numbers while batches are put
-    together, where the same tensors are put into batches again after an optimizer step.
+    """Yield one finding for each line that computes examples from stored data and random numbers while batches are
+    joined, where the same tensors are joined into batches again after an optimizer step.
 
     Only if at least ``FEWEST`` examples are given again.
     """
@@ -198,7 +198,7 @@ def _fixes(story: Story, found: AugmentationKept) -> tuple[Fix, ...]:
 
 
 def _stores(node: ast.stmt) -> bool:
-    """Whether a statement puts a named value into a container: ``self.cache[i] = x``."""
+    """Whether a statement puts a variable into a container: ``self.cache[i] = x``."""
     return (
         isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript) and isinstance(node.value, ast.Name)
     )

@@ -41,8 +41,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that averages the parameters of two networks, one trained and one not, into
     tensors that no call reads.
 
-    Only where the untrained parameter is used between the first and the last average, and the average is not assigned
-    to a plain name or written in place.
+    Only where the untrained parameter is used between the first and the last average, and the average is neither
+    assigned to a plain variable nor written in place.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     trained = {(story.tensor(label) or {}).get("storage") for label in held}

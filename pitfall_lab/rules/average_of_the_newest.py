@@ -29,9 +29,9 @@ class Blend:
     """``event`` is the call (``Event``) that computed an average as ``old`` · average + ``new`` · trained weights;
     ``old`` and ``new`` are numbers that add up to 1.
 
-    ``parts`` are pairs of a call and a label: the call that multiplied the average (then the weights) by its factor,
-    and the label of the tensor that it multiplied; for weights given with ``alpha``, that call is the sum itself. Of a
-    ``lerp`` there is one pair: the call, and the label of the average.
+    ``parts`` are two pairs, first for the average, then for the weights: the call that multiplied by the factor (for a
+    factor ``alpha``, the sum itself), and the label of the tensor that it multiplied. For a ``lerp`` there is one pair:
+    the ``lerp``, and the label of the average.
     """
 
     event: Event
@@ -229,8 +229,8 @@ def _factor(story: Story, event: Event, label: str) -> ast.expr | None:
 
 
 def _like_a_number(text: str, node: ast.expr, names: set[str]) -> int:
-    """How surely an expression is a number: 3 for a literal, 2 for ``1 - x``, 1 for a name not in
-    ``names`` (tensors), else 0.
+    """How surely an expression is a number: 3 for a literal, 2 for ``1 - x``, 1 for a variable or attribute that is not
+    in ``names`` (those of tensors), else 0.
     """
     if isinstance(node, ast.Constant):
         return 3

@@ -89,8 +89,8 @@ def _finding(story: Story, found: Newest) -> Finding:
 
 
 def _fixes(program: Program, compared: ast.AST | None) -> tuple[Fix, ...]:
-    """Fixes that add ``.clone()`` where one of the compared names is assigned to the other;
-    none if no statement does that.
+    """At most one fix for each statement that assigns one of the two compared expressions to the other: it adds
+    ``.clone()``; empty if there is no such statement.
     """
     sides = [compared.left, *compared.comparators] if isinstance(compared, ast.Compare) else []
     sides = compared.args if isinstance(compared, ast.Call) else sides

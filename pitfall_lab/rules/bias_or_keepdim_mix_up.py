@@ -32,11 +32,11 @@ PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__", "addmm", "linear", "mv"}
 @dataclass(frozen=True, slots=True)
 class MixUp:
     """``event`` is the call (``Event``) that broadcast, or tried to, the tensor labelled ``small`` against the one
-    labelled ``full`` along other axes than those that the numbers of ``small`` belong to.
+    labelled ``full`` along other dimensions than those that the numbers of ``small`` belong to.
 
-    ``made`` is the call that computed ``small`` (or took its numbers out of a table), and ``axis`` (from 0) the axis
-    that is missing in it: a reduction dropped it, or (axis 1) a table was looked up with one index for each row. Both
-    are None for a bias.
+    ``made`` is the call that computed ``small`` (or took its numbers out of a table), and ``axis`` (from 0) the
+    dimension that ``small`` lacks: a reduction dropped it, or (1) a table was looked up with one index for each row.
+    ``made`` and ``axis`` are None for a bias; ``axis`` is also None if a reduction's dimension is not known.
     """
 
     event: Event
@@ -107,8 +107,8 @@ def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _is_of_rows(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Whether ``full`` is square, the call raised no error, and ``made`` reduced a tensor with the same
-    rows of a table as ``full``.
+    """Whether ``full`` is square, the call raised no error, and the tensor that ``made`` reduced has the same rows of a
+    table as ``full``.
     """
     shape, source = story.shape(full, event.step) or (), made.operands[0].label
     square = event.error is None and bool(event.results) and len(shape) == 2 and shape[0] == shape[1] > 1

@@ -93,7 +93,9 @@ def _finding(story: Story, event: Event, lost: Lost, used: Event) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that round down before the conversion."""
+    """At most one fix: it rounds down (``floor``) before the conversion; empty if the program does not show the
+    converted tensor.
+    """
     program = story.program
     node = program.at(story.span(event.step))
     source = written_as(story, event, event.operands[0].label)

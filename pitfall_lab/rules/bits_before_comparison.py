@@ -1,5 +1,5 @@
 """PL832: ``pred == labels & valid`` computes ``labels & valid`` first, bit by bit, and compares ``pred`` with that
-result, where ``(pred == labels) & valid`` was meant.
+result, where ``(pred == labels) & valid`` was intended.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""PL466: a causal mask is lined up with the first keys where there are more keys than queries, so
-the newest keys are never seen.
+"""PL466: a causal mask is aligned with the first keys although there are more keys than queries, so the newest keys are
+never seen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""PL726: an average was made in the state of one of the models it averages, which still computes with it afterwards."""
+"""PL726: an average of several models was computed in place in the state of one of them, which still computes with it
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class ClientStateOverwritten:
     """``write`` is the call (``Event``) that added another model's weights in place to the parameter labelled ``mine``;
     ``load`` is the call that copied the sum to another model.
 
-    ``used`` is the first call after that which computes with ``mine``.
+    ``used`` is the first call after ``load`` that computes with ``mine``.
     """
 
     write: Event

@@ -1,4 +1,6 @@
-"""PL813: statistics over a few missing entries are NaN, so that whole columns became NaN and then one number."""
+"""PL813: statistics of columns with a few missing entries are NaN, so that whole columns became NaN and then one
+number.
+"""
 
 from __future__ import annotations
 

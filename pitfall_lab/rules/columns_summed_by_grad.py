@@ -1,5 +1,5 @@
-"""PL524: ``autograd.grad`` of several columns with a gradient of ones is the derivative of their sum,
-and was used as that of each.
+"""PL524: ``autograd.grad`` of several columns with a gradient of ones is the derivative of their sum, and was used as
+the derivative of each column.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def is_ones(story: Story, label: str, step: int) -> bool:
-    """Whether all values in the storage of the tensor ``label`` after ``step`` are one; where the trace does not have
-    them all, whether ``ones`` or ``ones_like`` made the tensor.
+    """Whether all values in the storage of the tensor ``label`` after ``step`` are one; if the trace does not have them
+    all, whether ``ones`` or ``ones_like`` made the tensor.
     """
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")

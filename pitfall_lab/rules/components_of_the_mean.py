@@ -1,4 +1,4 @@
-"""PL825: principal components are computed of a table whose columns were not centred, and describe the mean."""
+"""PL825: principal components are computed from a table whose columns were not centred, and describe the mean."""
 
 from __future__ import annotations
 

@@ -85,7 +85,9 @@ def _is_constant(story: Story, label: str, use: Event, made: dict[str, Event]) -
 
 
 def _reached(story: Story, use: Event) -> list[str]:
-    """The results of a call, and of the calls in the same backward that use them."""
+    """The results of a call, and of the calls in the same backward that use these results, directly or through other
+    calls.
+    """
     found = list(use.results)
     for here in found:
         for event in islice((e for e in story.uses(here) if e.parent == use.parent), DEEP):

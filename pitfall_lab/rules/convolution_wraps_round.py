@@ -51,8 +51,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that transforms a product of two spectra back, if the end of the convolution was
     added to its beginning, as known values show.
 
-    At least one of the signals must have been lengthened by its transform: two of one length may be periodic. Nothing
-    if a slice then drops the beginning.
+    At least one of the signals must have been zero-padded by its transform: two signals as long as the transform may be
+    periodic. Nothing if a slice then drops the beginning.
     """
     reported = set()
     for inverse in story.calls(*FORWARD.values()):

@@ -1,5 +1,5 @@
-"""PL656: the discriminator's loss also filled the generator's gradients, and the generator's
-update used them with its own.
+"""PL656: the discriminator's loss also filled the generator's gradients, and the generator's update used them together
+with those of its own loss.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Default:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each default value that is a tensor and that at least two calls of its function changed in
-    place, each starting from the old numbers.
+    place, by writes that depend on the old numbers.
     """
     for function in (n for n in story.program.nodes if isinstance(n, Function)):
         for name, value in _defaults(function):

@@ -1,4 +1,4 @@
-"""PL820: large numbers were converted to a type that makes neighbours equal, and the program works with
+"""PL820: large numbers were converted to a dtype in which neighbouring numbers are equal, and the program works with
 their differences afterwards.
 """
 

@@ -101,9 +101,9 @@ def _loss(story: Story, backward: Event) -> Event | None:
 
 
 def divisor(event: Event | None) -> float | None:
-    """Return the number by which the call ``event`` divides its tensor, 4 for ``mul(x, 0.25)`` too.
+    """Return the number by which the call ``event`` divides its tensor (4 for ``mul(x, 0.25)``).
 
-    None if it does something else, its number is 0 or not a plain number, or ``event`` is None.
+    None if ``event`` is None, is no division or product, or has no plain number other than 0.
     """
     name = event.name.strip("_") if event is not None else ""
     numbers = (

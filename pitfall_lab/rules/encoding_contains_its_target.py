@@ -1,4 +1,6 @@
-"""PL945: a feature is the mean target of each category, and contains the row's own target, which is to be predicted."""
+"""PL945: a feature is the mean target of each category, and includes the target of the row itself, which is to be
+predicted.
+"""
 
 from __future__ import annotations
 

@@ -172,8 +172,8 @@ def _first_of_training(story: Story, backward: Event, switch: ast.Call) -> ast.s
     """Return the first statement, after a docstring, of the function that calls backward, before which the fix can
     switch the mode back.
 
-    None if ``switch`` is in that function itself, or outside a function with it, or if the model is not a variable
-    there.
+    None if backward is called at the top level or in the function that contains ``switch``, or if the model is not a
+    variable in the function.
     """
     program = story.program
     statement = program.statement_at(story.span(backward.step))

@@ -36,7 +36,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that takes rows × rows elements out of a computed matrix that requires grad, by
     an index with one entry for each row and some entry twice.
 
-    Only if a backward ran, and not where only the diagonal is used.
+    Only if a backward ran; nothing if a call reads the diagonal of the result.
     """
     reported = set()
     for event in story.calls("__getitem__", "index_select") if story.backwards() else ():

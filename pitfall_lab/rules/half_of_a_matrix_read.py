@@ -39,8 +39,8 @@ class HalfRead:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each call of ``CALLS`` of which the trace records that its matrix has two different
-    triangles, and that the one that is not read is not zero either.
+    """Yield one finding for each call of ``CALLS`` for which the trace records that the two triangles of its matrix
+    differ, and that the triangle that is not read is not zero.
     """
     for counted in story.trace.beside.counted:
         event = story.event(counted.step)
