@@ -89,8 +89,8 @@ def _sources(story: Story, event: Event, parameters: set[object]) -> set[str]:
 
 
 def _is_read(story: Story, event: Event) -> bool:
-    """Whether a call other than a sum, product or copy of :data:`PARTS` reads the result, or a call writes it in
-    place.
+    """Whether a call reads the result, or writes it in place; the calls of :data:`PARTS` do not count, but their
+    results are followed.
     """
     pending, seen = list(event.results), set(event.results)
     while pending:

@@ -65,7 +65,7 @@ def find(story: Story) -> Iterator[Finding]:
 def _written_back(story: Story, event: Event, trained: set[object]) -> bool:
     """Whether the result is written into the storage of trained weights, or copied there by ``copy_`` or ``.data``.
 
-    The weights are then moved a little towards their starting values, on purpose.
+    If it is, the program moves the weights a little towards their starting values, on purpose.
     """
     goals = (
         [use.operands[0].label for use in story.uses(event.results[0]) if use.name in ("copy_", "data")]

@@ -214,8 +214,8 @@ def _rows(story: Story, added: Event, categories: str) -> float | None:
 
 
 def _learns(story: Story, guess: str, loss: Event, looked_up: Event, memory: str) -> bool:
-    """Whether the prediction was computed by a layer whose input contains the selected means and the targets in no
-    other way (a mean without the row's own target, for example, would use them again).
+    """Whether the prediction was computed by a layer whose input contains the selected means and otherwise none of the
+    targets, as a mean without the row's own target would.
     """
     pending, seen = deque([(guess, loss.step)]), {guess}
     while pending and len(seen) < UPWARD:

@@ -41,7 +41,8 @@ def find(story: Story) -> Iterator[Finding]:
     second, and so on; or first once on a tensor, later twice in succession on one tensor, then three times.
 
     It is recognized by the torch calls on each line of the hook: a hook without such calls is not found. At least
-    ``ROUNDS`` iterations must be recorded without a gap.
+    ``ROUNDS`` iterations must be recorded without a gap or, on one tensor, the hook must have run as many different
+    numbers of times.
     """
     registrations = _registrations(story)
     backwards = [backward.step for backward in story.backwards() if backward.error is None]
