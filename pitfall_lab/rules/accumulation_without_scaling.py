@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line whose backwards add up the gradients of means over several batches before the
     first update of a parameter, where the number of batches is written in the program (``if (i + 1) % k == 0``).
 
-    Nothing for programs that did not finish, or where a gradient is changed (scaled, clipped) before that update.
+    Nothing for programs that did not finish, or if the gradient is changed (scaled, clipped) before that update.
     """
     if story.program.tree is None or story.trace.outcome.kind != "finished":
         return
@@ -93,8 +93,8 @@ def _is_mean(story: Story, backward: Event) -> bool:
 
 
 def _divisor(story: Story, used: Event) -> ast.expr | None:
-    """Return ``k`` of the first ``… % k`` in the test of an ``if`` around the optimizer's step or around a
-    call that led to it, or None.
+    """Return ``k`` of the first ``… % k`` in the test of an ``if`` around the optimizer's step or around a call that
+    led to it; None if there is none.
     """
     for statement in call_chain(story, used):
         for around in story.program.ancestors(statement):

@@ -23,16 +23,16 @@ SUMS = spellings("add", "sub", in_place=True)
 PRODUCTS = spellings("matmul", "mm") | {"bmm", "linear"}
 BETWEEN = {"dropout", "t", "T", "mT", "transpose", "view", "reshape", "contiguous", "to", "clone", "detach", "permute",
            "squeeze", "unsqueeze", "float"}  # fmt: skip
-"""Calls between a product of two matrices and the sum: its factor stays what it was."""
+"""Calls that may lie between a product of two matrices and the sum; they do not change its factor."""
 FURTHER, BOTH = 12, 2
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterMergedUnscaled:
-    """A sum in training that has the factor which the merged weight lacks.
+    """A sum, computed before the merge, in which the product of the two matrices has a factor.
 
-    ``event`` is the call (``Event``) that adds, to what a weight makes of an input, the number ``factor`` times what
-    the two small trained matrices make of that input.
+    ``event`` is the call (``Event``) that adds ``factor`` times the result of both small trained matrices for an input
+    to the result of the weight for an input.
     """
 
     event: Event
@@ -55,10 +55,10 @@ class Merge:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that adds the product of two trained matrices to a weight without the factor
-    (other than 1 or -1) by which the product was multiplied in the last such sum of the training.
+    """Yield one finding for each line that adds the product of two trained matrices to a weight with the factor 1 or
+    -1, where the last sum before it of the weight's result and the matrices' result for an input had another factor.
 
-    Only in programs that ran a backward.
+    Nothing for programs that ran no backward.
     """
     if not story.backwards():
         return
@@ -73,7 +73,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _merge(story: Story, event: Event) -> Merge | None:
-    """The weight and the product that a call adds, without a factor; None if it does nothing of the kind."""
+    """Return the weight and the product that the call ``event`` adds without a factor; None if the call raised an
+    error, has another ``alpha`` than 1 or -1, or does not add the product of two other parameters to a parameter.
+    """
     labels = [o.label for o in event.operands if o.label is not None]
     if event.error is not None or len(labels) != BOTH or argument(event, "alpha") not in (None, "1", "-1", "1.0"):
         return None
@@ -86,14 +88,18 @@ def _merge(story: Story, event: Event) -> Merge | None:
 
 
 def _parameter(story: Story, label: str, step: int) -> str | None:
-    """The memory of a tensor that is a parameter, or another leaf that requires grad, at a step; None for others."""
+    """Return the storage of the tensor ``label``, if at ``step`` it is a parameter or another leaf that requires grad;
+    None if it is not.
+    """
     record = story.tensor(label, step) or {}
     is_kept = record.get("kind") == "parameter" or (record.get("is_leaf") and record.get("requires_grad"))
     return str(record["storage"]) if is_kept and record.get("storage") is not None else None
 
 
 def _pair(story: Story, label: str, step: int) -> frozenset[str] | None:
-    """The memories of the two matrices of whose product a tensor is a multiple by 1 or -1; None if it is none."""
+    """Return the storages of the two parameters of whose matrix product the tensor ``label`` is a multiple by 1 or -1;
+    None if the tensor is no such product.
+    """
     source, by = unscaled(story, label, step)
     made = made_by(story, source, step)
     if made is None or made.name not in PRODUCTS or not isclose(abs(by), 1):
@@ -103,7 +109,9 @@ def _pair(story: Story, label: str, step: int) -> frozenset[str] | None:
 
 
 def _behind(story: Story, label: str | None, step: int) -> str | None:
-    """The memory of the parameter that a tensor is, past views and copies; None if it is none."""
+    """Return the storage of the parameter that the tensor ``label`` is, or is a view or copy of; None if there is
+    none.
+    """
     for _ in range(FURTHER):
         if label is None:
             return None
@@ -118,9 +126,10 @@ def _behind(story: Story, label: str | None, step: int) -> str | None:
 
 
 def _used(story: Story, merge: Merge) -> AdapterMergedUnscaled | None:
-    """The last sum before a merge that adds what both matrices make of an input to what the weight makes of it.
+    """Return the last sum before a merge that adds the result of both matrices for an input to the result of the weight
+    for an input, with the factor of the first; None if there is none.
 
-    Only of such as require grad: with that factor they were trained.
+    Only sums whose result requires grad count: the matrices were trained with that factor.
     """
     for event in reversed([each for each in story.calls(*SUMS) if each.step < merge.event.step and each.results]):
         if not (story.tensor(event.results[0], event.step) or {}).get("requires_grad"):
@@ -141,7 +150,9 @@ def _weights(story: Story, event: Event) -> set[str]:
 
 
 def _applied(story: Story, label: str, step: int) -> frozenset[str]:
-    """The memories of all parameters by which an input was multiplied, one after the other."""
+    """Return the storages of all parameters by which an input was multiplied, one after the other, to compute the
+    tensor ``label``; empty if there are none.
+    """
     found: set[str] = set()
     for _ in range(FURTHER):
         made = made_by(story, label, step)
@@ -194,7 +205,9 @@ def _finding(story: Story, merge: Merge, used: AdapterMergedUnscaled) -> Finding
 
 
 def _fixes(story: Story, merge: Merge, used: AdapterMergedUnscaled) -> tuple[Fix, ...]:
-    """At most one fix: the product with the factor, by its name where the function of the merge has that."""
+    """At most one fix: it multiplies the product by the factor, written as a variable or attribute where the function
+    of the merge can read that, else as a number.
+    """
     program = story.program
     node = written_as(story, merge.event, merge.product)
     if node is None:
@@ -208,7 +221,9 @@ def _fixes(story: Story, merge: Merge, used: AdapterMergedUnscaled) -> tuple[Fix
 
 
 def _factor_text(story: Story, used: AdapterMergedUnscaled, node: ast.expr) -> str | None:
-    """How the program writes the factor, if that is a name that the place of the merge has too; None if it is not."""
+    """Return the name or ``self.`` attribute by which the program writes the factor, if it can be read at ``node`` too;
+    None if it cannot, or if the program writes the factor in another way.
+    """
     program, made = story.program, _scaling(story, used)
     source = program.at(story.span(made.step)) if made is not None else None
     if made is None or not isinstance(source, ast.BinOp) or not isinstance(source.op, ast.Mult):
@@ -226,7 +241,9 @@ def _factor_text(story: Story, used: AdapterMergedUnscaled, node: ast.expr) -> s
 
 
 def _scaling(story: Story, used: AdapterMergedUnscaled) -> Event | None:
-    """The call that multiplied by the factor; None if there are several, or none that is known."""
+    """Return the only call that multiplied or divided an operand of the sum by a number; None if there are several or
+    none.
+    """
     found = []
     for operand_ in used.event.operands:
         label, step = operand_.label, used.event.step
@@ -244,7 +261,9 @@ def _class(story: Story, node: ast.AST) -> ast.ClassDef | None:
 
 
 def _is_global(story: Story, name: str, node: ast.AST) -> bool:
-    """Whether a name is set where a place reads it: in the same function, or in none."""
+    """Whether the program assigns the variable ``name`` outside of all functions, or in the function that contains
+    ``node``.
+    """
     stores = (n for n in story.program.nodes if isinstance(n, ast.Name) and n.id == name)
     around = (None, story.program.function(node))
     return any(isinstance(n.ctx, ast.Store) and story.program.function(n) in around for n in stores)

@@ -21,24 +21,24 @@ from pitfall_lab.trace import Event, Span, T
 from pitfall_lab.trace.operation_facts import spellings
 
 DRAWS = {"multinomial": 1, "normal": 2, "bernoulli": 1, "poisson": 1}
-"""The calls that draw, and how many of their operands are the distribution."""
+"""The calls that draw samples, each with the number of its tensor operands that describe the distribution."""
 PASSING = {
     "T", "t", "reshape", "view", "long", "unsqueeze", "squeeze", "broadcast_tensors", "__getitem__", "detach", "clone",
     "stack", "cat", "to", "float", "expand", "flatten", "contiguous", "transpose", "permute", "unbind", "data",
 }  # fmt: skip
-"""Calls that a tensor is followed through: its numbers stay the same ones."""
+"""Calls that a tensor is followed through: its numbers stay the same."""
 WEIGHING = spellings("mul") | {"dot", "einsum"}
 ADDING_UP = PASSING | {"sum", "neg", "mean", "add", "sub", "gather"}
-"""Calls between the log-probability and the loss in which each is counted once."""
+"""Calls between the log-probability and the loss that the log-probability is followed through."""
 ROUNDS, FURTHER = 2, 60
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """``scored`` is the call (``Event``) that drew a sample of which nothing but the log-probability is used; ``score``
-    is the call that computed this log-probability, or a part of it, and whose result is multiplied by a weight.
+    """``scored`` is the call (``Event``) that drew a sample of which nothing but the log-probability is used.
 
-    ``carried`` is the call that drew another sample of the same distribution, which was used as the action.
+    ``score`` is the call that computed this log-probability, or a term of it, and whose result is multiplied by a
+    weight. ``carried`` is the call that drew another sample of the same distribution, which was used as the action.
     """
 
     scored: Event
@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that draws samples of which only the log-probability is used, multiplied by a
     weight, while other samples of the same distribution are used as actions.
 
-    Only if this happens at least ``ROUNDS`` times on the line, and the optimizer made a step.
+    Only if this happens at least ``ROUNDS`` times on the line, and an optimizer made a step.
     """
     groups: dict[Hashable, list[Event]] = defaultdict(list)
     for event in story.calls(*DRAWS) if story.trace.optimizer_steps else ():
@@ -70,8 +70,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
-    """Yield the data for each draw that is only scored, with a weight, if another one of ``draws`` is used as the
-    action and never scored.
+    """Yield the data of a finding for each of ``draws`` that is used for a weighted log-probability alone; nothing
+    unless another one of ``draws`` is used and never for a log-probability.
     """
     alone, carried = [], []
     for draw in draws:
@@ -88,9 +88,8 @@ def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
 
 
 def _uses(story: Story, draw: Event) -> Iterator[Event]:
-    """Yield the calls that used a drawn tensor for something.
-
-    Calls that only pass its values on are not yielded; their results are followed.
+    """Yield the calls that use a drawn tensor, or the result of a call that only passes its values on
+    (:data:`PASSING`), which is not yielded itself.
     """
     pending, seen = [draw.results[0]], {draw.results[0]}
     while pending and len(seen) < FURTHER:
@@ -114,7 +113,9 @@ def _uses(story: Story, draw: Event) -> Iterator[Event]:
 
 
 def _is_score(story: Story, use: Event) -> bool:
-    """Whether the call is a part of a ``log_prob``, or picks trained numbers by the sample."""
+    """Whether the call is one of those of a ``log_prob``, or picks elements of a tensor that requires grad (``gather``,
+    an index).
+    """
     node = story.program.at(use.span)
     if isinstance(node, ast.Call) and call_name(node) == "log_prob":
         return True
@@ -123,10 +124,11 @@ def _is_score(story: Story, use: Event) -> bool:
 
 
 def _is_weighted(story: Story, score: Event) -> bool:
-    """Whether the score is multiplied by something that requires no grad, such as a return, and a
-    backward ran through the product.
+    """Whether the score is multiplied by something that requires no grad, such as a return, and a backward ran through
+    the product.
 
-    Sums, changes of sign and calls on the score's line may lie between. A number counts as a weight only if it varies.
+    Sums, changes of sign and calls on the score's line may lie between the score and the product. A Python number
+    counts as a weight only if it differs between the runs of the line.
     """
     pending, seen = list(score.results[:1]), set(score.results)
     while pending and len(seen) < FURTHER:
@@ -147,7 +149,7 @@ def _is_weighted(story: Story, score: Event) -> bool:
 
 
 def _varies(story: Story, use: Event) -> bool:
-    """Whether the number by which this line multiplies differs from one round to another."""
+    """Whether the Python number by which the line of ``use`` multiplies differs between the runs of the line."""
     steps = story.steps_at[use.span, use.op]
     numbers = {
         constant(story, None, o.text, step) for step in steps for o in story.events[step].operands if o.label is None
@@ -189,7 +191,9 @@ def _finding(story: Story, found: Scored) -> Finding:
 
 
 def _drawn(story: Story, found: Scored) -> list[Fact]:
-    """The fact of the sample that is scored for each example beside the one that was carried out."""
+    """Return a fact that lists, for each example, the sample that is scored and the one that is used as the action;
+    empty if no numbers are known, or a draw gave several numbers for each example.
+    """
     one, other = (dict(Elements(story, draw.results[0], draw.step).known()) for draw in (found.scored, found.carried))
     shape = story.shape(found.scored.results[0], found.scored.step) or ()
     single = max(shape, default=0) == prod(shape)  # one number for each example
@@ -198,10 +202,11 @@ def _drawn(story: Story, found: Scored) -> list[Fact]:
 
 
 def _fixes(story: Story, found: Scored) -> tuple[Fix, ...]:
-    """At most one fix: it scores the sample that is carried out, by its name, or by a name that is given to it first.
+    """At most one fix: it computes the log-probability of the sample that is used as the action, by its variable, or by
+    a new variable that is first assigned.
 
-    Empty unless both calls are in one function, and the sample is assigned above the
-    score or made in the same statement.
+    Empty unless both calls are in one function, and the sample is assigned above the score or drawn in the same
+    statement.
     """
     program = story.program
     scored, carried = (program.at(story.span(each.step)) for each in (found.scored, found.carried))

@@ -30,7 +30,7 @@ ORDERS = ("topk", "sort", "argsort", "nonzero")
 """Calls that return positions of rows."""
 FEWEST = 4
 PLAIN = SAME_NUMBERS - spellings("cat") - {"stack"} | {"long", "int", "gt", "type"}
-"""Calls that predictions are followed through: their rows keep the order."""
+"""Calls that predictions are followed through: they keep the order of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _looked_up(story: Story, event: Event, rows: str, index: str) -> Iterator[tuple[str, str]]:
-    """Yield, at most once, the model's answers by which a call chooses ``rows``, with these rows.
+    """Yield, at most once, the tensor computed from the model's outputs by which a call chooses ``rows``, and ``rows``.
 
-    The index is either a mask computed from the answers (which is yielded itself), or the positions that a sort
-    or ``topk`` of them returned.
+    That tensor is the index itself if this is a bool mask, or the operand of a ``topk``, ``sort``, ``argsort`` or
+    ``nonzero`` that returned the positions.
     """
     for _ in range(FEWEST):
         record = story.tensor(index, event.step) or {}
@@ -115,7 +115,8 @@ def _mixed(
 def _is_stored(story: Story, label: str, step: int) -> bool:
     """Whether a tensor has its rows in the order of the stored data.
 
-    It has not if ``stack``, ``cat`` or an index tensor made it, or if another call computed it from a loader's batch.
+    False if ``stack``, ``cat``, ``index_select`` or an index tensor made it, or if another call computed it from a
+    loader's batch.
     """
     for _ in range(FEWEST * FEWEST):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -168,11 +169,11 @@ def _finding(story: Story, found: AnswersInAnotherOrder) -> Finding:
 
 
 def _fixes(story: Story, loaded: Event) -> tuple[Fix, ...]:
-    """Fixes that read the data in its own order in the loop that ``loaded`` a batch, or that write
-    ``False`` for a ``shuffle=True``.
+    """Fixes that read the data in its own order in the loop that ``loaded`` a batch, or that write ``False`` for a
+    ``shuffle=True``.
 
-    A loader that the program names once, in this loop, needs no shuffling; of several the last
-    in the program is tried first. One that is picked out of others may have been made in one line with them.
+    A loader that only this loop names, at the top level of the program, is not replaced in the loop: its ``shuffle`` is
+    changed. Of several flags the last in the program is tried first.
     """
     program = story.program
     loops = [

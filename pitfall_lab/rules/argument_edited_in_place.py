@@ -22,7 +22,7 @@ from pitfall_lab.trace import Event, T
 
 FURTHER = 4000
 PARTS = {"__getitem__", "select", "narrow"}
-"""Views of a part of the argument."""
+"""Calls that return a view of some elements of the argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Edited:
     """``write`` is the call (``Event``) that changed in place, in a function, the tensor given to it; ``storage`` is
     the tensor's storage (``"S3"``).
 
-    ``call`` is the call in the program's text that gave the tensor under the name ``name``. ``function`` is the
+    ``call`` is the call expression of the program that gave the tensor under the name ``name``. ``function`` is the
     function whose body has the write; None for a layer of torch with ``inplace=True``. ``read`` is the caller's next
     call that uses the tensor by a name that it had before the call, or an overlapping part of it.
     """
@@ -45,13 +45,13 @@ class Edited:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of the program that changed an argument in place where the caller used the
-    argument (or an overlapping part of it) afterwards, by a name that it had before.
+    argument (or an overlapping part of it) afterwards, by a variable that was bound to it before.
 
     Only writes in a layer of torch with ``inplace=True``, or in a function that returns the argument and whose name
     does not end in ``_``; and only where the call is not a statement of its own.
 
     Nothing for writes to parameters and other leaves that require grad, for writes that do not depend on the old
-    numbers (``fill_``, ``masked_fill_``, among others), and for those that left the numbers as they were.
+    numbers (``fill_``, ``masked_fill_``, among others), and for those that did not change the numbers.
     """
     if story.program.tree is None:
         return
@@ -91,10 +91,11 @@ def _edited(story: Story, write: Event) -> Edited | None:
 
 
 def _given(story: Story, write: Event) -> Iterator[tuple[ast.Call, str, Function | None]]:
-    """The calls that the written tensor was an argument of, the tensor's name there, and the function that wrote it.
+    """Yield the calls that the written tensor was an argument of, each with the tensor's variable there and the
+    function that wrote to the tensor (None for a layer of torch with ``inplace=True``).
 
-    The function is ``None`` for a layer of torch with ``inplace=True``. A call is left out if the argument is no plain
-    name, or if the function does not return the parameter or has a name that ends in ``_``.
+    A call is left out if the argument is not a plain variable or attribute, or if the function does not return its
+    parameter or has a name that ends in ``_``.
     """
     program, label = story.program, write.operands[0].label
     chain = list(call_chain(story, write))
@@ -125,8 +126,8 @@ def _parameters(function: Function) -> list[str]:
 
 
 def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -> bool:
-    """Whether the function returns its parameter ``name``, a part of it or the write itself, and assigns
-    nothing to it before the write.
+    """Whether the function returns its parameter ``name``, an attribute or element of it, or a call that is given
+    ``target``, and assigns nothing to the parameter before the write to ``target``.
     """
     program = story.program
     inside = [
@@ -141,11 +142,12 @@ def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -
 
 
 def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function: Function | None) -> Event | None:
-    """The caller's first call after the write that uses the tensor by a name bound before ``call``,
-    or an overlapping part of it.
+    """Return the caller's first call after the write that uses the tensor by a variable bound before ``call``, or that
+    takes a view of it that overlaps the written elements; None if there is none, or if ``call`` is a statement of its
+    own.
 
-    A part counts only on a line up to that of ``call``, as in the next round of a loop. None if there is no such call,
-    or if ``call`` is a statement of its own.
+    A view counts only if ``function`` is given and the view's line is not below that of ``call``, as in the next
+    iteration of a loop.
     """
     program = story.program
     statement, caller = program.statement(call), program.function(call)
@@ -176,10 +178,10 @@ def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function:
 
 
 def _was_bound_before(story: Story, read: ast.expr, name: str, statement: ast.stmt) -> bool:
-    """Whether the name at ``read`` was assigned before ``statement``, and neither by it nor between the two.
+    """Whether the variable at ``read`` was assigned before ``statement``, and neither by it nor between the two.
 
-    A read above ``statement`` counts only if no assignment in the loop around it assigns the name. Without a loop it
-    belongs to another call of the function, in which a variable of its own is another one.
+    A read above ``statement`` counts only if nothing in the loop around ``statement`` assigns the variable. Without a
+    loop such a read is in another call of the function, where a local variable is another variable: it does not count.
     """
     program, text = story.program, story.program.segment(read)
     if text in assigned(program, statement):

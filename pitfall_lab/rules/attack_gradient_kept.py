@@ -32,10 +32,10 @@ class AttackGradientKept:
     ``update`` is that step and ``parameter`` the label of one of its parameters; ``first`` is the earlier backward (an
     ``Event``). ``given`` is the label of the input whose gradient ``first`` also filled, and ``read`` the first call
     that used that gradient. ``last`` is the backward of the loss that was computed from what ``read`` returned.
-    ``places`` are the places in the text of all backwards whose gradients the update uses, in order.
+    ``places`` are the source positions (``Span``) of all backwards whose gradients the update uses, in order.
 
-    ``alone`` is a backward on the line of ``first`` whose gradient no update used; None where there is none, or it was
-    not looked for.
+    ``alone`` is a backward on the line of ``first`` whose gradient no update used; None if there is none, or none was
+    looked for.
     """
 
     update: OptimizerStep
@@ -50,11 +50,11 @@ class AttackGradientKept:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of a backward that also filled the gradient of an input, from which the input of
-    the next loss was made, while the gradients that it left in the parameters were used by the next update; in at least
-    ``ROUNDS`` iterations.
+    the next loss was made, while the gradients that this backward left in the parameters were used by the next update;
+    in at least ``ROUNDS`` iterations.
 
-    A warning if an update uses several of them, as the steps of an attack are then added up, or if the same line also
-    ran for the gradient of an input alone, in an evaluation, for example. Else a note.
+    The finding is a warning if one update adds up several such backwards (the steps of an attack), or if the same line
+    also ran where its gradients of the parameters were not used, in an evaluation, for example. Else it is a note.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     inputs = {label: moments for label, moments in lives(story).items() if label not in held} if held else {}
@@ -76,10 +76,10 @@ def find(story: Story) -> Iterator[Finding]:
 def _kept(
     story: Story, flow: Flow, label: str, filled: dict[int, str], joint: tuple[OptimizerStep, list[Event]]
 ) -> AttackGradientKept | None:
-    """The data of the finding if an earlier backward of this update filled the gradient of an input and
-    ``_read`` finds its use; else None.
+    """Return the data of the finding if an earlier backward of this update filled the gradient of an input, and the
+    last loss was computed from that gradient (:func:`_read`); None if there is no such backward.
 
-    ``filled``: the inputs with a gradient, by the step of the backward.
+    ``filled`` gives the input whose gradient a backward filled, by the step of the backward.
     """
     update, added = joint
     for first in (each for each in added[:-1] if each.step in filled):
@@ -93,10 +93,8 @@ def _kept(
 
 
 def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Event | None:
-    """The first call that used the gradient of the input ``given``, if the last loss was computed from
-    its result, not from ``given``.
-
-    Otherwise None, also if more than ``LIMIT`` steps are between the two backwards.
+    """Return the first call that used the gradient of the input ``given``, if the last loss was computed from that
+    gradient and not from ``given``; None if it was not, or if more than ``LIMIT`` steps are between the two backwards.
     """
     start = last.operands[0].label if last.operands else None
     grad = next((moment.grad for moment in lives(story)[given] if moment.step == first.step), None)
@@ -114,10 +112,10 @@ def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Ev
 
 
 def _alone(story: Story, held: set[str], filled: dict[int, str], found: AttackGradientKept) -> Event | None:
-    """The first backward on the line of ``first`` whose gradient of the parameters was cleared, or left until the end,
-    before anything was updated with it or another loss was added to it.
+    """Return the first backward on the line of ``found.first`` whose gradient of a parameter was cleared, or left until
+    the end, before anything was updated with it or another line's loss was added to it.
 
-    None if there is none, or if it is not known: then each run of that line may be meant to be trained on.
+    None if there is no such backward, or if the trace has a gap there.
     """
     place, gaps = story.span(found.first.step), [gap.step for gap in story.trace.reach.gaps]
     is_complete = story.trace.stopped is None and story.trace.outcome.kind == "finished"
@@ -137,8 +135,8 @@ def _alone(story: Story, held: set[str], filled: dict[int, str], found: AttackGr
 
 
 def _is_summed(story: Story, found: AttackGradientKept) -> bool:
-    """Whether the update adds up the steps of an attack: several in a row, on another line than the
-    last backward, and not scaled.
+    """Whether the update adds up the steps of an attack: two successive backwards of ``found.first``'s line, which is
+    not the line of the last backward, of a loss that was not multiplied or divided by a number.
     """
     place = story.span(found.first.step)
     if place == found.places[-1] or (place, place) not in pairwise(found.places):
@@ -208,7 +206,7 @@ def _finding(story: Story, found: AttackGradientKept) -> Finding:
 
 
 def _fixes(story: Story, found: AttackGradientKept) -> tuple[Fix, ...]:
-    """Fixes that add ``inputs=[x]`` to the ``backward``; none if the input has no name, or the call has
+    """At most one fix: it adds ``inputs=[x]`` to the ``backward``; empty if the input has no name, or the call has
     ``inputs`` or ``**`` already.
     """
     program, name = story.program, story.name(found.given)

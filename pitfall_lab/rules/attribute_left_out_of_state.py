@@ -19,8 +19,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that loads a state (``load_state_dict``) which leaves out plain tensors that
     modules keep as attributes.
 
-    Only tensors with which the saved module computed several times, and with which the module that loaded the state
-    then computes although they have other numbers.
+    Only tensors with which the saved module computed several times, and for which the module that loaded the state has
+    other numbers, with which it then computes.
     """
     for lost in unsaved(story, buffers=False):
         yield _finding(story, lost)
@@ -61,7 +61,9 @@ def _finding(story: Story, lost: list[UnsavedTensor]) -> Finding:
 
 
 def _made(story: Story, path: str) -> ast.Assign | None:
-    """The first assignment in an ``__init__`` to ``self.`` and the last part of ``path``; None if there is none."""
+    """Return the first assignment in an ``__init__`` to ``self.name``, where ``name`` is the last component of
+    ``path``; None if there is none.
+    """
     name = f"self.{path.rpartition('.')[2]}"
     for node in story.program.nodes:
         function = story.program.function(node) if isinstance(node, ast.Assign) else None

@@ -20,11 +20,11 @@ OWNERS = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that set an attribute, of a tensor, module or optimizer for example, under a name
-    that torch never reads.
+    """Yield one finding for each line that set an attribute of a tensor, module or optimizer under a name that torch
+    never reads.
 
-    Nothing if the program reads the attribute itself, or if it would have frozen only parameters that no optimizer
-    holds.
+    Nothing if the program reads an attribute of this name itself, or if it would have frozen only parameters that no
+    optimizer holds.
     """
     reported = set()
     for stray in story.trace.beside.strays:
@@ -36,8 +36,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _set(story: Story, stray: Stray) -> ast.Attribute | None:
-    """The attribute in the program's assignment to it: if possible one that assigns the recorded
-    value; None if none assigns it.
+    """Return the attribute in the program's assignment to it, if possible in one that assigns the recorded value; None
+    if no statement assigns it.
     """
     stores = (
         n
@@ -70,7 +70,9 @@ def _is_read(story: Story, stray: Stray) -> bool:
 
 
 def _matters(story: Story, stray: Stray) -> bool:
-    """Whether the attribute matters: False only if it was to freeze parameters none of which an optimizer holds."""
+    """Whether the attribute would have had an effect: False only if it was to freeze parameters none of which an
+    optimizer holds.
+    """
     if stray.kind == "optimizer" or stray.meant != "requires_grad" or stray.value:
         return True
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
@@ -105,7 +107,7 @@ def _finding(story: Story, stray: Stray, target: ast.Attribute) -> Finding:
 
 
 def _still(stray: Stray) -> T:
-    """Return what does not change because the attribute has no effect, in words."""
+    """Return, as a phrase for a sentence, what stays unchanged because the attribute has no effect."""
     if stray.kind == "optimizer":
         return T(en=f"the optimizer continues with {number(stray.actual)}", zh=f"优化器继续使用 {number(stray.actual)}")
     if stray.meant == "training":
@@ -119,8 +121,8 @@ def _still(stray: Stray) -> T:
 
 
 def _right(story: Story, stray: Stray, target: ast.Attribute) -> str:
-    """Return the attribute that torch reads, as the program would write it; for a module's
-    ``requires_grad`` that of its weight.
+    """Return the attribute that torch reads, as the program would write it; for a ``requires_grad`` of something else
+    than a tensor, that of its ``weight``.
     """
     base = operand(story.program, target.value)
     if stray.kind == "optimizer":

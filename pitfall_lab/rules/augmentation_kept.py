@@ -1,4 +1,4 @@
-"""PL955: examples that were changed by chance are kept, and every later pass gives the network the same change
+"""PL955: examples that were changed at random are kept, and every later pass gives the network the same changes
 again.
 """
 
@@ -23,16 +23,16 @@ DRAWS = {
 }  # fmt: skip
 """Calls that draw random numbers."""
 TO_PYTHON = {"tolist", "item", "__int__", "__float__", "__index__", "__bool__"}
-"""Calls that return Python numbers, or an array."""
+"""Calls that return Python numbers or lists."""
 BETWEEN = {"lt", "gt", "le", "ge", "mul", "add", "sub", "round", "__getitem__", "long", "int", "unbind"}
-"""Calls between a draw and the number that the program takes out of it."""
+"""Calls that may lie between a draw and the conversion of its number to Python."""
 FEWEST = 3
 FURTHER, MOST = 40, 12
 
 
 @dataclass(frozen=True, slots=True)
 class AugmentationKept:
-    """Examples that were changed by chance are given again, unchanged, in later batches.
+    """Examples that were changed at random are given to the network again, unchanged, in later batches.
 
     ``changed`` is the call (``Event``) that made one of them from stored data and from the random numbers of the call
     ``draw``; ``batch`` is the second call that put this tensor into a batch. ``count`` is how many examples are given
@@ -46,8 +46,8 @@ class AugmentationKept:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that makes examples from stored data by random numbers while batches are put
-    together, where the same tensors are put into batches again after an optimizer step.
+    """Yield one finding for each line that computes examples from stored data and random numbers while batches are
+    joined, where the same tensors are joined into batches again after an optimizer step.
 
     Only if at least ``FEWEST`` examples are given again.
     """
@@ -66,7 +66,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _kept(story: Story, joined: list[Event], updates: list[int]) -> AugmentationKept | None:
-    """The data of the finding for the batches of one place; None if no example of several was made by a draw."""
+    """Return the data of the finding for the batches that one line joined; None if fewer than ``FEWEST`` examples were
+    joined again after an optimizer step, or none of them was made by a random draw.
+    """
     given: dict[str, list[Event]] = defaultdict(list)
     for event in joined:
         for label in {o.label for o in event.operands if o.label is not None}:
@@ -91,9 +93,10 @@ def _born(story: Story, label: str) -> int:
 
 
 def _changed(story: Story, label: str, since: int) -> tuple[Event, Event] | None:
-    """The last call that made an example from a stored one, and the draw it depends on; None unless both are known.
+    """Return the call that first changed the example ``label`` after a random draw, and the draw it depends on; None if
+    the example was not made from stored data, or no draw is found.
 
-    Of what is older than ``since`` only that it was stored is looked at.
+    Calls up to the step ``since`` are not followed: what they returned counts as stored data.
     """
     made, stored, calls, pending = None, False, list[Event](), [label]
     while pending and len(calls) < FURTHER:
@@ -117,8 +120,8 @@ def _changed(story: Story, label: str, since: int) -> tuple[Event, Event] | None
 
 
 def _number_drawn(story: Story, event: Event) -> Event | None:
-    """The draw shortly before a call, in the same run of the same function, whose numbers went to Python; None if
-    there is none.
+    """Return the draw whose number was converted to Python shortly before the call ``event``, in the same run of the
+    same function; None if there is none.
     """
     for step in range(event.step - 1, max(-1, event.step - MOST), -1):
         taken = story.events[step]
@@ -169,8 +172,8 @@ def _finding(story: Story, found: AugmentationKept) -> Finding:
 
 
 def _fixes(story: Story, found: AugmentationKept) -> tuple[Fix, ...]:
-    """Fixes that keep the example before it is changed, that compute it again each time, or that drop a cache's
-    decorator.
+    """Fixes that store the example before it is changed, that compute it anew at each access, or that remove the
+    decorator of a cache.
     """
     program = story.program
     node = program.at(story.span(found.changed.step)) if program.tree is not None else None
@@ -195,14 +198,16 @@ def _fixes(story: Story, found: AugmentationKept) -> tuple[Fix, ...]:
 
 
 def _stores(node: ast.stmt) -> bool:
-    """Whether a statement puts a named value into a container: ``self.cache[i] = x``."""
+    """Whether a statement puts a variable into a container: ``self.cache[i] = x``."""
     return (
         isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript) and isinstance(node.value, ast.Name)
     )
 
 
 def _before(story: Story, found: AugmentationKept, test: ast.If, store: ast.stmt) -> Fix | None:
-    """The fix that stores the example before the statement with the draw, and changes it behind the ``if``."""
+    """Return the fix that stores the example before the statement with the draw, and changes it after the ``if``; None
+    if the ``if`` is written in another way.
+    """
     program = story.program
     drawn = program.at(story.span(found.draw.step))
     body = test.body
@@ -234,7 +239,7 @@ def _before(story: Story, found: AugmentationKept, test: ast.If, store: ast.stmt
 
 
 def _at_depth(text: str, inner: str, outer: str) -> str:
-    """The text of a statement with its later lines moved from one depth to another."""
+    """Return the source of a statement with the indentation ``inner`` of its later lines replaced by ``outer``."""
     first, *rest = text.split("\n")
     return "\n".join([first, *(outer + line.removeprefix(inner) for line in rest)])
 

@@ -16,19 +16,19 @@ from pitfall_lab.trace.operation_facts import spellings
 
 SUMS = spellings("add", "lerp", "sub")
 PARTS = SUMS | spellings("div", "mul") | {"clone", "data", "detach", "float", "to"}
-"""Calls between a weight and the sum that averages it."""
+"""Calls that may lie between a weight and the sum that averages it."""
 DEEP = 8
 ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Unloaded:
-    """A moving average of a parameter that nothing reads: ``events`` are the calls (``Event``) that computed it, one in
-    each iteration.
+    """A moving average of a parameter that nothing reads.
 
-    Each averages the parameter labelled ``still``, which is not written from the first of them on, with the parameter
-    labelled ``moving``, which an optimizer trains. ``call`` is the first call that computed with the still parameter
-    between the first and the last of ``events``.
+    ``events`` are the calls (``Event``) that computed it, one in each iteration. Each averages the parameter labelled
+    ``still``, which is not written from the first of them on, with the parameter labelled ``moving``, which an
+    optimizer trains. ``call`` is the first call that computed with the parameter ``still`` between the first and the
+    last of ``events``.
     """
 
     events: list[Event]
@@ -41,8 +41,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that averages the parameters of two networks, one trained and one not, into
     tensors that no call reads.
 
-    Only where the untrained parameter is used between the first and the last average, and the average is not assigned
-    to a plain name or written in place.
+    Only where the untrained parameter is used between the first and the last average, and the average is neither
+    assigned to a plain variable nor written in place.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     trained = {(story.tensor(label) or {}).get("storage") for label in held}
@@ -66,7 +66,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _sources(story: Story, event: Event, parameters: set[object]) -> set[str]:
-    """The memories of the parameters of which the call's result is a weighted sum; empty if it also used others."""
+    """Return the storages of the parameters of which the call's result is a weighted sum; empty if another tensor with
+    dimensions is in the sum.
+    """
     found, pending = set[str](), [(event, 0)]
     while pending:
         here, depth = pending.pop()
@@ -87,7 +89,9 @@ def _sources(story: Story, event: Event, parameters: set[object]) -> set[str]:
 
 
 def _is_read(story: Story, event: Event) -> bool:
-    """Whether a call reads the result, other than the same sum in a later round, which nothing reads either."""
+    """Whether a call reads the result, or writes it in place; the calls of :data:`PARTS` do not count, but their
+    results are followed.
+    """
     pending, seen = list(event.results), set(event.results)
     while pending:
         for use in story.uses(pending.pop()):
@@ -99,7 +103,9 @@ def _is_read(story: Story, event: Event) -> bool:
 
 
 def _is_kept(story: Story, event: Event) -> bool:
-    """Whether the statement puts the sum itself somewhere, but not under a plain name: other rules are about that."""
+    """Whether the statement stores the sum without assigning it to a plain variable, and no larger expression of the
+    statement computes with it.
+    """
     node = story.program.at(story.span(event.step)) if story.program.tree is not None else None
     statement = story.program.statement(node)
     if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return):
@@ -113,9 +119,8 @@ def _is_kept(story: Story, event: Event) -> bool:
 
 
 def _used_between(story: Story, still: str, moving: str, events: list[Event]) -> Event | None:
-    """The first call that computes with the still parameter after the first average and before the last.
-
-    None if there is none, if the still parameter is ever written, or if the other one is not.
+    """Return the first call that computes with the parameter ``still`` after the first average and before the last;
+    None if there is none, if ``still`` is written from the first average on, or if ``moving`` is not.
     """
     first, last = events[0].step, events[-1].step
     storages = [str((story.tensor(label) or {}).get("storage")) for label in (still, moving)]
@@ -162,9 +167,9 @@ def _finding(story: Story, found: Unloaded) -> Finding:
 
 
 def _fixes(story: Story, found: Unloaded) -> tuple[Fix, ...]:
-    """Fixes that load the dictionary after it was filled, or write into the entry that the statement replaces.
+    """Fixes that load the dictionary after it was filled, or that write into the entry which the statement replaces.
 
-    Empty if the text shows neither the dictionary's network nor an entry that is replaced.
+    Empty if the program shows neither the dictionary's network nor an entry that is replaced.
     """
     program, fixes = story.program, list[Fix]()
     statement = program.statement_at(story.span(found.events[0].step))
@@ -194,7 +199,9 @@ def _fixes(story: Story, found: Unloaded) -> tuple[Fix, ...]:
 
 
 def _state(story: Story, found: Unloaded) -> ast.AST | None:
-    """The call in the text that made the dictionary of the still network, where it was a ``state_dict()``."""
+    """Return the ``state_dict()`` call of the program that made the dictionary of the parameter ``found.still``; None
+    if the last ``detach`` of the parameter before the first average was not in such a call.
+    """
     for use in reversed([use for use in story.uses(found.still) if use.step < found.events[0].step]):
         node = story.program.at(story.span(use.step))
         if use.name == "detach" and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

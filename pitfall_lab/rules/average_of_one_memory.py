@@ -1,4 +1,4 @@
-"""PL737: an average of weights adds up the same memory several times, because each part is a reference."""
+"""PL737: an average of weights adds up the same storage several times, because each summand is a reference."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SUMS = spellings("add", in_place=True) | {"__radd__"}
 FACTORS = spellings("mul", "div") | {"__rmul__"}
 JOINS = ("stack", "cat")
 STARTS = {"zeros", "zeros_like", "new_zeros"}
-"""Calls that make what a running sum begins from."""
+"""Calls that make the tensor of zeros that a running sum starts from."""
 FEW, FURTHER = 2, 60
 
 
 @dataclass(frozen=True, slots=True)
 class AveragedMemory:
-    """``event`` is the call (``Event``) that adds up, or joins, tensors which all have the memory of one parameter.
+    """``event`` is the call (``Event``) that adds up, or joins, tensors which all share the storage of one parameter.
 
-    ``parts`` are the labels of these tensors and ``parameter`` that of the parameter. ``kept`` is the call that made
-    the earliest of them; ``changed`` is the step of the first write to the memory between that call and the making of
-    the latest.
+    ``parts`` are the labels of these tensors and ``parameter`` that of the parameter. ``kept`` is the call that created
+    the earliest of them; ``changed`` is the step of the first write to the storage between the creation of the earliest
+    and of the latest.
     """
 
     event: Event
@@ -42,7 +42,8 @@ class AveragedMemory:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that keeps a reference to a parameter, where several such references to one
-    memory are later added up or joined, and the parameter was written in between.
+    storage are later added up or joined, and the parameter was written between the creation of the first and of the
+    last.
 
     Only for parameters that an optimizer holds.
     """
@@ -60,8 +61,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _parts(story: Story, event: Event, taken: set[str]) -> tuple[tuple[str, int], ...]:
-    """What a sum, or a joining call, consists of, each with the step that read it; without factors that are plain
-    numbers. ``taken`` gets its partial sums: they are not looked at again.
+    """Return the summands of a sum, or the tensors that a call joins, each in a pair with the step that read it.
+
+    Factors that are plain numbers are left out. The partial sums are added to the set ``taken``, so that they are not
+    looked at again.
     """
     pending = [(o.label, one.step) for one in _additions(story, event) for o in one.operands if o.label is not None]
     if event.writes and event.name not in JOINS:
@@ -82,16 +85,19 @@ def _parts(story: Story, event: Event, taken: set[str]) -> tuple[tuple[str, int]
 
 
 def _additions(story: Story, event: Event) -> list[Event]:
-    """The call, and where it adds in place, those before it that have added to the same tensor."""
+    """Return the call alone, or, if it adds in place, the earlier calls that added to the same tensor, and the call."""
     target = event.operands[0].label if event.writes and event.operands else None
     before = [use for use in story.uses(target) if use.step < event.step and use.name in SUMS and use.writes]
     return [*(use for use in before if use.operands[0].label == target), event]
 
 
 def _one_memory(story: Story, event: Event, read: tuple[tuple[str, int], ...], held: set[str]) -> AveragedMemory | None:
-    """What is known of the parts; None if they are not all one whole trained memory, if they are one tensor, or if
-    nothing has written to it between the making of the first and the last. None too if it was written between their
-    reading: then each was read in time.
+    """Return the data of the finding for the summands ``read``; None unless they are different tensors without grad
+    that all have the storage and the shape of one trained parameter, which was written between the creation of the
+    first and of the last.
+
+    None also if the storage was written between the first and the last reading of the summands: each was then read in
+    time.
     """
     parts, steps = tuple(label for label, _ in read), [step for _, step in read]
     records = [story.tensor(each, event.step) or {} for each in parts]
@@ -150,7 +156,7 @@ def _finding(story: Story, found: AveragedMemory) -> Finding:
 
 
 def _fixes(story: Story, found: AveragedMemory) -> tuple[Fix, ...]:
-    """Fixes that keep copies; empty if the text does not show what is kept."""
+    """Fixes that keep copies; empty if the program does not show what is kept."""
     program = story.program
     node = program.at(story.span(found.kept.step)) if program.tree is not None else None
     if isinstance(node, ast.Call) and method(node) == "state_dict":

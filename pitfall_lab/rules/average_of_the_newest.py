@@ -1,4 +1,4 @@
-"""PL650: a moving average of weights gives its decay to the new weights, so it is almost a copy of them."""
+"""PL650: a moving average of weights gives its large factor to the new weights, so it is almost a copy of them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Blend:
     """``event`` is the call (``Event``) that computed an average as ``old`` · average + ``new`` · trained weights;
     ``old`` and ``new`` are numbers that add up to 1.
 
-    ``parts`` are pairs of a call and a label: the call that multiplied the average (then the weights) by its factor,
-    and the label of the tensor that it multiplied; for weights given with ``alpha``, that call is the sum itself. Of a
-    ``lerp`` there is one pair: the call, and the label of the average.
+    ``parts`` are two pairs, first for the average, then for the weights: the call that multiplied by the factor (for a
+    factor ``alpha``, the sum itself), and the label of the tensor that it multiplied. For a ``lerp`` there is one pair:
+    the ``lerp``, and the label of the average.
     """
 
     event: Event
@@ -63,9 +63,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written_back(story: Story, event: Event, trained: set[object]) -> bool:
-    """Whether the result is written into the memory of trained weights, or copied there by ``copy_`` or ``.data``.
+    """Whether the result is written into the storage of trained weights, or copied there by ``copy_`` or ``.data``.
 
-    Then these are moved a little towards their starting values, on purpose.
+    If it is, the program moves the weights a little towards their starting values, on purpose.
     """
     goals = (
         [use.operands[0].label for use in story.uses(event.results[0]) if use.name in ("copy_", "data")]
@@ -102,10 +102,10 @@ def _blend(story: Story, event: Event, trained: set[object]) -> Blend | None:
 
 
 def _scaled(story: Story, label: str, event: Event, trained: set[object]) -> tuple[float, bool, Event, str] | None:
-    """The factor that a tensor was just multiplied by, whether that tensor was a trained one, the
-    multiplication, and the tensor.
+    """Return the factor that the tensor ``label`` was just multiplied by, whether the tensor that was multiplied is a
+    trained one, the multiplication, and the label of the tensor that was multiplied.
 
-    None if the tensor is not the product of one tensor and one literal number, or was written since.
+    None if ``label`` is not the product of one tensor and one literal number, or was written since.
     """
     record = story.tensor(label, event.step) or {}
     writes = story.writes(str(record.get("storage")), record.get("born") or 0, event.step)
@@ -154,7 +154,7 @@ def _finding(story: Story, found: Blend) -> Finding:
 
 
 def _fixes(story: Story, found: Blend) -> tuple[Fix, ...]:
-    """Fixes that exchange the two factors of the average; empty if the text does not show them both."""
+    """Fixes that swap the two factors of the average; empty if the program does not show both."""
     program = story.program
     nodes = [_factor(story, event, label) for event, label in found.parts] if program.tree is not None else []
     title = T(en="Exchange the two numbers", zh="交换这两个数")
@@ -191,8 +191,8 @@ def _fixes(story: Story, found: Blend) -> tuple[Fix, ...]:
 
 
 def _same_text(story: Story, event: Event, other: ast.expr | None) -> ast.expr | None:
-    """The side of the product at ``event`` that is written like ``decay`` in ``other``, if
-    ``other`` is ``1 - decay``; else None.
+    """Return the side of the product at ``event`` that is written like ``x`` in ``other``, if ``other`` is ``1 - x``;
+    None if there is none.
     """
     program, node = story.program, story.program.at(story.span(event.step))
     if not isinstance(node, ast.BinOp) or not isinstance(other, ast.BinOp) or not _from_one(other):
@@ -211,7 +211,7 @@ def _from_one(node: ast.expr) -> bool:
 
 
 def _factor(story: Story, event: Event, label: str) -> ast.expr | None:
-    """The expression of the number in a multiplication, an addition with ``alpha``, or a ``lerp``.
+    """Return the expression of the number in a multiplication, an addition with ``alpha``, or a ``lerp``.
 
     None if both sides of a product look equally like a number, or if the line is written in another way.
     """
@@ -229,8 +229,8 @@ def _factor(story: Story, event: Event, label: str) -> ast.expr | None:
 
 
 def _like_a_number(text: str, node: ast.expr, names: set[str]) -> int:
-    """How surely an expression is a number: 3 for a literal, 2 for ``1 - x``, 1 for a name not in
-    ``names`` (tensors), else 0.
+    """How surely an expression is a number: 3 for a literal, 2 for ``1 - x``, 1 for a variable or attribute that is not
+    in ``names`` (those of tensors), else 0.
     """
     if isinstance(node, ast.Constant):
         return 3

@@ -1,4 +1,4 @@
-"""PL834: a moving average in float16 or bfloat16 stays where it is: each of its changes is rounded away."""
+"""PL834: a moving average in float16 or bfloat16 does not change: each of its updates is rounded away."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LERPS, SUMS, PRODUCTS = (
 )
 HALF = 0.5
 COPIES = {"deepcopy", "clone", "zeros_like", "ones_like", "empty_like", "detach"}
-"""Calls that make an average of the type of what is averaged."""
+"""Calls that create a tensor of the dtype of the one that they are given."""
 ROUNDS, FEWEST = 3, 6
 FAR = 0.1
-"""What is averaged must differ from the average by more than this part of it; closer, an average may rest."""
+"""A new number must differ from that of the average by more than this fraction of the larger of the two to count."""
 MOST = 0.75
-"""The part of these elements that must stay as they were, in the later updates."""
+"""The fraction of these elements that must stay unchanged in the later updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class AverageRoundedAway:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that updates a moving average in float16 or bfloat16, where at least ``MOST`` of
-    the known elements that should move clearly (by more than ``FAR`` of their size) stay as they are.
+    the known elements that should clearly change (the new number differs by more than ``FAR`` of the larger number)
+    stay the same.
 
     Only averages with at least ``ROUNDS`` updates, of which the later half is looked at, and with at least ``FEWEST``
     such elements there.
@@ -84,10 +85,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _step(story: Story, event: Event, scaled: Event | None) -> AverageRoundedAway | None:
-    """One update of a moving average: ``lerp`` by a small share, or a sum of two parts with shares that make 1; else
-    None.
+    """Return one update of a moving average: a ``lerp`` by at most ``HALF``, or a sum of two tensors with factors that
+    add up to 1; None if the call is neither.
 
-    ``scaled`` is the ``mul_`` that wrote the memory of the sum before.
+    ``scaled`` is the last ``mul_`` that wrote the storage of the sum before, if there was one.
     """
     given = [o.label for o in event.operands if o.label is not None]
     if len(given) != len(LERPS):
@@ -114,7 +115,9 @@ def _step(story: Story, event: Event, scaled: Event | None) -> AverageRoundedAwa
 
 
 def _scaled(story: Story, label: str, event: Event) -> tuple[str, float, int] | None:
-    """The tensor that was multiplied by a number to make ``label``, with the number and the step; None if none was."""
+    """Return the tensor that was multiplied by a number to make ``label``, the number, and the step; None if ``label``
+    is no such product.
+    """
     made = story.event((story.tensor(label, event.step) or {}).get("born"))
     return _part(made) if made is not None and made.name in PRODUCTS and label in made.results else None
 
@@ -126,10 +129,10 @@ def _part(made: Event) -> tuple[str, float, int] | None:
 
 
 def _stays(story: Story, steps: list[AverageRoundedAway]) -> tuple[float, float] | None:
-    """One number of the average and the new number that should have moved it, if most of the numbers that
-    should move do not; else None.
+    """Return one number of the average and the new number that should have moved it, if at least ``MOST`` of the
+    numbers that should change do not; else None.
 
-    Only the later half of the steps counts, and of the elements those whose new number is far from the average's.
+    Only the later half of the updates counts, and only the elements whose new number is far from that of the average.
     """
     tally: list[tuple[bool, float, float]] = []
     for step in steps[len(steps) // 2 :]:
@@ -184,8 +187,8 @@ def _finding(story: Story, steps: list[AverageRoundedAway], was: float, wanted: 
 
 
 def _fixes(story: Story, born: int | None, update: Event, taken: str) -> tuple[Fix, ...]:
-    """Fixes that make the average in float32, where the line at the step ``born`` names a 16-bit type or copies what
-    is averaged; the second one converts what ``update`` takes in (the tensor ``taken``) too.
+    """Fixes that make the average in float32, where the line at the step ``born`` names a 16-bit type or copies the
+    tensor that is averaged; a further one also converts the new tensor (``taken``) of the call ``update``.
     """
     program = story.program
     node = program.at(story.span(born))

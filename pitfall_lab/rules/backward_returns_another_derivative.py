@@ -1,7 +1,7 @@
-"""PL590: a custom backward does not return the derivative of what forward computed: values in exchanged positions, or
-another formula.
+"""PL590: a custom backward does not return the derivative of what forward computed: it returns values in swapped
+positions, or values of another formula.
 
-Found from the calls of forward and of backward: both are formulas, element by element, which are evaluated at chosen
+The calls of forward and of backward are read as formulas, element by element, and these are evaluated at chosen
 numbers.
 """
 
@@ -23,10 +23,10 @@ from pitfall_lab.trace import Event, T
 
 POINTS = 10
 ENOUGH = 4
-"""The least number of points at which all formulas must have a value."""
+"""The smallest number of points at which all formulas must have a value."""
 EQUAL, APART = 1e-3, 0.1
-"""Relative differences: of values of two formulas that are the same, and of two of which one is
-no approximation of the other.
+"""Relative differences: the largest between values of two formulas that are the same, and the smallest between values
+of formulas one of which does not approximate the other.
 """
 MOST = 4
 """The largest number of inputs."""
@@ -36,34 +36,35 @@ TRIED = 20
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One run of the backward of a custom ``autograd.Function``, evaluated at several points, beside the true
-    derivatives.
+    """What one run of the backward of a custom ``autograd.Function`` returns at several points, and the true
+    derivatives there.
 
-    ``custom`` is the Function in the text, ``node`` the label of its graph node, ``backward`` the call (``Event``) that
-    ran the node. ``points`` are the values of the inputs that were tried, one tuple for each point; ``returned`` what
-    backward gives there for each input when the incoming gradient is 1; ``slopes`` the derivatives of forward by each
-    input there.
+    ``custom`` is the Function's class in the program, ``node`` the label of its graph node, ``backward`` the call
+    (``Event``) that ran the node. ``points`` are the values of the inputs that were tried, one tuple for each point;
+    ``returned`` are the numbers that backward returns there for each input when the incoming gradient is 1; ``slopes``
+    are the derivatives of forward with respect to each input there.
     """
 
     custom: Custom
     node: str
     backward: Event
     values: tuple[ast.expr, ...]
-    """The returned expressions that are no None."""
+    """The returned expressions other than ``None``."""
     names: tuple[str, ...]
-    """The parameters of forward that these belong to."""
+    """The parameters of forward whose gradients these expressions are."""
     points: tuple[tuple[float, ...], ...]
     returned: tuple[tuple[float, ...], ...]
     slopes: tuple[tuple[float, ...], ...]
     plain: bool
-    """Whether backward computes without numbers of its own and without a change of sign."""
+    """Whether backward computes without Python numbers and without a change of sign."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each custom ``autograd.Function`` whose backward returns the derivatives by its inputs in
-    exchanged positions, or something clearly other than the derivative of its forward.
+    """Yield one finding for each custom ``autograd.Function`` whose backward returns the derivatives with respect to
+    its inputs in swapped positions, or a value clearly different from the derivative of its forward.
 
-    Only where both are formulas, element by element, that can be evaluated; one run of backward is judged.
+    Only where forward and backward are formulas, element by element, that can be evaluated; one run of backward is
+    judged.
     """
     for custom in customs(story.program) if story.program.tree else ():
         for _, (forward, node) in zip(range(TRIED), applied(story, custom), strict=False):
@@ -74,11 +75,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _judged(story: Story, custom: Custom, forward: Event, node: str) -> Judged | None:
-    """What one run of backward computed, and the derivatives of forward to compare it with.
+    """Return what one run of backward computed, with the derivatives of forward to compare it with.
 
-    None if it did not run, or if one of its formulas is not known.
-
-    None also if it has more inputs than ``MOST``, or if what it returns is not linear in the gradient.
+    None if the node did not run, has more than ``MOST`` inputs, has a formula that is not known, or returns values that
+    are not linear in the incoming gradient.
     """
     record = story.record("nodes", node) or {}
     inputs = [(story.record("nodes", each) or {}).get("output") for each in record.get("next") or ()]
@@ -113,9 +113,11 @@ Columns = tuple[tuple[float, ...], ...]
 def _at_points(
     value: Formula, gradients: list[Formula], inputs: list[str], given: str
 ) -> tuple[Columns, Columns, Columns] | None:
-    """At each point the inputs, what backward returns for the gradient 1, and the derivatives of forward.
+    """Return, for each point, the inputs, the values that backward returns for the incoming gradient 1, and the
+    derivatives of forward.
 
-    None if they are known at fewer points than ``ENOUGH``, or if twice the gradient does not give twice as much.
+    None if these are known at fewer than ``ENOUGH`` points, or if doubling the incoming gradient does not double the
+    values.
     """
     rows: list[tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]] = []
     for k in range(POINTS):
@@ -143,7 +145,7 @@ def _near(one: float, other: float) -> bool:
 
 
 def _run(story: Story, custom: Custom, last: Event) -> list[Event]:
-    """The calls of one execution of forward, which ends with ``last``."""
+    """Return the calls of the run of forward whose last call is ``last``, in order."""
     found = [last]
     for step in range(last.step - 1, -1, -1):
         if not inside(custom, story.events[step], "forward"):
@@ -153,8 +155,8 @@ def _run(story: Story, custom: Custom, last: Event) -> list[Event]:
 
 
 def _backward_calls(story: Story, custom: Custom, node: str) -> list[Event]:
-    """The calls of the run of backward for a node; empty if the calls do not divide evenly
-    among the nodes of that Function.
+    """Return the calls of the run of backward for the node ``node``; empty if the node did not run, or if the calls of
+    all runs do not divide evenly among the nodes of that Function.
     """
     name, ran = f"{custom.name}Backward", (story.record("nodes", node) or {}).get("ran")
     outer = story.outer_call(ran)
@@ -176,8 +178,10 @@ def _backward_calls(story: Story, custom: Custom, node: str) -> list[Event]:
 
 
 def _given(story: Story, run: list[Event], calls: list[Event], known: set[str]) -> tuple[dict[str, str], str | None]:
-    """Which labels in backward are tensors of forward, and the label of the incoming
-    gradient, if there is exactly one other.
+    """Return a dict from the labels of tensors in backward to the labels of the same tensors in forward, and the label
+    of the incoming gradient.
+
+    The incoming gradient is the only other tensor that backward was given; None if there is none or several.
     """
     before = known | {result for event in run for result in event.results}
     where = {(story.tensor(label) or {}).get("storage"): label for label in before if story.shape(label) is not None}
@@ -194,7 +198,9 @@ def _given(story: Story, run: list[Event], calls: list[Event], known: set[str]) 
 
 
 def _returned(custom: Custom) -> list[ast.expr]:
-    """The expressions that backward returns, one for each input; empty unless it has exactly one ``return``."""
+    """Return the expressions that backward returns, one for each input; empty unless it has exactly one ``return`` with
+    a value.
+    """
     returns = [node for node in ast.walk(custom.backward) if isinstance(node, ast.Return) and node.value is not None]
     if len(returns) != 1 or returns[0].value is None:
         return []
@@ -207,10 +213,10 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _label(story: Story, custom: Custom, calls: list[Event], value: ast.expr) -> str | None:
-    """The tensor that an expression of the ``return`` is: the result of the call that is written there, or, for a
-    name, of the call in its only assignment.
+    """Return the label of the tensor that the expression ``value`` of the ``return`` gives: the result of the call that
+    is written there, or, for a variable, of the call in its only assignment.
 
-    None if there is no such call, if the name is assigned more than once, or if the call did not run exactly once.
+    None if there is no such call, if the variable is assigned more than once, or if the call did not run exactly once.
     """
     program = story.program
     if isinstance(value, ast.Name):
@@ -319,7 +325,7 @@ def _other(story: Story, judged: Judged, k: int, ratio: float | None) -> Finding
 
 
 def _compared(judged: Judged, k: int) -> T:
-    """A sentence with the numbers at one point where the returned value and the derivative differ."""
+    """Return a sentence with the numbers at the point where the returned value and the derivative differ most."""
     row = max(range(len(judged.points)), key=lambda i: abs(judged.returned[i][k] - judged.slopes[i][k]))
     there = " and ".join(
         f"`{name}` = {number(value)}" for name, value in zip(judged.names, judged.points[row], strict=True)

@@ -21,7 +21,7 @@ from pitfall_lab.trace import T
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each backward that raised because an earlier backward had freed its graph.
 
-    Not where the two ran in different rounds of a loop, from one line or from two: other rules are about that.
+    Nothing if the two ran in different iterations of a loop, from one line or from two: other rules are about that.
     """
     for reuse in reuses(story):
         if reuse.loop() is None:
@@ -86,8 +86,9 @@ def _finding(reuse: Reuse) -> Finding:
 
 
 def _has_another_leaf(reuse: Reuse) -> bool:
-    """Whether the first backward reaches a leaf without the shared part: without such a leaf, nothing is left of it
-    if the shared part is detached.
+    """Whether the first backward reaches a leaf by a path that does not lead through the shared tensor.
+
+    Without such a leaf the first backward computes no gradient once the shared tensor is detached.
     """
     story = reuse.story
     ends, todo = {(story.tensor(reuse.shared()) or {}).get("grad_fn")}, []
@@ -115,10 +116,12 @@ def _fixes(reuse: Reuse) -> tuple[Fix, ...]:
 
 
 def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
-    """Fixes that detach the shared part in one of the two backwards; right if its gradient is not wanted there.
+    """Yield fixes that detach the shared tensor in one of the two backwards; a fix is right if no gradient is wanted
+    there.
 
-    That is so if the program ends with the same gradients when the graph is kept for the second backward instead.
-    Nothing if the first backward is no plain ``loss.backward()``, or if nothing is shared but its start.
+    It is right if the program ends with the same gradients when the graph is retained for the second backward instead.
+    Nothing if the first backward is not a plain ``loss.backward()``, or if the shared tensor is the one that a backward
+    starts from.
     """
     story, program, shared = reuse.story, reuse.story.program, reuse.shared()
     start = _plain_backward(first)
@@ -147,10 +150,11 @@ def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
 
 
 def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
-    """A fix that replaces ``first.backward(); second.backward()`` by one backward of the sum, with the same gradients.
+    """Return a fix that replaces ``first.backward(); second.backward()`` by one backward of the sum, with the same
+    gradients.
 
-    None unless both are plain calls in this order in one block, on two tensors, without a use of
-    ``grad`` or ``step`` in between.
+    None unless both are plain calls in this order in one block, on two tensors, with neither ``grad`` nor ``step`` in
+    the statements in between.
     """
     program = reuse.story.program
     roots = [_plain_backward(statement) for statement in (first, second)]
@@ -168,9 +172,9 @@ def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
 
 
 def _again(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
-    """A fix that repeats, before the second backward, the computation that it needs.
+    """Return a fix that repeats, before the second backward, the computation that it needs.
 
-    None if that is not all assignments above the first backward, in the block of the second one.
+    None unless that computation consists of assignments above the first backward, in the block of the second one.
     """
     program = reuse.story.program
     built = [s for s in builders(reuse.story, reuse.backward) if s in program.block(second) and s.lineno < first.lineno]
@@ -193,7 +197,9 @@ def _whole(line: str) -> str:
 
 
 def _plain_backward(statement: ast.stmt) -> ast.expr | None:
-    """``loss`` in a statement ``loss.backward()`` without arguments; None if there is none."""
+    """Return the expression ``loss`` of a statement ``loss.backward()`` without arguments; None for any other
+    statement.
+    """
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or call_name(call) != "backward" or call.args or call.keywords:
         return None

@@ -34,8 +34,8 @@ ROUNDS, UPWARD = 3, 300
 class BatchSumInEachSample:
     """``sums`` are the calls (``Event``) that add up all numbers of tensors with one row for each of ``count`` samples.
 
-    ``added`` is the call that adds what they make, one number, to a tensor with one number for each sample. ``root`` is
-    the backward that starts from a loss computed from that.
+    ``added`` is the call that adds the one number computed from these sums to a tensor with one number for each sample.
+    ``root`` is the backward that starts from a loss computed from the result.
     """
 
     sums: list[Event]
@@ -73,10 +73,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _summed(story: Story, event: Event, roots: dict[str, Event]) -> BatchSumInEachSample | None:
-    """The data of the finding if a call adds a sum over the batch to a vector with an entry for
-    each sample of it; else None.
+    """Return the data of the finding if the call ``event`` adds a sum over the batch to a vector with an entry for each
+    sample of the batch; else None.
 
-    Only on the way to a backward in ``roots``, only sums that require grad, and of the samples of the vector itself.
+    Only if a backward in ``roots`` starts from the result, the sum requires grad, and the sum is over other numbers of
+    the samples that the vector was computed from.
     """
     given = [str(o.label) for o in event.operands if o.label is not None]
     one, each = sorted(given, key=lambda label: prod(story.shape(label, event.step) or ()))
@@ -95,8 +96,8 @@ def _summed(story: Story, event: Event, roots: dict[str, Event]) -> BatchSumInEa
 
 
 def _sums(story: Story, label: str, step: int, count: int) -> Iterator[Event]:
-    """The sums over all rows of a tensor with ``count`` of them that a number consists of, unless it
-    was divided by their number.
+    """Yield the calls that sum a tensor of ``count`` rows over all rows and whose results the number ``label`` consists
+    of, unless they were divided by about the number of rows.
     """
     for part in parts(story, label, step, end=SUMS):
         made = made_by(story, part.label, step)
@@ -109,16 +110,16 @@ def _sums(story: Story, label: str, step: int, count: int) -> Iterator[Event]:
 
 
 def _is_other(story: Story, made: Event, own: set[str]) -> bool:
-    """Whether the summed tensor is none that the sample's own number consists of; if it is, ``x.sum() -
-    x`` is the sum of all others.
+    """Whether the tensor that ``made`` sums is not among ``own``, the tensors that the sample's own number consists of:
+    ``x.sum() - x`` is the sum of all others.
     """
     label = str(made.operands[0].label)
     return own.isdisjoint({part.label for part in parts(story, label, made.step)} | {label})
 
 
 def _rows(story: Story, label: str, step: int, count: int) -> set[str]:
-    """The tensors with ``count`` as first length that a tensor was computed from through such ones,
-    itself included, without weights.
+    """Return the labels of the tensor ``label`` and of the tensors of first size ``count`` that it was computed from,
+    through such tensors alone, without parameters.
     """
     pending, seen = deque([(label, step)]), {label}
     while pending and len(seen) < UPWARD:
@@ -171,7 +172,8 @@ def _finding(story: Story, found: BatchSumInEachSample) -> Finding:
 
 
 def _fixes(story: Story, found: BatchSumInEachSample) -> tuple[Fix, ...]:
-    """At most one fix: it sums over the other axes, ``x.sum(1)`` for ``x.sum()``, at all sums of the number at once.
+    """At most one fix: it replaces each of the sums by one over the dimensions other than the batch, ``x.sum(1)`` for
+    ``x.sum()``.
 
     Empty if one of them is written with a ``dim``, a keyword, or not as a call of ``sum``.
     """

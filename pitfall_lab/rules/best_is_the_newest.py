@@ -1,4 +1,4 @@
-"""PL734: a tensor is compared with what was kept of it, and both are one memory that was written in between."""
+"""PL734: a tensor is compared with what was kept of it, and both have one storage that was written in between."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """One line compared a tensor with what had been kept of it, which is the same memory.
+    """One line compared a tensor with what had been kept of it, which has the same storage.
 
     ``rounds`` are the comparisons (``Event``), one in each iteration; ``written`` is the step of the first write to the
-    memory between the first two of them.
+    storage between the first two of them.
     """
 
     rounds: tuple[Event, ...]
@@ -36,8 +36,8 @@ class Newest:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that compares two tensors which are the same elements of one memory, in at least
-    ``ROUNDS`` rounds, with a write to the memory between the first two.
+    """Yield one finding for each line that compares a tensor with itself or with another of the same storage, offset,
+    shape and strides, in at least ``ROUNDS`` iterations, with a write to the storage between the first two.
     """
     places: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls(*ORDERS, *BETTER):
@@ -53,7 +53,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_of_one(story: Story, event: Event) -> bool:
-    """Whether the call has two tensor operands and both are the same elements of one memory."""
+    """Whether the call has two tensor operands that are one tensor, or have the same storage, offset, shape and
+    strides.
+    """
     labels = [o.label for o in event.operands if o.label is not None]
     one, other = (story.tensor(label, event.step) or {} for label in labels) if len(labels) == ROUNDS else ({}, {})
     return one.get("storage") is not None and (labels[0] == labels[1] or same_piece(one, other))
@@ -87,8 +89,8 @@ def _finding(story: Story, found: Newest) -> Finding:
 
 
 def _fixes(program: Program, compared: ast.AST | None) -> tuple[Fix, ...]:
-    """Fixes that add ``.clone()`` where one of the compared names is assigned to the other;
-    none if no statement does that.
+    """At most one fix for each statement that assigns one of the two compared expressions to the other: it adds
+    ``.clone()``; empty if there is no such statement.
     """
     sides = [compared.left, *compared.comparators] if isinstance(compared, ast.Compare) else []
     sides = compared.args if isinstance(compared, ast.Call) else sides

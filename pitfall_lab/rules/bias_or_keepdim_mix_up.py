@@ -1,5 +1,5 @@
-"""PL402: one value for each row met the columns: a reduction dropped its axis, or a bias has its values along the wrong
-axis.
+"""PL402: a tensor with one value for each row was broadcast along the columns: a reduction dropped its dimension, or a
+bias has its values along the wrong dimension.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pitfall_lab.trace.operation_facts import spellings
 Shape = tuple[int, ...]
 REDUCTIONS = {"mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "vector_norm", "logsumexp", "prod",
               "median", "nanmean", "nansum"}  # fmt: skip
-"""Reductions that drop their axis unless ``keepdim`` is set."""
+"""Reductions that drop their dimension unless ``keepdim`` is set."""
 ARITHMETIC = spellings("add", "mul", in_place=True) | spellings("div", "sub", in_place=True, exchanged=True)
 PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__", "addmm", "linear", "mv"}
 """Products to which a bias is added."""
@@ -32,11 +32,11 @@ PRODUCTS = spellings("matmul", "mm") | {"__rmatmul__", "addmm", "linear", "mv"}
 @dataclass(frozen=True, slots=True)
 class MixUp:
     """``event`` is the call (``Event``) that broadcast, or tried to, the tensor labelled ``small`` against the one
-    labelled ``full`` along other axes than those that the numbers of ``small`` belong to.
+    labelled ``full`` along other dimensions than those that the numbers of ``small`` belong to.
 
-    ``made`` is the call that computed ``small`` (or took its numbers out of a table), and ``axis`` (from 0) the axis
-    that is missing in it: a reduction dropped it, or (axis 1) a table was looked up with one index for each row. Both
-    are None for a bias.
+    ``made`` is the call that computed ``small`` (or took its numbers out of a table), and ``axis`` (from 0) the
+    dimension that ``small`` lacks: a reduction dropped it, or (1) a table was looked up with one index for each row.
+    ``made`` and ``axis`` are None for a bias; ``axis`` is also None if a reduction's dimension is not known.
     """
 
     event: Event
@@ -47,11 +47,11 @@ class MixUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place and operation that combines a tensor with one value for each row as if there
-    were one for each column, or with a bias along the wrong axis.
+    """Yield one finding for each source position and operation that combines a tensor with one value for each row as if
+    there were one for each column, or with a bias along the wrong dimension.
 
-    Each reduction that made such values is reported once. Calls with an error of another kind than of shapes are left
-    out.
+    Each reduction that made such values is reported once. Calls that raised an error are left out unless it is about
+    shapes.
     """
     reported = set[object]()
     for event in story.calls(*ARITHMETIC):
@@ -77,11 +77,12 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Return the mix-up if ``small`` is a reduction, without ``keepdim``, over a known axis of ``full``,
-    but not over axis 0; else None.
+    """Return the data of the finding if ``small`` is a reduction of ``full``, without ``keepdim``, over a known
+    dimension other than 0; else None.
 
-    A tensor of the same shape may have been reduced instead; if the call raised no error, one related to ``full``,
-    which must not be symmetric. If the shapes differ, ``_is_of_rows`` decides.
+    A tensor of the shape of ``full`` may have been reduced instead. If the call raised no error, that tensor must be
+    related to ``full`` (:func:`_related`) and ``full`` not be symmetric. If the shapes differ, :func:`_is_of_rows`
+    decides.
     """
     made = story.event((story.tensor(small, event.step) or {}).get("born"))
     if made is None or made.name not in REDUCTIONS or not made.operands or small not in made.results:
@@ -106,8 +107,8 @@ def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _is_of_rows(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Whether ``full`` is square, the call raised no error, and ``made`` reduced a tensor with the same
-    rows of a table as ``full``.
+    """Whether ``full`` is square, the call raised no error, and the tensor that ``made`` reduced has the same rows of a
+    table as ``full``.
     """
     shape, source = story.shape(full, event.step) or (), made.operands[0].label
     square = event.error is None and bool(event.results) and len(shape) == 2 and shape[0] == shape[1] > 1
@@ -115,8 +116,8 @@ def _is_of_rows(story: Story, event: Event, full: str, made: Event) -> bool:
 
 
 def _axis(made: Event, dimensions: int) -> int | None:
-    """The axis that a reduction was given (``dim``), as a number from 0 on; ``None`` if
-    it was not given one integer.
+    """Return the dimension that a reduction was given (``dim``), as an integer from 0 on; None if it was not given one
+    integer.
     """
     for given in made.operands[1:]:
         if given.label is None and given.name in ("dim", "axis", "") and given.text.lstrip("-").isdigit():
@@ -125,8 +126,8 @@ def _axis(made: Event, dimensions: int) -> int | None:
 
 
 def _related(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Whether ``full`` is what ``made`` reduced, was made directly from it, or directly from one of the
-    operands that it was made from.
+    """Whether ``full`` is the tensor that ``made`` reduced, was computed directly from it, or has an operand in common
+    with it.
     """
     source = made.operands[0].label
     if full == source:
@@ -137,8 +138,8 @@ def _related(story: Story, event: Event, full: str, made: Event) -> bool:
 
 
 def _is_symmetric(story: Story, label: str, step: int) -> bool:
-    """Whether the matrix is symmetric, so that it makes no difference along which axis it was reduced;
-    False if values are unknown.
+    """Whether the matrix ``label`` is symmetric, so that it makes no difference along which dimension it was reduced;
+    False if values are unknown, or the tensor does not have two dimensions.
     """
     record = story.tensor(label, step) or {}
     cells = flat((story.record("storages", record.get("storage"), step) or {}).get("cells"))
@@ -150,8 +151,8 @@ def _is_symmetric(story: Story, label: str, step: int) -> bool:
 
 
 def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Return the finding's data if ``small``, a leaf that requires grad, was added to a matrix product
-    along the wrong axis; else None.
+    """Return the data of the finding if ``small``, a leaf that requires grad, was added to a matrix product along the
+    wrong dimension; else None.
 
     That is: of shape ``(n, 1)`` to ``n`` columns, or of shape ``(n,)`` to ``n`` rows and one column.
     """
@@ -170,10 +171,10 @@ def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _looked_up(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Return the data if ``small`` was looked up in a table by an index with one entry per row, as
+    """Return the data of the finding if ``small`` was looked up in a table by an index with one entry for each row, as
     other uses of the index show.
 
-    Otherwise None, also if the first and the last size of ``full`` differ or the call raised an error.
+    None if it was not, if the first and the last size of ``full`` differ, or if the call raised an error.
     """
     shape, size = story.shape(full, event.step) or (), story.shape(small, event.step)
     if (

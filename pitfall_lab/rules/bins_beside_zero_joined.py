@@ -1,4 +1,4 @@
-"""PL848: coordinates of both signs were cut off towards zero and used as the numbers of cells."""
+"""PL848: coordinates of both signs were truncated towards zero and used as the indices of cells."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ON_THE_WAY = (
     | spellings("sub", in_place=True, exchanged=True)
     | {"clamp_", "clamp_max", "clamp_min_", "getitem", "long", "maximum", "meshgrid", "minimum", "stack", "tolist"}
 )  # fmt: skip
-"""Calls between the conversion to whole numbers and the place where they count cells."""
+"""Calls that may lie between the conversion to integers and the call that uses them as cells."""
 PLACES = (
     spellings("index_add", "index_put", "scatter", "scatter_add", "scatter_reduce", in_place=True)
     | {"bincount", "embedding", "gather", "index_select", "one_hot", "take", "unique", "unique_consecutive"}
 )  # fmt: skip
-"""Calls that take whole numbers as positions, or count equal ones."""
+"""Calls that take integers as positions, or count equal ones."""
 ENTRIES = {"getitem", "setitem"}
 WHOLE = ("int", "uint")
 FURTHER = 60
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that converts fractions of both signs to integers by cutting them off towards 0,
+    """Yield one finding for each line that converts fractions of both signs to integers by truncating them towards 0,
     where the integers are used as positions in a table or as groups.
     """
     reported = set()
@@ -93,7 +93,9 @@ def _finding(story: Story, event: Event, lost: Lost, used: Event) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that round down before the conversion."""
+    """At most one fix: it rounds down (``floor``) before the conversion; empty if the program does not show the
+    converted tensor.
+    """
     program = story.program
     node = program.at(story.span(event.step))
     source = written_as(story, event, event.operands[0].label)

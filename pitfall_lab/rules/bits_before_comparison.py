@@ -1,5 +1,5 @@
 """PL832: ``pred == labels & valid`` computes ``labels & valid`` first, bit by bit, and compares ``pred`` with that
-result, where ``(pred == labels) & valid`` was meant.
+result, where ``(pred == labels) & valid`` was intended.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pitfall_lab.trace import Event, Span, T
 SIGNS = {"and": "&", "or": "|", "xor": "^"}
 BITS = tuple(form.format(name) for name in SIGNS for form in ("__{}__", "__r{}__", "bitwise_{}"))
 COMPARED = {"eq", "ne", "lt", "gt", "le", "ge"}
-"""Comparisons, their operator's method without underscores among them."""
+"""The names of comparisons, without underscores."""
 BOTH = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Bits:
     """``event`` is the call (``Event``) of ``&``, ``|`` or ``^`` that combined the bits of ``numbers`` with those of
-    the tensor labelled ``truth``, which has truth values; ``compared`` is the comparison that uses the result.
+    the tensor labelled ``truth``, which are bools or 0 and 1; ``compared`` is the comparison that uses the result.
 
-    ``numbers`` is the label of a tensor of whole numbers or, where ``plain`` is True, the text of a plain number.
+    ``numbers`` is the label of an integer tensor or, where ``plain`` is True, the text of a Python integer.
     """
 
     event: Event
@@ -40,11 +40,12 @@ class Bits:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line such as ``mask & x == 3``: ``&``, ``|`` or ``^`` comes before the comparison, so it
-    combines the bits of a tensor of truth values (bool, or whole numbers known to be 0 and 1) with those of whole
-    numbers, and the comparison gets the result.
+    """Yield one finding for each line such as ``mask & x == 3``, where ``&``, ``|`` or ``^`` is computed before the
+    comparison.
 
-    Nothing if the result is also used for something else, or if it is compared with the operands themselves.
+    One operand is a tensor of truth values (bool, or integers known to be 0 and 1), the other one has other integers,
+    and the comparison gets the combined bits. Nothing if the result is also used for something else, or if it is
+    compared with the operands themselves.
     """
     reported = set()
     for event in story.calls(*BITS):
@@ -56,12 +57,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _bits(story: Story, event: Event) -> Bits | None:
-    """The data of a finding if one operand has truth values, the other has other whole numbers, and
-    a comparison is the only use.
+    """Return the data of a finding if one operand of ``event`` has truth values, the other has other integers, and
+    comparisons are the only use of the result; else None.
 
-    Else None.
-
-    More ``&``, ``|`` or ``^`` of whole numbers may lie between them and the comparison.
+    More ``&``, ``|`` or ``^`` of integers may lie between the call and the comparison.
     """
     if len(event.operands) != BOTH or not _is_whole(story, event.results[0], event.step):
         return None
@@ -85,7 +84,7 @@ def _bits(story: Story, event: Event) -> Bits | None:
 
 
 def _is_truth(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor has truth values: bools, or whole numbers that are known to be 0 and 1."""
+    """Whether a tensor has truth values: bools, or integers that are known to be 0 and 1."""
     return _is_bool(story, label, step) or (
         _is_whole(story, label, step) and {value for _, value in Elements(story, label, step).known()} == {0, 1}
     )
@@ -100,9 +99,9 @@ def _is_whole(story: Story, label: str, step: int) -> bool:
 
 
 def _is_more(story: Story, label: str, truth: str, step: int) -> bool:
-    """Whether a tensor has whole numbers and some of them are neither 0 nor 1.
+    """Whether the tensor ``label`` has integers and some of them are neither 0 nor 1.
 
-    If none of its numbers is known, the answer is True next to a tensor ``truth`` of bools, else False.
+    If none of its numbers is known, the answer is True if the tensor ``truth`` is bool, else False.
     """
     if not _is_whole(story, label, step):
         return False
@@ -113,10 +112,10 @@ def _is_more(story: Story, label: str, truth: str, step: int) -> bool:
 
 
 def _is_other(use: Event, event: Event, least: float) -> bool:
-    """Whether the result is compared with another tensor than those that it was made of, or with a
-    plain number from ``least`` on.
+    """Whether ``use`` compares the result of ``event`` with tensors other than the operands of ``event``, or with
+    Python integers of at least ``least``.
 
-    The bits of a whole number and a bool give 0 or 1, so a comparison with 2 was meant for the number.
+    The bits of an integer and a bool give 0 or 1, so a comparison with 2 or more was intended for the integer.
     """
     others = [o for o in use.operands if o.label != event.results[0]]
     own = {o.label for o in event.operands}
@@ -184,7 +183,9 @@ def _is_bitwise(node: ast.expr) -> bool:
 
 
 def _end(node: ast.expr, *, first: bool) -> ast.expr:
-    """The first or the last operand of a chain of bitwise operators (``a & b & c``): the one next to the comparison."""
+    """Return the first or the last operand of a chain of bitwise operators (``a & b & c``): the one next to the
+    comparison.
+    """
     while isinstance(node, ast.BinOp) and _is_bitwise(node):
         node = node.left if first else node.right
     return node
@@ -199,7 +200,9 @@ def _stop(place: Span) -> Span:
 
 
 def _between(program: Program, left: ast.expr, right: ast.expr) -> str:
-    """The text between two expressions on one line: an operator, and parentheses if the program has some there."""
+    """Return the source text between two expressions on one line: an operator, and parentheses if there are some; empty
+    if they are on two lines.
+    """
     one, other = program.place(left), program.place(right)
     return program.lines[one.end_line - 1][one.end_column : other.column] if one.end_line == other.line else ""
 

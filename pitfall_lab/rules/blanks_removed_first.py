@@ -28,7 +28,7 @@ class RemovedFirst:
     """``removal`` is the call (``Event``) that took the elements of the tensor ``path`` (a label) which are not
     ``blank``, and ``merging`` the later ``unique_consecutive`` of the rest.
 
-    ``before`` are the known elements of the path, None if not all are known.
+    ``before`` are the elements of the path; None if not all are known.
     """
 
     removal: Event
@@ -81,7 +81,7 @@ def _merged(values: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _differs(found: RemovedFirst) -> bool:
-    """Whether the other order of the two calls gives another result; True where the elements are not known."""
+    """Whether the other order of the two calls gives another result; True if the elements are not known."""
     return found.before is None or _wrong(found, found.before) != _meant(found, found.before)
 
 
@@ -128,8 +128,8 @@ def _finding(story: Story, found: RemovedFirst) -> Finding:
 
 
 def _fixes(story: Story, found: RemovedFirst) -> tuple[Fix, ...]:
-    """A fix that merges the path before its blanks are removed; empty if the path has no name on that line, or the
-    merging is no call with the path as its only argument.
+    """A fix that merges the path before its blanks are removed; empty if the path is not a variable on that line, or
+    the merging is not a call with the path as its only argument.
     """
     program = story.program
     removal, merging = (program.at(story.span(event.step)) for event in (found.removal, found.merging))

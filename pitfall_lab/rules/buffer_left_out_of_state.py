@@ -19,9 +19,9 @@ PERSISTENT = 2
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that loads a state which leaves out buffers (``persistent=False``), where the
-    module that loads it then works with other numbers in them than the saved one had.
+    module that loads it then computes with other numbers in these buffers than the saved module had.
 
-    Only buffers that the saved module had worked with several times.
+    Only buffers that the saved module had computed with several times.
     """
     for lost in unsaved(story, buffers=True):
         yield _finding(story, lost)
@@ -75,7 +75,9 @@ def _finding(story: Story, lost: list[UnsavedTensor]) -> Finding:
 
 
 def _made(story: Story, path: str) -> ast.Call | None:
-    """The call that registers the last part of ``path`` as a buffer that is not saved; None if there is none."""
+    """Return the ``register_buffer`` call that gives ``persistent`` and registers the last component of ``path``; None
+    if there is none.
+    """
     name = path.rpartition(".")[2]
     for node in story.program.nodes:
         if isinstance(node, ast.Call) and called(node) == "register_buffer" and _persistent(node) is not None:
@@ -86,13 +88,15 @@ def _made(story: Story, path: str) -> ast.Call | None:
 
 
 def _persistent(call: ast.Call) -> ast.expr | None:
-    """What a call of ``register_buffer`` gives for ``persistent``; None if it gives nothing."""
+    """Return the expression that a call of ``register_buffer`` gives for ``persistent``; None if it gives none."""
     named = next((k.value for k in call.keywords if k.arg == "persistent"), None)
     return named if named is not None or len(call.args) <= PERSISTENT else call.args[PERSISTENT]
 
 
 def _fixes(story: Story, lost: list[UnsavedTensor]) -> tuple[Fix, ...]:
-    """At most one fix: it makes the buffers part of the state; empty unless the text shows how each is registered."""
+    """At most one fix: it makes the buffers part of the state; empty unless the program shows how each is
+    registered.
+    """
     made = {id(call): call for each in lost if (call := _made(story, each.path)) is not None}
     given = [value for call in made.values() if (value := _persistent(call)) is not None]
     if len(given) < len({each.path.rpartition(".")[2] for each in lost}):

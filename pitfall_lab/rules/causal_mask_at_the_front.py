@@ -1,5 +1,5 @@
-"""PL466: a causal mask is lined up with the first keys where there are more keys than queries, so
-the newest keys are never seen.
+"""PL466: a causal mask is aligned with the first keys although there are more keys than queries, so the newest keys are
+never seen.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_causal(event: Event) -> bool:
-    """Whether the call has ``is_causal=True``, by name or as the only flag among its plain arguments."""
+    """Whether the call has ``is_causal=True``, by keyword or as the only ``True`` among its positional arguments."""
     return any(o.text == "True" and o.name in ("", "is_causal") for o in event.operands if o.label is None)
 
 
@@ -71,10 +71,10 @@ def _finding(story: Story, event: Event, queries: int, keys: int) -> Finding:
 
 
 def _fixes(story: Story, event: Event, queries: int) -> tuple[Fix, ...]:
-    """Fixes that mask only where there are as many queries as keys, for one query, and that
-    give a mask for the last queries.
+    """Fixes that give ``is_causal`` only where there are as many queries as keys (for a single query), or that give a
+    mask for the last queries.
 
-    Empty if the call does not show ``is_causal=True``, or queries and keys that have names.
+    Empty if the call does not show ``is_causal=True``, or if its query and key are not plain variables or attributes.
     """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(event.step))

@@ -31,8 +31,8 @@ class Early:
     their sum.
 
     ``added`` are the moments (:class:`Moment`) at which the backwards added to the gradient, ``changed`` those at which
-    the line changed it, ``used`` the moment of the update. ``clips`` is True where the line limits the gradient, False
-    where it scales it.
+    the line changed it, ``used`` the moment of the update. ``clips`` is True if the line clips the gradient, False if
+    it scales the gradient.
     """
 
     label: str
@@ -46,8 +46,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that clips or scales ``.grad`` after each of several backwards (runs of one line)
     whose gradients add up there, instead of once after the last of them.
 
-    Clippings count if they made the gradient shorter, other changes if they all multiply or divide by one number other
-    than 1.
+    Clipping counts if it made the gradient shorter, another change if each run of it multiplies or divides by the same
+    number, which is not 1.
     """
     reported = set()
     for label, moments in lives(story).items():
@@ -58,7 +58,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _early(story: Story, label: str, moments: list[Moment]) -> Iterator[Early]:
-    """Yield what was found at each update of one leaf."""
+    """Yield the data of a finding for each update of the leaf ``label`` before which its gradient was changed too
+    early.
+    """
     held: list[Moment] = []
     for moment in moments:
         if moment.kind == "used" and (found := _repeated(story, label, held, moment)) is not None:
@@ -70,12 +72,10 @@ def _early(story: Story, label: str, moments: list[Moment]) -> Iterator[Early]:
 
 
 def _repeated(story: Story, label: str, held: list[Moment], used: Moment) -> Early | None:
-    """The data of the finding if, before the update ``used``, additions by one backward's line and
-    one line of changes alternate.
+    """Return the data of the finding if, before the update ``used``, the backwards of one line and the changes of
+    another line alternate; else None.
 
-    Else None.
-
-    Clippings must have shortened gradients, other changes have the same factor.
+    Clipping must have shortened the gradient; other changes must all have the same factor.
     """
     added = tuple(m for m in held if m.kind == "added")
     if len(added) < 2 or len({story.span(m.step) for m in added}) > 1:
@@ -93,15 +93,15 @@ def _repeated(story: Story, label: str, held: list[Moment], used: Moment) -> Ear
 
 
 def _same_factor(story: Story, changes: list[Moment]) -> bool:
-    """Whether each of these changes multiplies or divides the gradient by one and the same number, other than 1."""
+    """Whether all of these changes multiply, or all divide, the gradient by the same number, other than 1."""
     made = [_scaling(story, moment) for moment in changes]
     factors = {(event.name.strip("_"), _number(event)) for event in made if event is not None}
     return None not in made and len(factors) == 1 and not {number for _, number in factors} & {None, "1", "1.0"}
 
 
 def _scaling(story: Story, changed: Moment) -> Event | None:
-    """The call that scaled the gradient: in place, or as a new tensor that was assigned to ``.grad``;
-    None if it is another change.
+    """Return the call that scaled the gradient, in place or into a new tensor that was assigned to ``.grad``; None if
+    the change is not a scaling.
     """
     event = (
         changed.event if changed.event.name != "grad" else story.event((story.tensor(changed.grad) or {}).get("born"))
@@ -110,7 +110,9 @@ def _scaling(story: Story, changed: Moment) -> Event | None:
 
 
 def _number(event: Event) -> str | None:
-    """The plain number that a call was given; None if there is none."""
+    """Return the text of the first plain argument (no tensor) that a call was given by position; None if there is
+    none.
+    """
     return next((operand.text for operand in event.operands if operand.label is None and not operand.name), None)
 
 
@@ -165,9 +167,10 @@ def _finding(story: Story, found: Early) -> Finding:
 
 
 def _fixes(story: Story, found: Early) -> tuple[Fix, ...]:
-    """At most one fix: it makes the change once, just before the update.
+    """At most one fix: it moves the change to just before the update, where it runs once.
 
-    Empty unless the change, the backward and the update meet in one block, with the change on lines of its own.
+    Empty unless the change, the backward and the update are in one block or called from it, with the change on lines of
+    its own.
     """
     program = story.program
     if program.tree is None:

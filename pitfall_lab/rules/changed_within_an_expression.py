@@ -20,7 +20,7 @@ from pitfall_lab.trace import Event, T
 @dataclass(frozen=True, slots=True)
 class Changed:
     """``write`` is the call (``Event``) that changed a result in place inside a larger expression; ``node`` is this
-    call in the program's text (``h.relu_()``) and ``name`` the text of its receiver (``h``).
+    call in the program's syntax tree (``h.relu_()``) and ``name`` the source text of its receiver (``h``).
 
     ``read`` is the first call of another statement that used the tensor afterwards and wrote nothing.
     """
@@ -92,7 +92,8 @@ def _changed(story: Story, write: Event) -> Changed | None:
 def _goes_on(story: Story, node: ast.Call, statement: ast.stmt) -> bool:
     """Whether the surrounding expression computes something else from the call's value.
 
-    If the statement is only a chain of in-place calls, or only names their result, the change is intended.
+    If the statement is only a chain of in-place calls, or only assigns their result, the change is intended and this is
+    False.
     """
     here: ast.AST = node
     while isinstance(attribute := story.program.parents.get(here), ast.Attribute):

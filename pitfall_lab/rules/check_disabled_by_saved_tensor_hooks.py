@@ -1,7 +1,8 @@
-"""PL306: inside ``saved_tensors_hooks`` (or ``save_on_cpu``) torch does not check versions: an overwritten
-tensor gives a wrong gradient.
+"""PL306: inside ``saved_tensors_hooks`` (or ``save_on_cpu``) torch does not check versions: an overwritten tensor gives
+a wrong gradient.
 
-A special case of PL301. The difference: the write *was* counted, and backward still raised no error.
+A special case of PL301. The difference is that the write was counted by a version counter, and backward still raised no
+error.
 """
 
 from __future__ import annotations

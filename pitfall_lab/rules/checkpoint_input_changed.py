@@ -1,8 +1,8 @@
 """PL108: what a checkpointed function reads was changed before backward ran the function a second time.
 
-Found in four ways: the shadow engine's harm (a tensor of the closure was written: a special case of PL301), calls that
-gave other numbers when they ran again, random numbers that differ the second time because of
-``preserve_rng_state=False`` (in torch's own layers, whose second run is not observed), and torch's refusal where an
+It is found in four ways: by a harm that the shadow engine reports (a tensor of the closure was written: a special case
+of PL301), by calls that gave other numbers when they ran again, by random numbers that differ the second time because
+of ``preserve_rng_state=False`` (in torch's modules, whose second run is not observed), and by torch's error where an
 argument of the function was written.
 """
 
@@ -32,8 +32,8 @@ RUN_AGAIN = T(
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of ``general`` (one of PL301) if the overwritten memory was read again when a
-    checkpoint ran its block a second time; else None.
+    """Return this rule's finding in place of ``general`` (one of PL301) if the overwritten tensor was read again when a
+    checkpoint ran its function a second time; else None.
     """
     saved, backward = general.line("saved"), general.line("backward")
     if saved is None or backward is None or saved.step is None or backward.step is None:
@@ -62,10 +62,10 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each backward that ran a checkpointed function again with other numbers, or that used
-    numbers drawn in a ``checkpoint`` with ``preserve_rng_state=False``, or that torch refused after an argument of the
-    function was written.
+    numbers drawn in a ``checkpoint`` with ``preserve_rng_state=False``, or in which torch raised an error after an
+    argument of the function was written.
 
-    Where torch did not refuse, backwards with a harm, which other rules report, are left out.
+    A backward without an error is left out if other rules report a wrong gradient in it.
     """
     if not checkpoints(story):
         return
@@ -83,15 +83,15 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _unrestored(call: ast.AST | None) -> ast.keyword | None:
-    """``preserve_rng_state=False`` in a call of ``checkpoint``; None if there is none."""
+    """Return the keyword argument ``preserve_rng_state=False`` of a call; None if there is none."""
     keywords = call.keywords if isinstance(call, ast.Call) else ()
     named = (k for k in keywords if k.arg == "preserve_rng_state")
     return next((k for k in named if isinstance(k.value, ast.Constant) and k.value.value is False), None)
 
 
 def _drawn_anew(story: Story, backward: Event) -> tuple[ast.Call, Event] | None:
-    """A ``checkpoint`` call with ``preserve_rng_state=False``, and a call inside it that draws numbers which the
-    gradients of ``backward`` depend on; else None.
+    """Return a ``checkpoint`` call with ``preserve_rng_state=False``, and a call inside it that draws random numbers
+    which the gradients of ``backward`` depend on; None if there is none.
     """
     for call in checkpoints(story):
         if _unrestored(call) is None:
@@ -104,8 +104,11 @@ def _drawn_anew(story: Story, backward: Event) -> tuple[ast.Call, Event] | None:
 
 
 def _inside(story: Story, call: ast.Call, backward: Event) -> list[Event]:
-    """The calls that the checkpointed function made the first time, before ``backward`` and after the one before it:
-    on the line of ``call``, where the function is a module of torch's, and those that ``backward`` made again.
+    """Return the calls that the checkpointed function made the first time, before ``backward`` and after the backward
+    before it.
+
+    These are the calls on the line of ``call``, where the function is a module of torch's, and those that ``backward``
+    made again.
     """
     earlier = max((each.step for each in story.backwards() if each.step < backward.step), default=-1)
     here = [event for event in story.within(call) if earlier < event.step < backward.step]
@@ -116,8 +119,8 @@ def _inside(story: Story, call: ast.Call, backward: Event) -> list[Event]:
 
 
 def _is_within(story: Story, call: ast.Call, event: Event) -> bool:
-    """Whether an event is seen to have happened in a call of ``checkpoint``: its callers lead there, or it is in the
-    function, or in a method of the class, that the call was given.
+    """Whether an event is known to have happened in a call of ``checkpoint``: its callers lead there, or it is in the
+    function that the call was given, or in a method of its class.
     """
     program, given = story.program, story.program.segment(call.args[0]) if call.args else ""
     if program.statement(call) in list(call_chain(story, event)):
@@ -139,8 +142,8 @@ def _draws(event: Event) -> bool:
 
 
 def _matters(story: Story, following: list[Event], backward: Event) -> bool:
-    """Whether a node of the first call or of those after it ran in ``backward`` with something that was computed from
-    the first call's result: its own mask, or a result that was saved.
+    """Whether ``backward`` ran a graph node of the first call of ``following``, or of a later one that depends on it,
+    which uses random numbers: the dropout mask of the first call, or a saved tensor computed from its result.
     """
     first, reached = following[0], set(following[0].results)
     for event in following:
@@ -159,7 +162,7 @@ def _matters(story: Story, following: list[Event], backward: Event) -> bool:
 
 
 def _nodes(story: Story, event: Event) -> Iterator[dict[str, Any]]:
-    """The nodes that a call made, from that of its first result on."""
+    """Yield the records of the graph nodes that a call made, starting with the node of its first result."""
     node = (story.tensor(event.results[0], event.step) or {}).get("grad_fn") if event.results else None
     for each in story.behind(node):
         record = story.record("nodes", each) or {}
@@ -196,8 +199,8 @@ def _other_draw(story: Story, backward: Event, call: ast.Call, drawn: Event) -> 
 
 
 def _same_draw(story: Story, call: ast.Call) -> Iterator[Fix]:
-    """Yield the fix that drops ``preserve_rng_state=False``, if it is there; valid if the gradients are
-    then those without a checkpoint.
+    """Yield the fix that removes ``preserve_rng_state=False``, if the call has it; the fix is valid if the gradients
+    are then those without a checkpoint.
     """
     program, keyword = story.program, _unrestored(call)
     if keyword is None or not call.args or any(isinstance(a, ast.Starred) for a in call.args[:1]):
@@ -248,10 +251,10 @@ def _other_numbers(story: Story, backward: Event, again: Event, first: Event) ->
 
 
 def _later_assignments(story: Story, backward: Event, first: Event) -> tuple[Fix, ...]:
-    """Fixes that move an assignment below the backward: one to a name that the checkpointed function reads.
+    """Fixes that move an assignment to a variable which the checkpointed function reads below the backward.
 
-    Only the last three such assignments between the checkpoint and the backward, in the backward's block; none if there
-    are none.
+    Only the last three such assignments between the checkpoint and the backward, in the backward's block; empty if
+    there are none.
     """
     program = story.program
     place, end = program.at(story.span(first.step)), program.statement_at(story.span(backward.step))
@@ -269,8 +272,8 @@ def _later_assignments(story: Story, backward: Event, first: Event) -> tuple[Fix
 
 
 def _written_arguments(story: Story, backward: Event) -> Iterator[Finding]:
-    """Yield at most one finding, about an argument of a checkpointed function written before a
-    backward that torch then refused.
+    """Yield at most one finding, about an argument of a checkpointed function that was written before ``backward``,
+    which then raised an error.
     """
     for call in checkpoints(story):
         function = story.program.segment(call.args[0]) if call.args else ""

@@ -1,4 +1,6 @@
-"""PL733: ``torch.where`` chooses between the new and the old numbers, and both are one memory that was written."""
+"""PL733: ``torch.where`` chooses between the new and the old numbers, and both are one piece of a storage that was
+written.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ SIDES = 2
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOfOne:
-    """The call ``event`` (``torch.where``) chose between two tensors that are the same elements of one memory;
-    ``written`` is the step of the last write to it before.
+    """The call ``event`` (``torch.where``) chose between two tensors of the same storage, offset, shape and strides;
+    ``written`` is the step of the last write to the storage before.
 
-    ``one`` and ``other`` are the two sides as they are written.
+    ``one`` and ``other`` are the expressions of the two tensors in the program.
     """
 
     event: Event
@@ -33,8 +35,8 @@ class ChoiceOfOne:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that chooses, by ``where``, between two tensors which are the same elements of
-    one memory and are written differently in the program, if the memory was written before.
+    """Yield one finding for each line that chooses, by ``where``, between two tensors of the same storage, offset,
+    shape and strides that are written as two different expressions, if the storage was written before.
     """
     reported: set[Span | None] = set()
     for event in story.calls("where"):
@@ -59,7 +61,9 @@ def _of_one(story: Story, event: Event) -> ChoiceOfOne | None:
 
 
 def _sides(program: Program, node: ast.AST | None) -> tuple[ast.expr, ast.expr] | None:
-    """The two sides of a call of ``where`` as they are written; None if the program shows none, or one expression."""
+    """Return the two expressions between which a call of ``where`` chooses; None if ``node`` is no such call, or both
+    expressions are the same.
+    """
     if not isinstance(node, ast.Call) or called(node) != "where" or not isinstance(node.func, ast.Attribute):
         return None
     given = node.args if len(node.args) > SIDES else [node.func.value, *node.args[1:]]
@@ -99,7 +103,7 @@ def _finding(story: Story, found: ChoiceOfOne) -> Finding:
 
 
 def _fixes(program: Program, found: ChoiceOfOne) -> tuple[Fix, ...]:
-    """Fixes that give a copy of one side to the statement that assigned the other from it; none if no statement did."""
+    """Fixes that copy one side in the statement that assigned the other side from it; empty if no statement did."""
     texts = [program.segment(found.one), program.segment(found.other)]
     fixes: list[Fix] = []
     for node in program.nodes:

@@ -20,28 +20,28 @@ from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 MODES = {"interpolate": 3, "grid_sample": 2}
-"""Calls that resize, and the place of the mode among their arguments."""
+"""Calls that resize, and the position of the mode among their arguments."""
 NUMBERED = ("bilinear", "nearest", "bicubic")
 AVERAGING = ("linear", "cubic", "area")
 CAST = SAME_NUMBERS | spellings("round", in_place=True) | {"floor", "half", "int", "long", "type", "type_as"}
-"""Conversions and changes of shape, on both sides of the averaging."""
+"""Conversions and changes of shape, before and after the averaging."""
 JOINS = ("cat", "stack")
 TABLES = ("embedding", "one_hot", "bincount")
-"""Calls that take each number as a class."""
+"""Calls that take each integer as a class."""
 WHOLE = ("int", "uint")
 FURTHER, MANY = 60, 2
 MAP = 2
-"""Dimensions of a map: height and width."""
+"""The number of dimensions of a map: height and width."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassesAveraged:
     """``event`` is the call (``Event``) that resized a map of class numbers by averaging, in the mode ``mode``
     (``"bilinear"``); ``source`` is the label of the integer tensor with the class numbers. ``used`` is the call that
-    takes the result, made whole numbers again, for class numbers.
+    takes the result, converted to integers again, as class numbers.
 
-    ``stacked``: the call that stacked the map with other tensors before, and its place among them (from 0); None if it
-    was alone.
+    ``stacked`` is the call that joined the map with other tensors before, and the map's index among them (from 0); None
+    if the map was not joined.
     """
 
     event: Event
@@ -52,8 +52,8 @@ class ClassesAveraged:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that resizes or samples a map of whole numbers by averaging (a mode of
-    ``AVERAGING``), where a later call takes the result, as integers, for class numbers.
+    """Yield one finding for each line that resizes or samples a map of integers by averaging (a mode of ``AVERAGING``),
+    where a later call takes the result, converted to integers, as class numbers.
     """
     reported = set()
     for event in story.calls("interpolate", "grid_sampler"):
@@ -82,8 +82,9 @@ def _is_whole(story: Story, label: str | None, step: int) -> bool:
 
 
 def _whole_before(story: Story, event: Event) -> tuple[str, tuple[Event, int] | None] | None:
-    """The integer tensor whose numbers, converted or reshaped (``CAST``), are in the input of the call, and where they
-    were stacked with other tensors, if they were; None if there is no such tensor.
+    """Return the integer tensor whose numbers, converted or reshaped (``CAST``), are in the input of the call, and the
+    call that joined it with other tensors with its index among them (None if it was not joined); None if there is no
+    such tensor.
     """
     pending: deque[tuple[str | None, int, tuple[Event, int] | None]] = deque(
         [(event.operands[0].label, event.step, None)]
@@ -106,10 +107,8 @@ def _whole_before(story: Story, event: Event) -> tuple[str, tuple[Event, int] | 
 
 
 def _classes_after(story: Story, event: Event) -> Event | None:
-    """The call to which the resized numbers, as integers, are classes: a loss of more than two,
-    embedding, one_hot or bincount.
-
-    None if there is none.
+    """Return the call that takes the resized numbers, as integers, as classes: a loss of more than two classes,
+    ``embedding``, ``one_hot`` or ``bincount``; None if there is none.
     """
     pending, seen = deque([event.results[0]]), {event.results[0]}
     while pending and len(seen) < FURTHER:
@@ -159,8 +158,10 @@ def _finding(story: Story, found: ClassesAveraged) -> Finding:
 
 
 def _apart(story: Story, found: ClassesAveraged) -> tuple[Fix, ...]:
-    """The fix for numbers that were stacked with an image: they are resized by a call of their own where one of the
-    resized maps is read by its number (``both[1]``). Empty if they were alone, or the text shows it in another way.
+    """Return the fix for a map that was stacked with other tensors: the map is resized by a call of its own where the
+    resized map is read by its index (``both[1]``).
+
+    Empty if the map was not stacked, or the program is written in another way.
     """
     program, call = story.program, story.program.at(story.span(found.event.step))
     if found.stacked is None or found.stacked[0].name != "stack" or not isinstance(call, ast.Call):
@@ -188,8 +189,8 @@ def _apart(story: Story, found: ClassesAveraged) -> tuple[Fix, ...]:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that write ``mode="nearest"`` (``"nearest-exact"`` for ``interpolate``) into the call; none if
-    it is written in another way.
+    """Fixes that write ``mode="nearest"`` (``"nearest-exact"`` for ``interpolate``) into the call; empty if the call is
+    written in another way.
     """
     program = story.program
     node = program.at(story.span(event.step))

@@ -1,4 +1,4 @@
-"""PL941: the labels that predictions are compared with number the classes in another way than those of the training."""
+"""PL941: predictions are compared with labels that number the classes differently from the labels of the training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pitfall_lab.rules.signals.sequences import CLASSIFIERS
 from pitfall_lab.trace import Counted, Event, T
 
 SAME = {"view", "reshape", "flatten", "squeeze", "cpu", "detach", "clone", "contiguous", "cat", "stack", "to", "long"}
-"""Calls that keep class numbers as they are."""
+"""Calls that do not change class numbers."""
 SEARCHES = {"argmax", "max"}
 EQUALS = {"eq", "__eq__"}
 UPWARD, SHOWN, PAIR = 300, 3, 2
@@ -25,12 +25,12 @@ UPWARD, SHOWN, PAIR = 300, 3, 2
 
 @dataclass(frozen=True, slots=True)
 class Renumbered:
-    """``compare`` is the call (``Event``) that counts how often predicted classes equal labels which number the classes
-    in another way than the labels of the training.
+    """``compare`` is the call (``Event``) that compares predicted classes with labels which number the classes
+    differently from the labels of the training.
 
     ``search`` is the call that found the predicted classes (``argmax``), ``loss`` a call of the loss that the network
-    was trained with. ``counted`` is the record of what both compared tensors held (:class:`Counted`).
-    ``predicted_first``: the predicted classes are the first of them.
+    was trained with. ``counted`` is the record of the values of both compared tensors (:class:`Counted`).
+    ``predicted_first`` is True if the predicted classes are the first operand.
     """
 
     compare: Event
@@ -42,7 +42,7 @@ class Renumbered:
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """The classes that the two compared tensors number differently: pairs of a label and the predicted number that
-        nearly always stands at the same place.
+        nearly always has the same index.
         """
         numbers = [int(each) for each in self.counted.numbers]  # a number of the second tensor, then one of the first
         labels, classes = (numbers[::2], numbers[1::2]) if self.predicted_first else (numbers[1::2], numbers[::2])
@@ -51,7 +51,7 @@ class Renumbered:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that compares predictions of a trained classifier with labels, where they are
-    rarely equal, but each label goes with one class of its own.
+    rarely equal, but each label is nearly always predicted as the same class, a different one for each label.
 
     Nothing if the program computes the gradient of a tensor that no optimizer holds (as an attack does), or compares
     the predictions more than once.
@@ -79,7 +79,7 @@ def _renumbered(story: Story, compare: Event, counted: Counted) -> Renumbered | 
 
 
 def _search(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that found the class with the largest score; None if the numbers do not come from one."""
+    """Return the ``argmax`` or ``max`` that found the classes ``label``; None if they do not come from one."""
     for _ in range(UPWARD):
         made = made_by(story, label, step)
         if made is None or not made.operands or made.name in SEARCHES:
@@ -104,7 +104,9 @@ def _leaves(story: Story, label: str | None, step: int) -> set[str]:
 
 
 def _loss(story: Story, search: Event) -> Event | None:
-    """A loss of classes by which all weights behind the predictions were trained before; None if there is none."""
+    """Return a classification loss by which all parameters that the predictions depend on were trained before; None if
+    there is none.
+    """
     used = _leaves(story, search.operands[0].label, search.step)
     shape = story.shape(search.operands[0].label, search.step) or (0,)
     trained = {each for update in story.trace.optimizer_steps if update.step < search.step for each in update.holds}
@@ -162,7 +164,9 @@ def _finding(story: Story, found: Renumbered) -> Finding:
 
 
 def _fixes(story: Story) -> tuple[Fix, ...]:
-    """Fixes for a function that collects the names among its own argument: it takes those of its first call."""
+    """Fixes for a function that collects the class names from its own argument (``set`` or ``unique``): they are
+    collected from the argument of its first call.
+    """
     program, fixes = story.program, []
     for node in program.nodes:
         if not isinstance(node, ast.Call) or call_name(node) not in ("set", "unique") or len(node.args) != 1:

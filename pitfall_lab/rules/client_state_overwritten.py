@@ -1,4 +1,6 @@
-"""PL726: an average was made in the state of one of the models it averages, which still computes with it afterwards."""
+"""PL726: an average of several models was computed in place in the state of one of them, which still computes with it
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_te
 from pitfall_lab.trace import Event, T
 
 ADDS = ("add_", "__iadd__", "lerp_", "sub_")
-"""Writes that mix another model's number into the memory."""
+"""Writes that combine another model's numbers with those in the storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class ClientStateOverwritten:
     """``write`` is the call (``Event``) that added another model's weights in place to the parameter labelled ``mine``;
     ``load`` is the call that copied the sum to another model.
 
-    ``used`` is the first call after that which computes with ``mine``.
+    ``used`` is the first call after ``load`` that computes with ``mine``.
     """
 
     write: Event
@@ -34,10 +36,10 @@ class ClientStateOverwritten:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that adds in place the weights of one model to those of another, where a third
-    model then gets the sum and the other still computes with it.
+    model then gets the sum and the model that was added to still computes with it.
 
-    Both are entries such as those of a ``state_dict``. An optimizer must hold the parameter that was added to, and none
-    that of the third model.
+    Both operands are tensors that share the storage of a parameter, such as entries of a ``state_dict``. An optimizer
+    must hold the parameter that was added to, and none that of the third model.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     told = set()
@@ -54,8 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _parameter(story: Story, label: str | None, step: int) -> str | None:
-    """The parameter of the same shape on the memory of ``label``, an entry of a ``state_dict`` for example.
-
+    """Return the parameter that has the storage and the shape of ``label``, an entry of a ``state_dict`` for example;
     None if there is none, or if ``label`` is a parameter itself.
     """
     record = story.tensor(label, step) or {}
@@ -127,8 +128,8 @@ def _finding(story: Story, found: ClientStateOverwritten) -> Finding:
 
 
 def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
-    """At most one fix: it copies the dictionary where it gets its name; empty if the write is not of
-    the form ``name[key] += …``.
+    """At most one fix: it copies the dictionary where it is assigned; empty if the write is not of the form ``name[key]
+    += …``.
     """
     program = story.program
     for statement in call_chain(story, story.line_event(write.step)):

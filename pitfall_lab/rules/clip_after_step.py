@@ -21,8 +21,8 @@ from pitfall_lab.trace import Event, T
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that clipped gradients too late or too early.
 
-    Too late: after the update that used them, before they were cleared. Too early: before a scaler unscaled them, or
-    before the backward that fills them.
+    Too late is after the update that used them, before they were cleared. Too early is before a gradient scaler
+    unscaled them, or before the backward that fills them.
     """
     reported: set[object] = set()
     for label, moments in lives(story).items():
@@ -52,18 +52,18 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _unscaled_later(following: list[Moment]) -> Moment | None:
-    """The moment at which a gradient scaler unscales the gradient, if no other than changes in
-    place come before it; else None.
+    """Return the moment at which a gradient scaler unscales the gradient, if only other changes of the gradient come
+    before it; else None.
     """
     changes = takewhile(lambda moment: moment.kind == "changed", following)
     return next((moment for moment in changes if "unscale" in moment.event.name), None)
 
 
 def _before_backward(story: Story) -> Iterator[tuple[Event, Moment]]:
-    """The clipping calls made while every ``.grad`` is empty, so that the gradients are
-    computed and used only after them.
+    """Yield the first call of each clipping made while every ``.grad`` is empty, with the moment at which the first
+    gradient is added afterwards.
 
-    Each with the moment at which the first gradient is added afterwards.
+    Only if each gradient is then added once and used.
     """
     for run in story.runs(*(name for name in CLIPS if name.startswith("clip_grad"))):
         step = run[0].step
@@ -76,8 +76,8 @@ def _before_backward(story: Story) -> Iterator[tuple[Event, Moment]]:
 
 
 def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Finding:
-    """The finding about clipping that runs before the gradients are computed, or before the
-    scaler divides them by its factor.
+    """Return the finding about clipping that runs before the gradients are computed, or before the scaler divides them
+    by its factor.
     """
     scaled = "unscale" in later.event.name
     here, there = at_line(story, story.span(clip.step)), at_line(story, story.span(later.step))
@@ -120,9 +120,8 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
 
 
 def _unscaled(story: Story, clip: Moment, later: Moment) -> tuple[Fix, ...]:
-    """At most one fix: the scaler divides by its factor before the clipping.
-
-    Empty unless its step is in the same block.
+    """At most one fix: it calls the scaler's ``unscale_`` before the clipping; empty unless the scaler's ``step`` is in
+    the same block.
     """
     program = story.program
     clipping, stepping = (

@@ -1,4 +1,4 @@
-"""PL620: gradients were clipped, but the call was given no parameter that has one."""
+"""PL620: gradients were clipped, but the call was given no parameter that has a gradient."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _finding(story: Story, span: Span, events: list[Event]) -> Finding:
 
 
 def _source(story: Story, name: str) -> ast.Assign | None:
-    """The first assignment of ``name``, if its value is a generator expression or a call such as
+    """Return the first assignment of ``name``, if its value is a generator expression or a call such as
     ``….parameters()``; else None.
     """
     for node in story.program.nodes:

@@ -1,5 +1,5 @@
-"""PL548: ``clip_grad_norm_`` is called for each parameter by itself, so the gradient of the
-network changes its direction.
+"""PL548: ``clip_grad_norm_`` is called for each parameter separately, so the gradient of the network changes its
+direction.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pitfall_lab.trace import Span, T
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """One line clipped the gradients of several leaves by a call for each, so that each norm was limited by itself.
+    """One line clipped the gradients of several leaves by one call for each, so that each norm was limited separately.
 
-    ``span`` is the place of the line, ``leaves`` are the labels of the leaves. ``first`` is the moment
+    ``span`` is the source position of the call, ``leaves`` are the labels of the leaves. ``first`` is the moment
     (:class:`Moment`) of the first clipping, and ``added`` the one at which a backward had filled the gradient clipped
     there.
     """
@@ -38,7 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each ``clip_grad_norm_`` in a ``for`` loop over single parameters whose gradients one
     backward had filled.
 
-    Only if the clipping changed some gradient; where no values are known, if its limit is finite.
+    Only if the clipping changed some gradient or, where no values are known, if its limit is finite.
     """
     places: dict[Span, dict[str, tuple[Moment, Moment]]] = defaultdict(dict)
     clips: dict[Span, list[Moment]] = defaultdict(list)
@@ -64,8 +64,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _loop(story: Story, span: Span) -> ast.For | None:
-    """The loop over single parameters around the call at ``span``, whose variable is all that the call is
-    given; None if there is none.
+    """Return the innermost ``for`` loop around the call at ``span``, if the call's first argument is the loop's
+    variable (or a list of it alone); else None.
     """
     program = story.program
     call = program.at(span) if program.tree is not None else None
@@ -107,9 +107,8 @@ def _finding(story: Story, found: Single, loop: ast.For) -> Finding:
 
 
 def _fixes(story: Story, span: Span, loop: ast.For) -> tuple[Fix, ...]:
-    """At most one fix: it clips all parameters in one call.
-
-    Empty unless the loop has only ``clip_grad_norm_``, as a statement of its own.
+    """At most one fix: it replaces the loop by one call for all parameters; empty unless the loop's body is only
+    ``clip_grad_norm_``, as a statement of its own.
     """
     program, call = story.program, story.program.at(span)
     if not isinstance(call, ast.Call) or not isinstance(loop.target, ast.Name) or len(loop.body) != 1 or loop.orelse:

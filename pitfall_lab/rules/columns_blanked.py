@@ -1,4 +1,6 @@
-"""PL813: statistics over a few missing entries are NaN, so that whole columns became NaN and then one number."""
+"""PL813: statistics of columns with a few missing entries are NaN, so that whole columns became NaN and then one
+number.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,16 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Counted, Event, T
 
 STATISTICS = {"mean", "std", "var", "median", "average", "min", "max", "amin", "amax", "quantile", "sum"}
-"""Statistics by their name in the program's text, of torch, NumPy and pandas."""
+"""Statistics by their name in the program, of torch, NumPy and pandas."""
 IN_TORCH = {"mean", "median", "sum", "quantile"}
-"""The statistics of which torch has one that leaves NaN out."""
+"""The statistics of which torch has a variant that ignores NaN."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield at most one finding, if statistics that are NaN made all numbers of some columns NaN, which were then
-    filled with one number: for the line that computes the statistics or, if it is not known, for the one that fills the
-    columns.
+    """Yield at most one finding: statistics that are NaN made all numbers of some columns NaN, which were then filled
+    with one number.
+
+    It is about the line that computes the statistics or, if that is not known, about the line that fills the columns.
     """
     for counted in story.trace.beside.counted:
         event = story.event(counted.step)
@@ -78,7 +81,9 @@ def _finding(story: Story, event: Event, counted: Counted) -> Finding:
 
 
 def _fixes(story: Story, calls: list[ast.Call]) -> tuple[Fix, ...]:
-    """Fixes that leave missing entries out of the statistics."""
+    """Fixes that leave missing entries out of the statistics; empty if one of ``calls`` has no variant that ignores
+    NaN.
+    """
     program = story.program
     numpy = next(
         (
@@ -101,7 +106,7 @@ def _fixes(story: Story, calls: list[ast.Call]) -> tuple[Fix, ...]:
 
 
 def _without_nan(story: Story, call: ast.Call, numpy: str | None) -> str | None:
-    """The call as one that leaves NaN out, of NumPy or of torch; None where there is none."""
+    """Return the source of the call's variant that ignores NaN, of NumPy or of torch; None if there is none."""
     program, name = story.program, call_name(call)
     if not isinstance(call.func, ast.Attribute):
         return None

@@ -1,5 +1,5 @@
-"""PL524: ``autograd.grad`` of several columns with a gradient of ones is the derivative of their sum,
-and was used as that of each.
+"""PL524: ``autograd.grad`` of several columns with a gradient of ones is the derivative of their sum, and was used as
+the derivative of each column.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MATRIX = 2
 COMBINING = (
     spellings("add", "div", "mul") | spellings("sub", exchanged=True) | {"l1_loss", "mse_loss", "smooth_l1_loss"}
 )  # fmt: skip
-"""Calls in which the derivative meets other numbers, column by column (names without underscores)."""
+"""Calls that combine the derivative with other numbers, column by column (names without underscores)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class ColumnsSummedByGrad:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each ``autograd.grad`` of a matrix with at least two columns, by an input with one column,
-    with a gradient of ones, whose result is later broadcast over these columns.
+    """Yield one finding for each ``autograd.grad`` of a matrix with at least two columns, with respect to an input with
+    one column, with ``grad_outputs`` of ones, whose result is later broadcast over these columns.
     """
     told = set()
     for grad in story.calls("grad"):
@@ -72,8 +72,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def is_ones(story: Story, label: str, step: int) -> bool:
-    """Whether all values in the storage of the tensor ``label`` after ``step`` are one; where the trace does not have
-    them all, whether ``ones`` or ``ones_like`` made the tensor.
+    """Whether all values in the storage of the tensor ``label`` after ``step`` are one; if the trace does not have them
+    all, whether ``ones`` or ``ones_like`` made the tensor.
     """
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
@@ -84,9 +84,8 @@ def is_ones(story: Story, label: str, step: int) -> bool:
 
 
 def _stretched(story: Story, grad: Event, outputs: str) -> ColumnsSummedByGrad | None:
-    """The first call that broadcasts the derivative (or a result computed from it) over the columns of the outputs.
-
-    None if there is none.
+    """Return the first call that broadcasts the derivative (or a result computed from it) against the columns of the
+    outputs; None if there is none.
     """
     shape = story.shape(outputs, grad.step)
     columns, slopes = (
@@ -108,8 +107,8 @@ def _stretched(story: Story, grad: Event, outputs: str) -> ColumnsSummedByGrad |
 
 
 def _computed(story: Story, label: str, shape: tuple[int, ...] | None) -> list[str]:
-    """The tensor, and what was computed from it in calls whose results have ``shape`` and whose operands
-    have it or fewer than two axes.
+    """Return the tensor ``label``, and the results of shape ``shape`` that were computed from it in calls whose
+    operands have this shape or fewer than two dimensions.
     """
     found = [label]
     for here in found:
@@ -127,7 +126,9 @@ def _computed(story: Story, label: str, shape: tuple[int, ...] | None) -> list[s
 
 
 def _joined(story: Story, outputs: str, shape: tuple[int, ...] | None) -> list[str]:
-    """What was joined to ``shape`` again from single columns of the outputs, or from what was computed from these."""
+    """Return the tensors of shape ``shape`` that were joined again from single columns of the outputs, or from tensors
+    computed from these columns.
+    """
     parts, found = [outputs], []
     for here in parts:
         for use in story.uses(here) if len(parts) < LIMIT else ():
@@ -181,7 +182,7 @@ def _finding(story: Story, found: ColumnsSummedByGrad) -> Finding:
 def _fixes(story: Story, found: ColumnsSummedByGrad) -> tuple[Fix, ...]:
     """Fixes that replace the call by one that differentiates column after column and joins the results.
 
-    Empty if the program does not import torch, or the call has ``**`` or fewer than two arguments without a name.
+    Empty if the program does not import torch, or the call has ``**`` or fewer than two positional arguments.
     """
     program, torch = story.program, torch_name(story.program)
     call = program.at(story.span(found.grad.step))

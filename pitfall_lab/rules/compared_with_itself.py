@@ -23,7 +23,7 @@ from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 COMPARES = spellings("div", "sub") | operations_that("difference_loss") | {"pairwise_distance", "triplet_margin_loss"}
 DISTANCES = operations_that("difference_loss") | {"pairwise_distance", "triplet_margin_loss"}
-"""What is 0 with gradient 0 where both sides are equal, also when one of them is a constant."""
+"""Distances: 0 with gradient 0 where both sides are equal, also if one of the sides is a constant."""
 QUOTIENTS = spellings("div")
 CHANCE = {
     "rand",
@@ -48,7 +48,7 @@ class Same:
     """One line compares a result with the same result computed again.
 
     ``events`` are its calls (``Event``), one in each iteration; in each of them both operands are results of the same
-    calls with the same inputs. ``one`` and ``other`` are the labels of the operands of the first.
+    calls with the same inputs. ``one`` and ``other`` are the labels of the operands of the first call.
     """
 
     events: tuple[Event, ...]
@@ -86,7 +86,7 @@ def find(story: Story) -> Iterator[Finding]:
 def _both_trained(story: Story, labels: list[str], event: Event) -> bool:
     """Whether a backward went through the comparison, and both operands are results that require grad.
 
-    For a distance, or for a ratio of probabilities (``_is_ratio``), one of the two is enough.
+    For a distance, or for a ratio of probabilities (:func:`_is_ratio`), it suffices that one of the two does.
     """
     records = [story.tensor(label, event.step) or {} for label in labels]
     node = story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}
@@ -97,8 +97,8 @@ def _both_trained(story: Story, labels: list[str], event: Event) -> bool:
 
 
 def _is_ratio(story: Story, event: Event, labels: list[str]) -> bool:
-    """Whether the call is the difference in ``exp(new - old)``, where one side was computed without a
-    graph: a ratio of probabilities.
+    """Whether the call is the difference in ``exp(new - old)``, a ratio of probabilities, where exactly one side
+    requires grad and the other was computed without a graph.
     """
     graphs = [bool((story.tensor(label, event.step) or {}).get("requires_grad")) for label in labels]
     if (
@@ -112,8 +112,8 @@ def _is_ratio(story: Story, event: Event, labels: list[str]) -> bool:
 
 
 def _on_the_same_data(story: Story, rounds: list[tuple[Event, list[str]]], updates: list[int]) -> bool:
-    """Whether two successive iterations, with an update between them, compute both sides from the same data: the older
-    side should be stored and used again.
+    """Whether two successive iterations, with an update between them, compute both sides from the same data: the
+    program then ought to store the old side and use it again.
     """
     given = [(event, _data(story, labels[0], event.step)) for event, labels in rounds]
     return any(
@@ -144,8 +144,8 @@ def _data(story: Story, label: str, step: int) -> set[str]:
 
 
 class Sameness:
-    """Numbers for the computations of a trace: two tensors with equal numbers were computed by the same calls from the
-    same values.
+    """Numbers the computations of a trace: two tensors with equal numbers were computed by the same calls from the same
+    values.
     """
 
     def __init__(self, story: Story) -> None:
@@ -160,7 +160,7 @@ class Sameness:
     def key(self, label: str, step: int) -> int:
         """Return the number of the computation that made the tensor ``label``, as it was before ``step``.
 
-        Two tensors with equal numbers hold equal results. A label's number is computed once, at its first look-up.
+        Tensors with equal numbers have equal values. The number of a label is computed once, by the first call.
         """
         pending = [label]
         while pending:
@@ -179,10 +179,10 @@ class Sameness:
         return self._of[label]
 
     def _made(self, label: str, step: int) -> Event | None:
-        """The call that computed ``label``; ``None`` where the tensor counts as given.
+        """Return the call that computed ``label``; None if the tensor counts as an input.
 
-        That is: no call with operands made it, it is a leaf that requires grad, it was drawn at random, or its memory
-        was written in place at any time.
+        It counts as an input if no call with operands made it, if it is a leaf that requires grad, if it was drawn at
+        random, or if its storage was written in place at any time.
         """
         record = self.story.tensor(label, step) or {}
         event = self.story.event(record.get("born"))
@@ -209,7 +209,9 @@ class Sameness:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def _input(self, label: str, step: int) -> object:
-        """What a call was given: a computation, or a tensor with the number of writes to it so far."""
+        """Return the number of the computation of an operand, or, for a tensor that counts as an input, its label and
+        the number of writes to it so far.
+        """
         if self._made(label, step) is not None and label in self._of:
             return self._of[label]
         writes = self._writes.get(str((self.story.tensor(label, step) or {}).get("storage")), ())
@@ -271,9 +273,10 @@ def _why(story: Story, found: Same) -> T:
 
 
 def _taken_once(story: Story, found: Same) -> tuple[Fix, ...]:
-    """At most one fix: the side without a graph is computed before the loop over the updates.
+    """At most one fix: it computes the side without a graph before the loop over the updates.
 
-    Empty if its statement is not directly in the loop, or reads what other statements of the loop set.
+    Empty if the statement of that side is not directly in the loop, or reads a variable that other statements of the
+    loop assign.
     """
     program, event = story.program, found.events[0]
     plain = [o for o in (found.one, found.other) if not (story.tensor(o, event.step) or {}).get("requires_grad")]
@@ -294,9 +297,10 @@ def _taken_once(story: Story, found: Same) -> tuple[Fix, ...]:
 
 
 def _in_loops(story: Story, made: Event | None) -> Iterator[tuple[ast.stmt, ast.For | ast.While]]:
-    """The statements that were being executed at a call, innermost first, that are in a loop's body, and the loop.
+    """Yield the assignments that were being executed at a call and are in a loop's body, innermost first, each with the
+    loop.
 
-    A ``with`` around one of them alone belongs to it.
+    An assignment that is the only statement of a ``with`` is given as that ``with``.
     """
     program = story.program
     for statement in call_chain(story, made):

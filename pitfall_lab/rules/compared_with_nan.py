@@ -45,9 +45,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _compared(story: Story, event: Event) -> ComparedWithNan | None:
-    """The data of the finding if one operand is NaN and the other is a tensor that is not; else None.
+    """The data of the finding if one operand is NaN and the other one is a tensor whose known values are not all NaN;
+    else None.
 
-    Programs compare NaN with NaN to show what it is.
+    Programs compare NaN with NaN to show that it equals nothing: that gives None.
     """
     for one, other in (event.operands[:2], event.operands[1::-1]) if len(event.operands) > 1 else ():
         if (
@@ -104,9 +105,8 @@ def _finding(story: Story, found: ComparedWithNan) -> Finding:
 
 
 def _fixes(story: Story, found: ComparedWithNan) -> tuple[Fix, ...]:
-    """At most one fix: it uses ``torch.isnan(x)``, or its negation.
-
-    Empty if torch has no name in the program or the text shows no comparison.
+    """At most one fix: it uses ``torch.isnan(x)``, or its negation; empty if the program does not import torch or the
+    line shows no comparison.
     """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step))

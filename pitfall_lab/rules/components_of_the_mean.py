@@ -1,4 +1,4 @@
-"""PL825: principal components are computed of a table whose columns were not centred, and describe the mean."""
+"""PL825: principal components are computed from a table whose columns were not centred, and describe the mean."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from pitfall_lab.trace import Counted, Event, T
 from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 DECOMPOSED = {"torch.linalg.svd": 1, "torch.svd": 0, "torch.Tensor.svd": 0}
-"""Calls that decompose a table, each with the axis of the elements in the vectors that it returns last."""
+"""Calls that decompose a table, each with the dimension of the vectors' elements in the matrix of vectors that it
+returns last.
+"""
 SAME = {"detach", "clone", "contiguous", "float", "double", "to", "cpu", "real", "__getitem__", "narrow", "flip", "neg"}
-"""Calls that vectors and values are followed through: all or some of them, each as it is."""
+"""Calls that vectors and values are followed through: they return all or some of them, unchanged or negated."""
 TURNED = {"T", "mT", "t", "H", "mH"} | spellings("transpose")
 TABLES = operations_that("matrix_product") | {"linear"}
 DIVISIONS, PRODUCTS = spellings("div"), spellings("mul")
 SQUARES = spellings("pow", "square")
 INVERSES = {"reciprocal", "rsqrt", "diag_embed", "diag"}
-"""Calls by which singular values become parts of another matrix."""
+"""Calls that use singular values to build another matrix."""
 ADDED = {"sum", "cumsum"}
-"""Calls that add up shares."""
+"""Calls that add up variances."""
 PAIR, FURTHER = 2, 40
 
 
@@ -36,9 +38,9 @@ PAIR, FURTHER = 2, 40
 class TableFactors:
     """``made`` is the call (``Event``) that decomposed the table ``data``, or its product with itself.
 
-    ``values`` are the singular values, or with ``exponent`` 1 the eigenvalues, whose power ``exponent`` is a variance;
-    ``vectors`` have their elements along the axis ``axis``; ``left`` are the left singular vectors, None if there are
-    none. All are labels.
+    ``values`` are the singular values (then ``exponent`` is 2) or the eigenvalues (then it is 1): raised to
+    ``exponent`` they are variances. ``vectors`` is the matrix of the vectors, whose elements are along the dimension
+    ``axis``; ``left`` are the left singular vectors, None if there are none. All four are labels.
     """
 
     made: Event
@@ -52,10 +54,11 @@ class TableFactors:
 
 @dataclass(frozen=True, slots=True)
 class Uncentred:
-    """``made`` is the call (``Event``) that decomposed the table ``data`` (a label) at the step of ``counted``, or its
-    product with itself there; ``used`` is the call that takes the result for principal components.
+    """``made`` is the call (``Event``) that decomposed the table ``data`` (a label), or the table's product with
+    itself; ``counted`` is the record of the table's values.
 
-    ``is_share``: that call computes shares of the variance, and does not project data.
+    ``used`` is the call that takes the result as principal components. ``is_share`` is True if that call computes
+    shares of the variance, False if it projects the data.
     """
 
     counted: Counted
@@ -66,11 +69,11 @@ class Uncentred:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that decomposes a table of many rows whose means have most of the sum of squares,
-    where the result is taken for principal components: shares of the variance are computed of the values, or the table
-    is projected on a part of the vectors.
+    """Yield one finding for each line that decomposes a table of many rows whose column means make up most of the sum
+    of squares, where the result is taken as principal components: shares of the variance are computed from the values,
+    or the table is projected on some of the vectors.
 
-    Not if the matrix, or its inverse, is put together again from the factors, nor if left vectors are projected on.
+    Nothing if the matrix or its inverse is computed from the factors, or if data is projected on the left vectors.
     """
     for counted in story.trace.beside.counted:
         event = story.event(counted.step) if counted.kind == "uncentred" else None
@@ -80,7 +83,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _uncentred(story: Story, counted: Counted, event: Event) -> Uncentred | None:
-    """What takes the factors of a table for principal components; None if nothing does, or something else."""
+    """Return the data of the finding with the call that takes the factors of a table as principal components; None if
+    no call does, or the program uses the factors for something else.
+    """
     factors = _factors(story, event)
     if factors is None or _is_other(story, factors):
         return None
@@ -90,7 +95,9 @@ def _uncentred(story: Story, counted: Counted, event: Event) -> Uncentred | None
 
 
 def _factors(story: Story, event: Event) -> TableFactors | None:
-    """The factors of the table that a call decomposes, or multiplies with its transpose; None if it does neither."""
+    """Return the factors of the table that a call decomposes, or multiplies with its transpose before an ``eigh``; None
+    if it does neither.
+    """
     if event.op in DECOMPOSED and len(event.results) == 3 and event.operands[0].label is not None:
         left, values, vectors = event.results
         return TableFactors(event, event.operands[0].label, values, vectors, DECOMPOSED[event.op], 2, left)
@@ -102,9 +109,9 @@ def _factors(story: Story, event: Event) -> TableFactors | None:
 
 
 def _is_other(story: Story, factors: TableFactors) -> bool:
-    """Whether a program does something else with the factors than to look for principal components.
+    """Whether the program does something else with the factors than look for principal components.
 
-    It puts the matrix or its inverse together again, or takes the left vectors for what data is projected on.
+    That is: it computes the matrix or its inverse from them, or projects data on the left vectors.
     """
     if any(not is_over_elements for _, _, is_over_elements in _sums(story, factors.vectors, factors.axis)):
         return True
@@ -113,7 +120,9 @@ def _is_other(story: Story, factors: TableFactors) -> bool:
 
 
 def _source(story: Story, made: Event) -> str | None:
-    """The product that the matrix of a call is a multiple of."""
+    """Return the label of the matrix that was decomposed by ``made``, before it was multiplied or divided by numbers;
+    None after too many such calls.
+    """
     label, step = made.operands[0].label, made.step
     for _ in range(FURTHER):
         event = made_by(story, label, step)
@@ -127,7 +136,7 @@ def _source(story: Story, made: Event) -> str | None:
 
 
 def _projection(story: Story, factors: TableFactors) -> Event | None:
-    """The product of the data with some of the vectors, over their elements; None if there is none."""
+    """Return the product of the data with some of the vectors, summed over their elements; None if there is none."""
     size = (story.shape(factors.vectors) or (0,))[0]
     for use, label, is_over_elements in _sums(story, factors.vectors, factors.axis):
         others = [same_numbers(story, o.label, use.step) for o in use.operands if o.label not in (None, label)]
@@ -138,9 +147,11 @@ def _projection(story: Story, factors: TableFactors) -> Event | None:
 
 
 def _sums(story: Story, vectors: str, axis: int) -> Iterator[tuple[Event, str, bool]]:
-    """The products of all or some of the vectors, whose elements are along ``axis``, with other matrices.
+    """Yield the matrix products of all or some of the vectors with other matrices; ``axis`` is the dimension of the
+    vectors' elements.
 
-    Each with the label of its operand, and whether it sums over the elements, and not over the vectors.
+    Each product comes with the label of the vectors in it, and whether it sums over the elements of the vectors rather
+    than over the vectors.
     """
     pending, seen = [(vectors, axis)], {vectors}
     while pending and len(seen) < FURTHER:
@@ -160,7 +171,7 @@ def _sums(story: Story, vectors: str, axis: int) -> Iterator[tuple[Event, str, b
 
 
 def _share(story: Story, factors: TableFactors) -> Event | None:
-    """The call that divides the variances by the sum of all of them; None if there is none."""
+    """Return the call that divides variances by the sum of all of them; None if there is none."""
     for event in story.calls(*DIVISIONS):
         given = [o.label for o in event.operands if o.label is not None]
         if event.error is not None or len(given) != PAIR:
@@ -173,8 +184,10 @@ def _share(story: Story, factors: TableFactors) -> Event | None:
 
 
 def _power_of(story: Story, label: str, step: int) -> tuple[str, int, bool]:
-    """The tensor that another one has entries of, multiplied by a number, raised to a power, or added up: its label,
-    the exponent, and whether all are added up.
+    """Return the label of the tensor that ``label`` was computed from by selecting, multiplying by numbers, squaring
+    and adding up, the exponent, and whether ``sum`` is among the calls.
+
+    The exponent is 0 after a power other than a square.
     """
     exponent, is_sum = 1, False
     for _ in range(FURTHER):
@@ -198,7 +211,7 @@ def _exponent(event: Event) -> int:
 
 
 def _is_inverted(story: Story, values: str) -> bool:
-    """Whether something is divided by the values, or they are put on the diagonal of a matrix."""
+    """Whether something is divided by the values, or they become the diagonal of a matrix."""
     pending, seen = [values], {values}
     while pending and len(seen) < FURTHER:
         label = pending.pop()
@@ -252,7 +265,9 @@ def _finding(story: Story, found: Uncentred) -> Finding:
 
 
 def _fixes(story: Story, found: Uncentred) -> tuple[Fix, ...]:
-    """A fix that takes the means away before the line, or in the call itself where the table has no name."""
+    """A fix that subtracts the column means before the line or, if the table is not a variable, in the call itself;
+    empty if the program does not show the table.
+    """
     program, event = story.program, story.events[found.counted.step]
     given = written_as(story, event, found.data)
     statement = program.statement(given)

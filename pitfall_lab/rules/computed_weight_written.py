@@ -14,9 +14,9 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
 from pitfall_lab.trace import Event, T
 
 VIEWS = ("detach", "view", "flatten", "t", "transpose", "permute", "select", "narrow", "squeeze", "unsqueeze")
-"""Methods whose result is a part or a view of the tensor."""
+"""Methods whose result is a view of the tensor."""
 DEEPEST = 40
-"""The number of calls between a computed weight and its parameters that are followed."""
+"""The largest number of calls between a computed weight and its parameters that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class ComputedWeightWritten:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of the program that writes into a weight which is computed anew each time it is
-    used (``weight_norm``, parametrizations, pruning), if nothing reads it before that. Whether the parameters that it
-    is computed from are trained or frozen makes no difference.
+    used (``weight_norm``, parametrizations, pruning), if nothing reads the written weight before that.
 
-    Only in programs that finished, and not where the expression around the write uses its result.
+    Whether the parameters that it is computed from are trained or frozen makes no difference. Only in programs that
+    finished, and not where the expression around the write uses its result.
     """
     if story.trace.outcome.kind != "finished":
         return
@@ -63,7 +63,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_statement(story: Story, write: Event) -> bool:
-    """Whether the program does nothing with the result of a write but give it a name."""
+    """Whether the program does nothing with the result of a write but assign it to a variable."""
     program, span = story.program, story.span(write.step)
     statement, node = program.statement_at(span), program.at(span)
     if isinstance(statement, ast.Expr):
@@ -115,8 +115,8 @@ def _is_kept(story: Story, label: str) -> bool:
 
 
 def _sources(story: Story, event: Event) -> frozenset[str] | None:
-    """The tensors that the result was computed from, back to those that no call computed; None if
-    there are too many calls between.
+    """Return the labels of the parameters, other leaves and inputs that the result was computed from; None if more than
+    ``DEEPEST`` calls are between them.
     """
     found, pending, steps = set(), [o.label for o in event.operands if o.label is not None], 0
     while pending:
@@ -142,10 +142,10 @@ def _names(story: Story, label: str) -> set[str]:
 
 
 def _is_read(story: Story, storage: str, write: Event, parameter: str) -> bool:
-    """Whether a call after the write reads the memory, or the program's text reads a plain name that it
-    had; writes and views do not, nor the name of the module that has the parameter.
+    """Whether a call after the write reads the storage, or the program reads a variable of a tensor on it later.
 
-    True also where the write has no statement in the program.
+    Writes and views do not count as reads, nor does the variable of the module that has the parameter. True also if the
+    write is in no statement of the program.
     """
     statement = story.program.statement_at(story.span(write.step)) if story.program.tree is not None else None
     modules = {name.partition(".")[0] for name in _names(story, parameter) if "." in name}
@@ -201,7 +201,7 @@ def _finding(story: Story, found: ComputedWeightWritten) -> Finding:
 
 
 def _attribute(story: Story, found: ComputedWeightWritten) -> ast.Attribute | None:
-    """The attribute whose reading computed the weight that is written; None if there is none."""
+    """Return the attribute whose access computed the weight that is written; None if there is none."""
     program = story.program
     written = [_whole(each) for each in _written(program.statement_at(story.span(found.write.step)), found.write)]
     given = next((each for each in written if isinstance(each, ast.Attribute)), None)
@@ -210,7 +210,9 @@ def _attribute(story: Story, found: ComputedWeightWritten) -> ast.Attribute | No
 
 
 def _written(statement: ast.stmt | None, write: Event) -> list[ast.expr]:
-    """What a statement may write: its targets, what its method is called on, or what its function is given first."""
+    """Return the expressions that a statement may write to: its targets, the object of its method call, or the first
+    argument of its function call.
+    """
     if isinstance(statement, ast.AugAssign):
         return [statement.target]
     call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
@@ -222,7 +224,7 @@ def _written(statement: ast.stmt | None, write: Event) -> list[ast.expr]:
 
 
 def _whole(node: ast.expr) -> ast.expr:
-    """The expression of the whole tensor of which ``node`` is a part, a view, or the data."""
+    """Return the expression of the whole tensor of which ``node`` is an element, a view, or the ``data``."""
     while True:
         if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("data", "T", "mT")):
             node = node.value
@@ -233,8 +235,8 @@ def _whole(node: ast.expr) -> ast.expr:
 
 
 def _fixes(story: Story, found: ComputedWeightWritten, attribute: ast.Attribute | None) -> tuple[Fix, ...]:
-    """Fixes that assign the changed weight, which a parametrization turns into its parameter, or that write the
-    parameters from which a hook computes it.
+    """Fixes that assign the changed weight (a parametrization then computes its parameter), or that write the
+    parameters from which a hook computes the weight.
 
     Empty unless the write is a statement of its own and ``attribute`` is known.
     """

@@ -1,4 +1,4 @@
-"""PL993: how often decisions between two classes are right is compared with the probability of one of the classes."""
+"""PL993: the accuracy of decisions between two classes is compared with the mean probability of one of the classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pitfall_lab.trace.operation_facts import spellings
 DIFFERENCES = spellings("sub", exchanged=True) | {"l1_loss", "mse_loss"}
 SAME = {"float", "double", "long", "int", "to", "type", "bool", "squeeze", "view", "reshape", "flatten", "detach",
         "cpu", "clone", "contiguous"}  # fmt: skip
-"""Calls that a tensor is followed through: its numbers stay the same ones."""
+"""Calls that a tensor is followed through: its numbers stay the same."""
 EQUALS = ("eq", "__eq__")
 DECIDES = spellings("ge", "gt", "round")
 FURTHER, PAIR, HALF = 20, 2, 0.5
@@ -30,12 +30,12 @@ FURTHER, PAIR, HALF = 20, 2, 0.5
 
 @dataclass(frozen=True, slots=True)
 class ProbabilityRows:
-    """The rows that a ``mean`` was taken over: those of the tensor ``label`` that ``mask`` selects; all of them if
+    """The entries of the tensor ``label`` that a ``mean`` was taken over: those that ``mask`` selects; all of them if
     ``mask`` is None.
 
-    ``mask`` is the key of the selecting tensor; equal keys select equal rows. ``chosen`` is the call (``Event``) that
-    selected the rows or, without a mask, the mean itself; ``given`` is the label of the tensor that it was given, which
-    may be ``label`` in another dtype. ``mean`` is the number that was computed.
+    ``mask`` is the key of the selecting tensor; equal keys select equal entries. ``chosen`` is the call (``Event``)
+    that selected the entries or, without a mask, the mean itself; ``given`` is the label of the tensor that it was
+    given, which may be ``label`` in another dtype. ``mean`` is the number that was computed.
     """
 
     label: str
@@ -63,7 +63,7 @@ class ConfidenceOfTheOtherClass:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that compares the share of right decisions with the mean probability of one class
-    over the same rows, where this mean is below the limit from which on the decision is for this class.
+    over the same entries, where this mean is below the limit from which on the decision is for this class.
     """
     told = set()
     for event in story.calls(*DIFFERENCES):
@@ -90,7 +90,9 @@ def _compared(story: Story, event: Event) -> ConfidenceOfTheOtherClass | None:
 
 
 def _rows(story: Story, label: str, step: int) -> ProbabilityRows | None:
-    """What a number is the mean of, and over which rows; None if it is no known mean of a list."""
+    """Return the tensor whose ``mean`` the number ``label`` is, with the entries that the mean is over; None if
+    ``label`` is no ``mean``, or its value is not known.
+    """
     mean = made_by(story, label, step)
     value = next((v for _, v in Elements(story, label, step).known()), None)
     source = mean.operands[0].label if mean is not None and mean.name == "mean" and mean.operands else None
@@ -109,7 +111,9 @@ def _rows(story: Story, label: str, step: int) -> ProbabilityRows | None:
 
 
 def _before(story: Story, label: str, step: int) -> tuple[str, int]:
-    """The tensor before conversions of its type, and the step at which it was converted."""
+    """Return the label of the tensor before conversions and changes of shape (:data:`SAME`), and the step at which the
+    first of them was made.
+    """
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         source = made.operands[0].label if made is not None and made.name in SAME and made.operands else None
@@ -120,7 +124,9 @@ def _before(story: Story, label: str, step: int) -> tuple[str, int]:
 
 
 def _decision(story: Story, right: ProbabilityRows) -> tuple[Event, str, float] | None:
-    """The call that decided, what it compared with the limit, and that limit, if a label is ``decision == target``."""
+    """Return the call that compared a probability with a limit, the label of that probability, and the limit, if the
+    entries of ``right`` are ``decision == target``; None if they are not.
+    """
     equal = made_by(story, right.label, right.chosen.step)
     if equal is None or equal.name not in EQUALS:
         return None
@@ -137,7 +143,9 @@ def _decision(story: Story, right: ProbabilityRows) -> tuple[Event, str, float] 
 
 
 def _is_of(story: Story, sure: ProbabilityRows, source: str, decided: Event) -> bool:
-    """Whether the probability is what was compared with the limit, past conversions of its type."""
+    """Whether the probability ``sure`` is the tensor ``source`` that was compared with the limit, apart from
+    conversions.
+    """
     one, other = _before(story, sure.label, sure.chosen.step)[0], _before(story, source, decided.step)[0]
     return key(story, one, sure.chosen.step) == key(story, other, decided.step)
 
@@ -176,8 +184,8 @@ def _finding(story: Story, found: ConfidenceOfTheOtherClass) -> Finding:
 
 
 def _fixes(story: Story, found: ConfidenceOfTheOtherClass, what: T) -> tuple[Fix, ...]:
-    """Fixes that take the probability of the class that was decided for, where the name is given to it, or where it
-    is averaged.
+    """Fixes that take the probability of the predicted class, where the probability is assigned to its variable, or
+    where it is averaged; empty if the limit is not 0.5.
     """
     program, torch = story.program, torch_name(story.program)
     node = written_as(story, found.sure.chosen, found.sure.given)
@@ -200,7 +208,9 @@ def _larger(program: Program, node: ast.expr, torch: str) -> str:
 
 
 def _given_once(program: Program, node: ast.expr) -> ast.expr | None:
-    """What the only assignment of a name in its function gives it; None if there are others, or it is no name."""
+    """Return the value of the only assignment of a variable in its function; None if there are none or several, or
+    ``node`` is not a variable.
+    """
     function, found = program.function(node), list[ast.expr]()
     for each in program.nodes:
         if isinstance(each, ast.Assign) and program.function(each) is function and isinstance(node, ast.Name):

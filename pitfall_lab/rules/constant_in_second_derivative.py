@@ -21,7 +21,7 @@ FLAT = {
     "rand_like", "randn_like", "randint_like", "bernoulli", "new_zeros", "new_ones", "new_empty", "new_full", "detach",
     "data",
 }  # fmt: skip
-"""Operations whose result does not change with the numbers of their operand, or changes in steps."""
+"""Operations whose result does not depend smoothly on the numbers of their operand."""
 FLOATS = ("float", "bfloat", "complex")
 BACKWARDS = 3
 DEEP = 60
@@ -61,8 +61,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_constant(story: Story, label: str, use: Event, made: dict[str, Event]) -> bool:
-    """Whether a tensor without a graph was computed smoothly from an input that requires grad, and goes
-    into a result that has a graph.
+    """Whether a tensor that requires no grad was computed smoothly from an input that requires grad, and is used for a
+    result that requires grad.
 
     ``made`` has the calls of forward by their results; only those are followed.
     """
@@ -85,7 +85,9 @@ def _is_constant(story: Story, label: str, use: Event, made: dict[str, Event]) -
 
 
 def _reached(story: Story, use: Event) -> list[str]:
-    """The results of a call, and of the calls in the same backward that use them."""
+    """The results of a call, and of the calls in the same backward that use these results, directly or through other
+    calls.
+    """
     found = list(use.results)
     for here in found:
         for event in islice((e for e in story.uses(here) if e.parent == use.parent), DEEP):
@@ -94,10 +96,8 @@ def _reached(story: Story, use: Event) -> list[str]:
 
 
 def _second(story: Story, custom: Custom, use: Event) -> Event | None:
-    """The first of the next three backwards without an error that goes through what this
-    backward of the Function computed.
-
-    None if there is none.
+    """Return the first of the next ``BACKWARDS`` backwards without an error that goes through what this backward of the
+    Function computed; None if there is none.
     """
     for backward in islice(
         (b for b in story.backwards() if b.step > use.step and b.step != use.parent and b.error is None), BACKWARDS
@@ -145,8 +145,8 @@ def _finding(story: Story, found: ConstantInSecondDerivative) -> Finding:
 
 
 def _fixes(story: Story, found: ConstantInSecondDerivative) -> tuple[Fix, ...]:
-    """Fixes that compute the intermediate in backward, from the inputs that forward saves; none
-    if another method saves them.
+    """Fixes that compute the intermediate in backward, from the inputs that forward saves; empty if another method
+    saves them.
     """
     program, custom = story.program, found.custom
     if custom.keeper is not custom.forward:

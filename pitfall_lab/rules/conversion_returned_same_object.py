@@ -1,5 +1,5 @@
-"""PL705: a conversion that had nothing to convert gave back the tensor itself, and a write
-through one name changed the other.
+"""PL705: a conversion that had nothing to convert returned the tensor itself, and a write through one variable changed
+the other.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ CONVERTING = (
     | {"bfloat16", "bool", "contiguous", "cpu", "double", "dropout", "float", "half", "int", "long", "positive", "to",
        "type", "type_as"}
 )  # fmt: skip
-"""Calls that give back their operand where there is nothing to do."""
+"""Calls that return their operand itself if there is nothing to do."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each conversion (``float()``, ``to``, ``contiguous``, …) assigned to a name that returned
-    its own argument, if the tensor is then written through one of its two names in the same function and both names are
-    read later.
+    """Yield one finding for each conversion (``float()``, ``to``, ``contiguous``, …) assigned to a variable that
+    returned its own argument, if the tensor is then written through one of its two variables in the same function and
+    both variables are read later.
 
     Only in programs that finished.
     """
@@ -46,10 +46,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written(story: Story, event: Event) -> tuple[tuple[str, str, str], int] | None:
-    """(result's name, source's name, the one of them that is written) and the step of the write, if the text uses
-    both names after it; else None.
+    """Return a tuple of the result's name, the source's name and the one of the two that is written, and the step of
+    the write; None if the program does not read both names after the write.
 
-    The conversion must be assigned to a name, and the write be in the same function.
+    None also if the conversion is not assigned to a variable, or if the write is in another function or after a new
+    assignment of one of the names.
     """
     program, label = story.program, event.results[0]
     statement = program.statement_at(story.span(event.step))
@@ -78,7 +79,9 @@ def _written(story: Story, event: Event) -> tuple[tuple[str, str, str], int] | N
 
 
 def _source(node: ast.expr) -> ast.expr | None:
-    """``x`` in ``x.float()``, ``x.to("cpu").contiguous()``, ``torch.as_tensor(x)``; None if there is none."""
+    """Return the expression ``x`` of ``x.float()``, ``x.to("cpu").contiguous()`` or ``torch.as_tensor(x)``; None if
+    ``node`` is no call or has no argument.
+    """
     if not isinstance(node, ast.Call):
         return None
     if call_name(node) in spellings("as_tensor") | {"dropout", "positive"}:
@@ -100,7 +103,7 @@ def _assigned_between(story: Story, made: ast.stmt, written: ast.stmt, *names: s
 
 
 def _read_after(story: Story, written: ast.stmt, name: str) -> bool:
-    """Whether ``name`` is read further down in the same function before it is bound to another value."""
+    """Whether ``name`` is read on a later line of the same function before it is bound to another value."""
     program, here = story.program, story.program.function(written)
     nodes = [
         n

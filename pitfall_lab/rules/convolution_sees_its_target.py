@@ -21,12 +21,12 @@ from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 LOSSES = {*operations_that("difference_loss"), *spellings("sub"), "gaussian_nll_loss", *CLASSIFIERS}
-"""The losses, and the difference, that compare a forecast with what it was to be."""
+"""The losses, and the difference, that compare a prediction with its target."""
 FLATTENED = {"flatten", "reshape", "view"}
-"""Calls that may give a shape up before the loss."""
+"""Calls that may change the shape before the loss."""
 FEWEST, FEWEST_KINDS = 6, 3
-"""The number of values, and of different ones, that have to agree before a target
-counts as a later part of an input.
+"""The least number of values, and of different values, that have to agree before a target counts as a later part of an
+input.
 """
 PAIR = 2
 
@@ -34,11 +34,11 @@ PAIR = 2
 @dataclass(frozen=True, slots=True)
 class ConvolutionSeesItsTarget:
     """``loss`` is the call (``Event``) that compares a prediction with the tensor labelled ``target``, whose numbers
-    are those of an input ``ahead`` positions further on.
+    are those of an input ``ahead`` positions later.
 
-    ``field`` says from which positions of that input the prediction was computed; the target's are among them.
-    ``placed`` is None where the convolution is part of the model; else it is the position, relative to its own row, at
-    which the feature computed before the model is placed in the input.
+    ``field`` contains the positions of that input from which the prediction was computed; the target's are among them.
+    ``placed`` is None if the convolution is part of the model; else it is the position, relative to its own row, at
+    which a feature computed before the model is put into the input.
     """
 
     loss: Event
@@ -46,14 +46,16 @@ class ConvolutionSeesItsTarget:
     field: Field
     ahead: int
     placed: int | None = None
-    """Where a feature computed before the model is placed in the input, relative to its row; None inside of a model."""
+    """The position, relative to its row, at which a feature computed before the model is put into the input; None
+    inside of a model.
+    """
 
     @property
     def blamed(self) -> Event:
-        """The call (``Event``) that looks ahead: the slice or padding that moved the positions furthest, or else the
+        """The call (``Event``) that looks ahead: the slice or padding that shifted the positions furthest, or else the
         convolution itself.
 
-        Of a feature (``placed`` is not None): the padding in front of its window, or else the window itself.
+        For a feature (``placed`` is not None) it is the padding in front of its window, or else the window itself.
         """
         if self.placed is not None:
             windows = [each for each in self.field.shifts if each[0].name in ("pad", *WINDOWS)]
@@ -64,7 +66,7 @@ class ConvolutionSeesItsTarget:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line by which a convolution, or a window over the data, reads the number that the
-    model is trained to predict from it.
+    model is trained to predict.
 
     Nothing if no backward ran.
     """
@@ -102,12 +104,16 @@ def _seen(story: Story, loss: Event) -> ConvolutionSeesItsTarget | None:
 
 
 def _is_feature(story: Story, windows: list[Event]) -> bool:
-    """Whether windows were computed before a model, from numbers and weights that nothing trains."""
+    """Whether none of the windows' results requires grad: they are then computed before a model, from numbers and
+    weights that are not trained.
+    """
     return not any((story.tensor(each.results[0], each.step) or {}).get("requires_grad") for each in windows)
 
 
 def _sequences(story: Story, guess: str, target: str, loss: Event) -> Iterator[tuple[str, int, int, int]]:
-    """A prediction, or what was flattened to it, with the axes that may be its positions, and their number."""
+    """Yield the prediction, or the tensor that was flattened to it, with the step at which it is looked at, a dimension
+    (negative) that may number its positions, and the size of that dimension.
+    """
     shape, wanted = story.shape(guess, loss.step) or (), story.shape(target, loss.step) or ()
     made = story.event((story.tensor(guess, loss.step) or {}).get("born"))
     step = loss.step
@@ -121,8 +127,10 @@ def _sequences(story: Story, guess: str, target: str, loss: Event) -> Iterator[t
 
 
 def _ahead(story: Story, target: str, at: int, field: Field) -> int | None:
-    """By how many positions along the axis of an input the target begins later than it; None if it is no
-    later part, as far as is known.
+    """Return by how many positions along the dimension of ``field`` the target begins later than the input; None if it
+    is not known to be a later part of the input.
+
+    Of a target with a storage of its own, only the distance 1 is recognised.
     """
     later, given = story.tensor(target, at) or {}, story.tensor(field.label, field.step) or {}
     one, other = list(later.get("shape") or ()), list(given.get("shape") or ())
@@ -140,7 +148,9 @@ def _ahead(story: Story, target: str, at: int, field: Field) -> int | None:
 
 
 def _is_next(story: Story, target: str, at: int, field: Field) -> bool:
-    """Whether all values of the target that are known are those of the input one position further on."""
+    """Whether all known values of the target are those of the input one position later; False if fewer than ``FEWEST``
+    of them, or ``FEWEST_KINDS`` different ones, are known.
+    """
     wanted = Elements(story, target, at)
     axis = len(wanted.shape) + field.axis
     pairs = [
@@ -191,7 +201,7 @@ def _finding(story: Story, found: ConvolutionSeesItsTarget) -> Finding:
 
 
 def _feature(story: Story, found: ConvolutionSeesItsTarget, target: T, given: T) -> Finding:
-    """The finding about a feature whose window reaches up to the target."""
+    """Return the finding about a feature whose window reaches as far as the target."""
     event, loss = found.blamed, found.loss
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step))
     placed = found.placed or 0
@@ -229,7 +239,9 @@ def _steps(count: int) -> str:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that cut off the end in place of the beginning, or pad the beginning only; empty for other forms."""
+    """Fixes that slice off the end instead of the beginning, or pad the beginning only; empty if the program is written
+    in another way.
+    """
     program = story.program
     node = program.at(story.span(event.step)) if program.tree is not None else None
     candidates: list[Fix] = []
@@ -274,7 +286,9 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
 
 
 def _pooled_behind(story: Story, node: ast.Call) -> list[Fix]:
-    """A fix that pads the beginning of what a pooling is given, in place of both ends; none where that is unclear."""
+    """Return a fix that pads the beginning of the pooling's input instead of both ends; an empty list if the call does
+    not show the padding and the kernel size.
+    """
     program = story.program
     words = {k.arg: k.value for k in node.keywords}
     padding = words.get("padding") or (node.args[3] if len(node.args) > PAIR + 1 else None)

@@ -1,4 +1,6 @@
-"""PL843: a product of two spectra that are too short for the convolution, whose end wraps round onto its beginning."""
+"""PL843: two spectra that are too short for the convolution are multiplied, so that the end of the convolution is added
+to its beginning.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from pitfall_lab.trace.operation_facts import spellings
 FORWARD = {"rfft": "irfft", "fft": "ifft"}
 PRODUCTS = spellings("mul")
 KEPT = {"unsqueeze", "squeeze", "__getitem__", "view", "reshape", "expand", "real"}
-"""Calls between the transforms, the product and the inverse that leave the numbers of a row as they are."""
+"""Calls between the transforms, the product and the inverse that do not change the numbers of a row."""
 NEAR = 1e-4
 DEEPEST = 6
 
@@ -31,8 +33,8 @@ class ConvolutionWrapsRound:
     of the two signals.
 
     ``first`` and ``second`` are the calls that made the spectra, ``lengths`` the lengths of their signals, ``size`` the
-    length of all three transforms. ``place`` is a position (from 0) at which the result is the number ``got``, where
-    the convolution is ``meant``.
+    length of all three transforms. ``place`` is an index (from 0) at which the result is the number ``got`` and the
+    convolution the number ``meant``.
     """
 
     inverse: Event
@@ -49,8 +51,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that transforms a product of two spectra back, if the end of the convolution was
     added to its beginning, as known values show.
 
-    At least one of the signals must have been lengthened by its transform: two of one length may be periodic. Nothing
-    if a slice then drops the beginning.
+    At least one of the signals must have been zero-padded by its transform: two signals as long as the transform may be
+    periodic. Nothing if a slice then drops the beginning.
     """
     reported = set()
     for inverse in story.calls(*FORWARD.values()):
@@ -91,7 +93,9 @@ def _wrapped(story: Story, inverse: Event) -> ConvolutionWrapsRound | None:
 
 
 def _before(story: Story, label: str | None, step: int, names: set[str]) -> Event | None:
-    """The call of one of these names that a tensor is from, through views; else None."""
+    """Return the call of one of the operations ``names`` that computed the tensor ``label``, apart from views
+    (:data:`KEPT`); None if there is none.
+    """
     for _ in range(DEEPEST):
         made = story.event((story.tensor(label, step) or {}).get("born"))
         if made is None or label not in made.results or made.error is not None:
@@ -106,7 +110,7 @@ def _before(story: Story, label: str | None, step: int, names: set[str]) -> Even
 
 
 def _size(story: Story, transform: Event) -> int | None:
-    """The length of a transform along the last axis; None if it goes along another one."""
+    """Return the length of a transform along the last dimension; None if it transforms another dimension."""
     axis = whole(argument(transform, "dim", 2) or "-1")
     shape = story.shape(transform.operands[0].label, transform.step) or ()
     if axis not in (-1, len(shape) - 1) or not shape:
@@ -117,9 +121,10 @@ def _size(story: Story, transform: Event) -> int | None:
 def _difference(
     story: Story, inverse: Event, product: Event, first: Event, second: Event
 ) -> tuple[int, float, float] | None:
-    """The first position at which the inverse is known to differ from the convolution, with both values; else None.
+    """Return the first index at which the inverse is known to differ from the convolution, with both values; None if
+    none is known.
 
-    The first elements of the convolution follow from the first ones of both signals.
+    Only as many elements of the convolution are computed as are known at the beginning of both signals.
     """
     one, other = (_row(story, each.operands[0].label, each.step) for each in (first, second))
     got = _row(story, inverse.results[0], inverse.step)
@@ -137,7 +142,9 @@ def _difference(
 
 
 def _row(story: Story, label: str | None, step: int) -> list[complex]:
-    """The known numbers at the beginning of the first row of a tensor."""
+    """Return the known numbers at the beginning of the first row of a tensor, up to the first unknown one; empty if
+    none is known.
+    """
     record = story.tensor(label, step) or {}
     shape, stride = tuple[int, ...](record.get("shape") or ()), tuple[int, ...](record.get("stride") or ())
     start = int(record.get("offset") or 0)
@@ -154,7 +161,7 @@ def _row(story: Story, label: str | None, step: int) -> list[complex]:
 
 
 def _drops_beginning(story: Story, inverse: Event, count: int) -> bool:
-    """Whether the first ``count`` numbers of the result, those that the end wraps onto, are left out by a slice."""
+    """Whether a later slice drops the first ``count`` numbers of the result, those to which the end was added."""
     pending, seen = list(inverse.results), set(inverse.results)
     while pending:
         for use in story.uses(pending.pop()):
@@ -204,7 +211,9 @@ def _finding(story: Story, found: ConvolutionWrapsRound) -> Finding:
 
 
 def _fixes(story: Story, found: ConvolutionWrapsRound) -> tuple[Fix, ...]:
-    """The fix that gives all three transforms the length that the convolution needs."""
+    """At most one fix: it gives all three transforms the length that the convolution needs; empty if the calls are not
+    on expressions of their own.
+    """
     program = story.program
     calls = [program.at(story.span(event.step)) for event in (found.first, found.second, found.inverse)]
     nodes = [written_as(story, event, event.operands[0].label) for event in (found.first, found.second)]

@@ -1,5 +1,5 @@
-"""PL710: the weights of one model were copied to another, or averaged with it, and both are the same memory: nothing
-was ever kept apart.
+"""PL710: the weights of one model were copied to another, or averaged with it, and both have the same storage: they
+were never separate.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pitfall_lab.trace import Event, Span, T
 
 NEAR = 1e-6
 APART = 4
-"""The most steps from one copy of a loop to the next."""
+"""The largest number of steps from one copy in a loop to the next."""
 
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that copied trained parameters onto themselves (``copy_``), or averaged them with
     themselves (``lerp_``, ``add_``).
 
-    Only after a step of an optimizer. Not where saved weights are restored, nor within a load that changed other
-    tensors.
+    Only after a step of an optimizer. Nothing where saved weights are restored, or among copies of one load or loop
+    that changed other tensors.
     """
     reported = set()
     kept = {story.span(found.load.step) for found in restored(story)}  # another rule says where they were kept
@@ -62,8 +62,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _parts(story: Story) -> set[int]:
-    """The steps of the copies made by one load, or in one round of a loop, of which at least one was not of a tensor
-    onto itself.
+    """Return the steps of the ``copy_`` calls that closely follow each other on one line (one load, or the iterations
+    of a loop), if at least one of them is not of a tensor onto itself.
     """
     groups: dict[Span | None, list[list[Event]]] = defaultdict(list)
     for event in story.calls("copy_"):
@@ -222,10 +222,10 @@ def _data_fixes(story: Story, shared: Event | None) -> tuple[Fix, ...]:
 
 
 def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
-    """The first assignment ``a = b`` of plain names that shares a name, or its last attribute, with
-    ``statement``; None if there is none.
+    """Return the first assignment ``a = b`` of two variables or attributes, one of which ``statement`` also contains,
+    compared by the last component of the name; None if there is none.
 
-    In ``a.load_state_dict(b.state_dict())`` the two names became one module by it.
+    After such an assignment ``a.load_state_dict(b.state_dict())`` copies a module onto itself.
     """
     names = {program.segment(n) for n in ast.walk(statement) if is_name(n)} if statement is not None else set()
     calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)] if statement is not None else []
@@ -239,8 +239,8 @@ def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
 
 
 def _fixes(program: Program, bound: ast.Assign | None) -> tuple[Fix, ...]:
-    """At most one fix: it makes a second model with the same weights, by ``copy.deepcopy``; none
-    without the assignment ``bound``.
+    """At most one fix: it makes a second model with the same weights, by ``copy.deepcopy``; empty if ``bound`` is
+    None.
     """
     if bound is None or program.tree is None:
         return ()

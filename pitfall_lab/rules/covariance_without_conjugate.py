@@ -19,14 +19,14 @@ from pitfall_lab.trace.operation_facts import spellings
 
 PRODUCTS = spellings("matmul", "mm") | {"bmm"}
 TURNED = spellings("transpose") | {"T", "adjoint", "mT", "permute", "t"}
-"""Calls that exchange the axes, with or without the conjugate."""
+"""Calls that swap dimensions, with or without the conjugate."""
 CONJUGATED = {"conj", "H", "mH", "adjoint", "conj_physical", "resolve_conj"}
-"""Calls whose result is, or carries, the conjugate."""
+"""Calls whose result is the conjugate, or is marked as conjugated."""
 SCALED = (
     spellings("add", "div", "mul")
     | {"__getitem__", "clone", "contiguous", "detach", "mean", "resolve_conj", "sum", "to"}
 )  # fmt: skip
-"""Calls after the product that leave it a covariance."""
+"""Calls after the product whose result can still be a covariance."""
 HERMITIAN = {"eigh", "eigvalsh", "cholesky", "cholesky_ex"}
 BOTH, FURTHER = 2, 40
 
@@ -36,8 +36,9 @@ class Gram:
     """``product`` is the call (``Event``) that multiplied the complex tensor ``data`` with its transpose ``turned``,
     without conjugating it.
 
-    Both names are labels; they are equal where one ``einsum`` does both. ``count`` is how many products each number of
-    the result adds up. ``used`` is the call that shows that a covariance was meant.
+    ``data`` and ``turned`` are labels; they are equal for an ``einsum`` of one tensor with itself. ``count`` is how
+    many products each number of the result adds up. ``used`` is the call that shows that the result is intended as a
+    covariance.
     """
 
     product: Event
@@ -51,7 +52,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that multiplies complex numbers with their transpose, none of them conjugated,
     where a later call uses the result as a covariance (divides it by the number of products, for example).
 
-    Not where the same numbers are also multiplied with their conjugates: then both are wanted.
+    Nothing if the same numbers are also multiplied with their conjugates: the program then needs both.
     """
     reported = set()
     for product in story.calls(*PRODUCTS, "einsum"):
@@ -85,7 +86,7 @@ def _is_complex(story: Story, label: str, step: int) -> bool:
 
 
 def _turned(story: Story, label: str, source: str) -> bool:
-    """Whether a tensor is the transpose of another, and not conjugated."""
+    """Whether the tensor ``label`` is the transpose of ``source``, and not conjugated."""
     made = made_by(story, label, len(story.events))
     return made is not None and made.name in TURNED - CONJUGATED and made.operands[0].label == source
 
@@ -102,8 +103,10 @@ def _conjugated_too(story: Story, label: str) -> bool:
 
 
 def _summed(story: Story, product: Event, label: str) -> int:
-    """How many products an ``einsum`` of one tensor with itself adds up: over the letters of both that the result does
-    not have, if each side has one letter of its own in it; else 0.
+    """Return how many products an ``einsum`` of one tensor with itself adds up for each number of its result; 0 if it
+    is not of the form of a covariance.
+
+    In that form the result has exactly one letter of each operand that the other operand does not have.
     """
     given, arrow, result = product.operands[0].text.strip("'\"").replace(" ", "").partition("->")
     terms = given.split(",")
@@ -119,9 +122,9 @@ def _summed(story: Story, product: Event, label: str) -> int:
 
 
 def _used(story: Story, product: Event, count: int) -> Event | None:
-    """The call that shows that the product is meant as a covariance; None if there is none.
+    """Return the call that shows that the product is intended as a covariance; None if there is none.
 
-    It divides by the number of products, averages over further axes, or needs a Hermitian matrix.
+    Such a call divides by ``count`` or ``count - 1``, averages over further dimensions, or needs a Hermitian matrix.
     """
     pending, seen = list(product.results), set(product.results)
     averages = (str(count), str(count - 1), f"{count}.0", f"{count - 1}.0")
@@ -195,7 +198,9 @@ def _finding(story: Story, found: Gram) -> Finding:
 
 
 def _shown(story: Story, found: Gram) -> str:
-    """The first number of the product's diagonal, divided by the number of products; empty if it is not known."""
+    """Return the first number of the product's diagonal, divided by ``found.count``, as text; empty if it is not known
+    or not negative.
+    """
     result = found.product.results[0]
     held = Elements(story, result, found.product.step)
     value = held.at((0,) * len(story.shape(result, found.product.step) or ()))
@@ -203,7 +208,9 @@ def _shown(story: Story, found: Gram) -> str:
 
 
 def _fixes(story: Story, found: Gram) -> tuple[Fix, ...]:
-    """Fixes that conjugate one side: ``.mH`` for ``.T``, ``.conj()`` otherwise."""
+    """Fixes that conjugate one side: ``.mH`` for ``.T``, ``.conj()`` otherwise; empty if the program does not show the
+    operand.
+    """
     program, product = story.program, found.product
     node = program.at(story.span(product.step))
     changes: list[tuple[ast.AST, str]] = []

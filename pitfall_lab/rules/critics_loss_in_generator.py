@@ -1,5 +1,5 @@
-"""PL656: the discriminator's loss also filled the generator's gradients, and the generator's
-update used them with its own.
+"""PL656: the discriminator's loss also filled the generator's gradients, and the generator's update used them together
+with those of its own loss.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Leaked:
     """An optimizer step (``update``) used a gradient that the backward ``first``, of another network's loss, had left
     in its parameter, labelled ``parameter``.
 
-    ``last`` is the backward of its own loss, ``player`` a step of the optimizer for which ``first`` ran. ``judged`` is
-    the call (``Event``) that combined the tensor ``made`` (a label), computed from the parameters of ``update`` only,
-    with a parameter of ``player``.
+    ``last`` is the backward of the updated network's own loss, ``player`` a step of the optimizer for which ``first``
+    ran. ``judged`` is the call (``Event``) that combined the tensor ``made`` (a label), computed from the parameters of
+    ``update`` only, with a parameter of ``player``.
     """
 
     update: OptimizerStep
@@ -40,14 +40,14 @@ class Leaked:
     judged: Event
     made: str
     is_sure: bool
-    """Whether the clearing of the gradients that the second backward left in the player was recorded;
-    after the last round it is not.
+    """Whether the clearing of the gradients that the second backward left in the parameters of ``player`` was recorded;
+    in the last iteration it is not.
     """
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a backward of a loss of one network that leaves gradients in another
-    network, whose update uses them together with its own.
+    """Yield one finding for each line with a backward of one network's loss that leaves gradients in another network,
+    whose update uses them together with the gradients of its own loss.
 
     It must have happened in at least ``ROUNDS`` iterations. The networks are distinguished by the optimizers that hold
     their parameters.
@@ -68,10 +68,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Leaked | None:
-    """The data of the finding if another optimizer (the player's) stepped between two backwards that
-    reach its parameters; else None.
+    """Return the data of the finding if another optimizer (the player's) stepped between the first and the last
+    backward of ``added``, both of which reach its parameters; else None.
 
-    The gradient of the second of them must be lost unused in those parameters.
+    The gradients that the last backward leaves in those parameters must be cleared unused, as far as is known.
     """
     first, last, mine = added[0], added[-1], set(update.holds)
     if not first.operands or not last.operands:
@@ -88,9 +88,9 @@ def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: Op
 
 
 def _stepped(story: Story, labels: set[str], begin: int, end: int) -> bool:
-    """Whether an update used a gradient of these parameters between two steps.
+    """Whether an update used a gradient of one of these parameters between the steps ``begin`` and ``end``.
 
-    The trace names only the first few steps of an optimizer.
+    It is read from the gradients, as the trace has only the first few steps of an optimizer.
     """
     return any(
         moment.kind == "used" and begin < moment.step < end
@@ -100,8 +100,8 @@ def _stepped(story: Story, labels: set[str], begin: int, end: int) -> bool:
 
 
 def _is_unused(story: Story, labels: set[str], step: int) -> bool | None:
-    """Whether each parameter's gradient is cleared, after the backward at ``step``, before an update uses
-    it; None if neither happens.
+    """Whether the gradients of all these parameters are cleared, after the backward at ``step``, before an update uses
+    them; None if for one of them neither is recorded.
     """
     later = [
         [m.kind for m in lives(story).get(label, ()) if m.step > step and m.kind in ("cleared", "used")][:1]
@@ -113,10 +113,8 @@ def _is_unused(story: Story, labels: set[str], step: int) -> bool | None:
 
 
 def _boundary(story: Story, flow: Flow, backward: Event, mine: set[str], theirs: set[str]) -> tuple[Event, str] | None:
-    """The first call, going back from the loss, that has a result of ``mine`` alone and a parameter of
-    ``theirs``; and that result.
-
-    None if there is none.
+    """Return the first call, going back from the loss, that has as operands a parameter of ``theirs`` and a tensor
+    computed from parameters of ``mine`` alone, with that tensor; None if there is none.
     """
     pending, seen = [operand.label for operand in backward.operands[:1]], set[str]()
     while pending and len(seen) < LIMIT:
@@ -174,8 +172,8 @@ def _finding(story: Story, found: Leaked) -> Finding:
 
 
 def _fixes(story: Story, found: Leaked) -> tuple[Fix, ...]:
-    """Fixes that detach the generator's result where the discriminator is given it; none if the
-    text does not show it there.
+    """Fixes that detach the generator's result where the discriminator is given it; empty if the program does not show
+    it there.
     """
     program = story.program
     call, given = program.at(story.span(found.judged.step)), written_as(story, found.judged, found.made)

@@ -1,5 +1,5 @@
-"""PL422: a cross entropy of a single class: the share of that class is always 1, the loss
-0, and nothing can be learned.
+"""PL422: a cross entropy of a single class: the probability of that class is always 1, the loss is 0, and nothing can
+be learned.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PL471: a cross product runs over the axis that numbers the vectors, which happens to have length 3 too."""
+"""PL471: a cross product runs along the dimension that numbers the vectors, which happens to have size 3 too."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 LENGTHS = {"norm": 2, "vector_norm": 2, "normalize": 2, "vecdot": 2, "cosine_similarity": 2}
-"""Calls that work on the components of vectors, each with the place of its argument ``dim``."""
+"""Calls that work on the components of vectors, each with the position of its argument ``dim``."""
 USUAL = {"normalize": "1", "cosine_similarity": "1", "vecdot": "-1"}
-"""Their axis where none is given."""
+"""The default of ``dim`` of these calls."""
 FACTORS, SQUARES = spellings("mul"), spellings("pow", "square")
 DIVISIONS = spellings("div", in_place=True)
 SCALED = DIVISIONS | FACTORS | spellings("neg") | {"clone", "contiguous", "detach", "double", "float", "to"}
-"""Calls whose result has the vectors where they were."""
+"""Calls whose result has the vectors along the same dimensions."""
 TOTALS = {"sum", "mean"}
-"""Calls that add up what they are given."""
+"""Calls that add up their operand."""
 THREE, PAIR, FURTHER = 3, 2, 12
 
 
 @dataclass(frozen=True, slots=True)
 class CrossedAxis:
-    """The cross product ``event`` (``Event``), of a result of shape ``shape``, runs along ``axis``; ``used`` is the
-    call that shows that the components are along ``other``. Axes count from 0.
+    """The cross product ``event`` (``Event``), of a result of shape ``shape``, runs along the dimension ``axis``;
+    ``used`` is the call that shows that the components are along the dimension ``other``. Dimensions count from 0.
     """
 
     event: Event
@@ -43,9 +43,11 @@ class CrossedAxis:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that takes cross products along an axis of length 3, where another axis has
-    length 3 as well, and lengths and dot products of the same vectors are taken along that one only; or where the call
-    names no axis, and takes the last one for other shapes at the same line.
+    """Yield one finding for each line that takes cross products along a dimension of size 3, where another dimension
+    also has size 3 and contains the components.
+
+    The components are along that other dimension if norms and dot products of the same vectors are taken along it only,
+    or if the call has no ``dim`` and runs along it for tensors of other shapes on the same line.
     """
     reported = set()
     for event in story.calls("cross"):
@@ -57,7 +59,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _axis(story: Story, event: Event) -> tuple[tuple[int, ...], int] | None:
-    """The shape of the cross products and the axis along which they run; None if it is not known."""
+    """Return the shape of the cross products and the dimension along which they run; None if it is not known."""
     shape = story.shape(event.results[0], event.step) if len(event.results) == 1 else None
     text = argument(event, "dim", 2) or ("-1" if "linalg" in event.op else None)
     axis = whole(text)
@@ -88,7 +90,9 @@ def _crossed(story: Story, event: Event) -> CrossedAxis | None:
 def _by_other_shape(
     story: Story, event: Event, shape: tuple[int, ...], axis: int, others: list[int]
 ) -> CrossedAxis | None:
-    """The same call, without an axis, for another shape, where the axis of length 3 that it takes is another one."""
+    """Return the data of the finding if the same call, without ``dim``, runs along one of the dimensions ``others`` for
+    tensors of another shape; else None.
+    """
     if argument(event, "dim", 2) not in (None, "None") or "linalg" in event.op:
         return None
     for step in story.steps_at[event.span, event.op]:
@@ -102,7 +106,9 @@ def _by_other_shape(
 
 
 def _lengths(story: Story, label: str, shape: tuple[int, ...], event: Event) -> Iterator[tuple[int, Event]]:
-    """The axes along which the lengths of vectors, or their products with others, are taken, each with the call."""
+    """Yield the dimensions along which norms of the vectors, or their products with others, are taken, each with the
+    call.
+    """
     pending, seen = [label], {label}
     made = made_by(story, label, event.step)
     if made is not None and made.name in DIVISIONS | {"normalize"}:
@@ -126,7 +132,9 @@ def _lengths(story: Story, label: str, shape: tuple[int, ...], event: Event) -> 
 
 
 def _prepared(story: Story, made: Event, shape: tuple[int, ...]) -> Iterator[tuple[int, Event]]:
-    """The axis along which vectors were normalized before."""
+    """Yield the dimension along which the call ``made`` normalized the vectors, with the call; nothing if it did
+    not.
+    """
     if made.name == "normalize":
         yield from _along(made, len(shape))
         return
@@ -143,7 +151,7 @@ def _along(use: Event, count: int) -> Iterator[tuple[int, Event]]:
 
 
 def _is_product(story: Story, use: Event, shape: tuple[int, ...]) -> bool:
-    """Whether a call multiplies two tensors that both have all components, or squares one."""
+    """Whether a call multiplies two tensors of shape ``shape``, or squares one."""
     if use.name in SQUARES:
         return True
     given = [o.label for o in use.operands if o.label is not None]
@@ -151,7 +159,9 @@ def _is_product(story: Story, use: Event, shape: tuple[int, ...]) -> bool:
 
 
 def _summed(story: Story, product: Event, count: int) -> Iterator[tuple[int, Event]]:
-    """The axes over which products are summed, unless all sums are added up again, so that the order is the same."""
+    """Yield the dimensions over which the products are summed, each with the call; nothing for a sum of which only
+    totals are computed, as the dimension then makes no difference.
+    """
     for use in story.uses(product.results[0]):
         axis = whole(argument(use, "dim", 1)) if use.name == "sum" else None
         if axis is None or not use.results:
@@ -209,7 +219,7 @@ def _written(found: CrossedAxis) -> int:
 
 
 def _fixes(story: Story, found: CrossedAxis) -> tuple[Fix, ...]:
-    """A fix that gives the call the axis of the components; empty if the call is not in the program's own text."""
+    """A fix that gives the call the dimension of the components; empty if the call is not in the program itself."""
     program, new = story.program, str(_written(found))
     node = program.at(story.span(found.event.step))
     if not isinstance(node, ast.Call) or call_name(node) != "cross":

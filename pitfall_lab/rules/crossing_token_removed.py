@@ -1,4 +1,6 @@
-"""PL961: the tokens that a nucleus keeps have less than its share of the probability: the last one is removed too."""
+"""PL961: the tokens that are kept by nucleus sampling have less than its share of the probability: the token that
+reaches the share is removed too.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +22,30 @@ from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 ABOVE, BELOW = spellings("gt", "ge"), spellings("le", "lt")
-"""Comparisons whose ones are removed, and those whose ones are kept."""
+"""Comparisons that are True for the removed tokens, and those that are True for the kept tokens."""
 SHARES = {"softmax", "exp"}
-"""Calls that make shares of scores."""
+"""Calls that compute probabilities from scores."""
 KEPT_PLACE = spellings("div", "mul") | {"__getitem__", "clone", "double", "exp", "float", "softmax", "to"}
-"""Calls between the sort and the running sum that leave each token at its place."""
+"""Calls between the sort and the running sum that do not change the order of the tokens."""
 FILLING = spellings("masked_fill", in_place=True) | {"__setitem__"}
-"""Calls whose first operand is filled, by a mask that comes after it."""
+"""Calls whose first operand is filled where a mask, given after it, is True."""
 MASKING = FILLING | spellings("mul", in_place=True) | {"where"}
 """Calls that leave tokens out by a mask."""
 INVERTING = spellings("bitwise_not") | {"logical_not"}
-"""Calls that turn a mask into its opposite."""
+"""Calls that negate a mask."""
 MOVED = spellings("scatter", in_place=True) | {"gather"}
-"""Calls that put a mask back into the order of the tokens."""
+"""Calls that put a mask back into the original order of the tokens."""
 FURTHER = 10
 
 
 @dataclass(frozen=True, slots=True)
 class CrossingRemoved:
-    """``compare`` is the call (``Event``) that compares ``total``, the label of running sums of sorted shares, with the
-    share ``limit``; ``shares`` is the label of what was summed, and ``used`` the call that leaves out by its result.
+    """``compare`` is the call (``Event``) that compares ``total``, the label of running sums of sorted probabilities,
+    with the share ``limit``.
 
-    ``kept`` is the running sum of the first row before it crosses the limit, 0 where its first token does; None if it
-    does not cross it, or the numbers there are not known.
+    ``shares`` is the label of the tensor that was summed, and ``used`` the call that removes tokens by the result of
+    ``compare``. ``kept`` is the running sum of the first row before it crosses the limit (0 if its first token crosses
+    it); None if it does not cross it, or the numbers there are not known.
     """
 
     compare: Event
@@ -54,8 +57,8 @@ class CrossingRemoved:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that leaves out every token, in the order of falling probability, whose running
-    sum is above a share, so that the token which reaches the share is left out as well.
+    """Yield one finding for each line that removes every token, in the order of falling probability, whose running sum
+    is above a share, so that the token which reaches the share is removed as well.
     """
     reported = set()
     for compare in story.calls(*ABOVE, *BELOW):
@@ -81,7 +84,7 @@ def _crossing(story: Story, compare: Event) -> CrossingRemoved | None:
 
 
 def _is_falling(story: Story, label: str | None, step: int) -> bool:
-    """Whether a tensor holds shares that add up to 1, sorted from the largest to the smallest."""
+    """Whether a tensor contains probabilities sorted from the largest to the smallest."""
     is_share = False
     for _ in range(FURTHER):
         made = made_by(story, label, step)
@@ -108,9 +111,8 @@ def _comes_from_shares(story: Story, label: str | None, step: int) -> bool:
 
 
 def _used(story: Story, mask: str, step: int, depth: int = 0) -> Event | None:
-    """The first call that leaves out by a mask as it is, or turned into its opposite, or put into another order.
-
-    None if the mask is written before, or is used in no such way.
+    """Return the first call that removes tokens by a mask, by its negation, or by the mask in another order; None if
+    the mask is written before, or is used in no such way.
     """
     storage = str((story.tensor(mask, step) or {}).get("storage"))
     for use in story.uses(mask):
@@ -129,7 +131,9 @@ def _used(story: Story, mask: str, step: int, depth: int = 0) -> Event | None:
 
 
 def _kept(story: Story, compare: Event, limit: float) -> float | None:
-    """The running sum of the first row before it crosses the limit; None if the numbers there are not known."""
+    """Return the running sum of the first row before it crosses the limit; None if it does not cross it, or the numbers
+    there are not known.
+    """
     known = Elements(story, compare.operands[0].label, compare.step)
     row = [known.at((*(0 for _ in known.shape[1:]), place)) for place in range(known.shape[-1] if known.shape else 0)]
     pairs = pairwise([0.0, *row])
@@ -172,7 +176,9 @@ def _finding(story: Story, found: CrossingRemoved) -> Finding:
 
 
 def _fixes(story: Story, found: CrossingRemoved) -> tuple[Fix, ...]:
-    """A fix that subtracts each token's own share from the running sum; empty if the text does not name both."""
+    """A fix that subtracts each token's own probability from the running sum; empty unless the probabilities are a
+    variable or attribute of the same function.
+    """
     program = story.program
     node = written_as(story, found.compare, found.total)
     summed = made_by(story, found.total, found.compare.step)

@@ -32,8 +32,8 @@ class DataChangedInEveryRound:
     in between.
 
     ``first`` and ``second`` are the two writes (``Event``), ``storage`` the label of the storage (``"S3"``), ``read``
-    the call between them that used the elements. ``target`` is True where they were the target of a loss, False where a
-    result that requires grad was computed from them.
+    the call between them that used the elements. ``target`` is True if the elements were the target of a loss, False if
+    a result that requires grad was computed from them.
     """
 
     first: Event
@@ -45,12 +45,11 @@ class DataChangedInEveryRound:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each storage of data of which one line changes the same elements in place twice with an
-    optimizer step in between, if a call between the two computed a result that requires grad from it: the changes pile
-    up. It is at the first such line. Where the line writes some elements only (by a mask), the data must also be the
-    target of a loss.
+    optimizer step in between, if a call between the two computed a result that requires grad from the storage.
 
-    Also one for each line that changes the stored examples of a data set, unless all that it does is to add one whole
-    number to them.
+    The finding is about the first such line. If the line writes some elements only (by a mask), the data must also be
+    the target of a loss. There is also one finding for each line that changes the stored examples of a data set, unless
+    it only adds the same integer to all of them.
     """
     updates = [update.step for update in story.trace.optimizer_steps]
     reported: set[str] = set()
@@ -71,9 +70,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _writes(story: Story) -> dict[tuple[Span, str, object, object], list[Event]]:
-    """The writes by the program's lines into memory of data, grouped by line and by the elements that they change.
+    """Return the writes by the program's lines into storages of data, grouped by line, storage, offset and shape.
 
-    Left out: tensors of one element, and memory of parameters, arrays, gradients, or tensors that require grad.
+    Left out are tensors of one element, storages of parameters, arrays, gradients, or tensors that require grad, and
+    writes in an optimizer's step.
     """
     held = {label for made in story.trace.optimizers for label in made.holds}
     gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
@@ -132,8 +132,8 @@ def _again(story: Story, first: Event, second: Event, storage: str) -> DataChang
 
 
 def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
-    """Whether the change is by a number, or by a tensor made before ``first``, not written
-    since, that does not require grad.
+    """Whether the write adds or multiplies by a number, or by a tensor made before ``first`` that does not require grad
+    and is not written between ``first`` and ``second``.
     """
     operand = event.operands[1] if len(event.operands) > 1 else None
     if operand is None or operand.label is None:
@@ -144,14 +144,16 @@ def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
 
 
 def _is_fetched(event: Event) -> bool:
-    """Whether the call ran inside a ``__getitem__``: what is added then, noise for
-    instance, is meant for this one time.
+    """Whether the call ran inside a ``__getitem__``: a change made there, such as added noise, is intended for this one
+    access.
     """
     return any(name.rsplit(".", 1)[-1] == "__getitem__" for name in event.scope)
 
 
 def _is_noise_on_a_part(story: Story, event: Event) -> bool:
-    """Whether newly drawn random numbers change a part of a larger memory, such as a batch of the data."""
+    """Whether newly drawn random numbers change a tensor that is smaller than its storage, such as a batch of the
+    data.
+    """
     record = story.tensor(event.operands[0].label, event.step) or {}
     size = (story.record("storages", record.get("storage"), event.step) or {}).get("size")
     given = event.operands[1].label if len(event.operands) > 1 else None
@@ -170,8 +172,8 @@ def _is_drawn(story: Story, label: str, depth: int = 4) -> bool:
 
 
 def _is_for_all_rows(story: Story, event: Event) -> bool:
-    """Whether the first operand has at least three axes and the second fewer: one tensor for every row
-    of a batch, as positions are.
+    """Whether the first operand has at least three dimensions and the second one fewer: one tensor is applied to every
+    row of a batch, as position encodings are.
     """
     shapes = [story.shape(o.label, event.step) for o in event.operands[:2]]
     return None not in shapes and len(shapes[0] or ()) > MATRIX and len(shapes[1] or ()) < len(shapes[0] or ())
@@ -184,10 +186,10 @@ def _is_target(story: Story, event: Event, storage: str) -> bool:
 
 
 def _read(story: Story, first: Event, second: Event, storage: str) -> Event | None:
-    """The first call between two writes that computes a result which requires grad from the memory
-    or from what was made of it.
+    """Return the first call between two writes that computes a result which requires grad from the storage or from
+    tensors computed from it; None if there is none.
 
-    None if there is none. An update of a parameter is none: its result is the parameter itself.
+    An update of a parameter does not count: its result is the parameter itself.
     """
     reached = {label for label, _ in story.tensors_on(storage)}
     for event in story.events[first.step + 1 : second.step]:
@@ -245,15 +247,15 @@ def _finding(story: Story, found: DataChangedInEveryRound) -> Finding:
 
 
 def _counts(drift: Drift) -> bool:
-    """Whether the line added one whole number to every number that it changed: it counts something,
-    and no example is made of it.
+    """Whether the line added the same integer to every number that it changed: it is then a counter rather than an
+    example.
     """
     steps = {after - before for before, after in zip(drift.before, drift.after, strict=True)}
     return len(steps) == 1 and all(float(step).is_integer() for step in steps)
 
 
 def _of_examples(story: Story, drift: Drift) -> Finding:
-    """The finding about a data set that makes its examples in the memory that it keeps."""
+    """Return the finding about a data set that makes its examples by writing into the data that it stores."""
     span = _statement_place(story, drift.span)
     here, there = at_line(story, span), at_line(story, drift.reader)
     before, after = (", ".join(number(value) for value in side) for side in (drift.before, drift.after))
@@ -287,9 +289,8 @@ def _of_examples(story: Story, drift: Drift) -> Finding:
 
 
 def _first_on(story: Story, drift: Drift) -> int | None:
-    """The first step of the line that changed the numbers; if it calls nothing of torch's, that of the first pass.
-
-    Where examples share numbers, these were changed in the first pass, too.
+    """Return the first step of the line that changed the numbers or, if the line calls nothing of torch's, the step of
+    the first pass over the loader; None if that is after the last event.
     """
     on_line = (e.step for e in story.events if e.span is not None and e.span.source == drift.span.source == 0
                and e.span.line == drift.span.line)  # fmt: skip
@@ -299,16 +300,18 @@ def _first_on(story: Story, drift: Drift) -> int | None:
 
 
 def _statement_place(story: Story, span: Span) -> Span:
-    """The place of the whole statement on a line of the program's own text; ``span`` itself for other code."""
+    """Return the source position of the whole statement on a line of the program itself; ``span`` unchanged for other
+    code.
+    """
     statement = story.program.statement_on(span.line) if span.source == 0 and story.program.tree is not None else None
     return story.program.place(statement) if statement is not None else span
 
 
 def _out_of_place(story: Story, span: Span) -> tuple[Fix, ...]:
-    """Fixes that make new numbers: ``x = x + 1`` for ``x += 1``, ``x = x.mul(2)`` for
-    ``x.mul_(2)``, or a copy before the line.
+    """Fixes that make new numbers: ``x = x + 1`` for ``x += 1``, ``x = x.mul(2)`` for ``x.mul_(2)``, or a copy before
+    the line.
 
-    Empty if there is no statement there that can be edited alone.
+    Empty if there is no statement that can be edited alone.
     """
     program = story.program
     statement = program.statement_at(span) if program.tree is not None and span.source == 0 else None

@@ -1,5 +1,5 @@
-"""PL728: a function's default value is a tensor that it writes in place, so each call begins with
-what the last call left in it.
+"""PL728: a function's default value is a tensor that the function writes in place, so each call begins with the numbers
+that the last call left in it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pitfall_lab.trace import Event, T
 class Default:
     """A tensor that is the default value of a function's parameter was written in place in two calls of the function.
 
-    ``function`` is the function in the program's text, ``name`` the parameter, ``value`` the expression of its default.
-    ``made`` is the call (``Event``) that computed this tensor, ``first`` the function's first write to it, ``again`` a
-    write in a later call of the function.
+    ``function`` is the function's definition, ``name`` the parameter, ``value`` the expression of its default. ``made``
+    is the call (``Event``) that computed this tensor, ``first`` the function's first write to it, ``again`` a write in
+    a later call of the function.
     """
 
     function: Function
@@ -36,7 +36,7 @@ class Default:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each default value that is a tensor and that at least two calls of its function changed in
-    place, each starting from the old numbers.
+    place, by writes that depend on the old numbers.
     """
     for function in (n for n in story.program.nodes if isinstance(n, Function)):
         for name, value in _defaults(function):
@@ -56,10 +56,10 @@ def _defaults(function: Function) -> list[tuple[str, ast.expr]]:
 
 
 def _written(story: Story, function: Function, name: str, value: ast.expr) -> Default | None:
-    """The data of the finding if two calls of the function wrote its default value depending on the old values; else
-    None.
+    """Return the data of the finding if two calls of the function changed its default value, each depending on the old
+    numbers; else None.
 
-    Something outside the function must happen between the two, and the later write must change the values.
+    Something outside the function must happen between the two writes, and the later one must change the numbers.
     """
     made = next(
         (event for event in story.within(value) if event.results and event.span == story.program.place(value)), None

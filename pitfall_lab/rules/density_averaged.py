@@ -21,21 +21,20 @@ from pitfall_lab.rules.signals.ramps import POINTWISE_NAMES
 from pitfall_lab.trace import Event, Span, T
 
 SELECTING = ("__getitem__", "select", "narrow", "masked_select")
-"""Calls that take some columns: the sum of these says nothing of the others."""
+"""Calls that select some elements: the sum of these does not include the others."""
 PARTS = {"cat", "chunk", "flip", "index_select", "roll", "split", "stack", "unbind", *SELECTING}
-"""Calls that join tensors or take parts of them: each number of the result is one that they were given."""
+"""Calls that join tensors or select elements: each number of the result is one of their operands' numbers."""
 PAIR, UPWARD, NEAR = 2, 400, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """``mean`` is the call (``Event``) that averages one term of a log-likelihood over ``of`` numbers of each example,
-    the first of whose axes is ``axis`` (from 0); ``other`` is the call that used another term, which is summed over all
-    of them.
+    """``mean`` is the call (``Event``) that averages one term of a log-likelihood over ``of`` numbers of each example.
 
-    ``is_square`` is True where the averaged term is made of the squares of the density, False where it is the
-    logarithms of the scales. ``product`` is the call that multiplied a number by its scale, ``backward`` the backward
-    of the loss.
+    ``axis`` is the first dimension (from 0) of these numbers; ``other`` is the call that used another term, which is
+    summed over all of them. ``is_square`` is True if the averaged term is the squares of the density, False if it is
+    the logarithms of the scales. ``product`` is the call that multiplied a number by its scale, ``backward`` the
+    backward of the loss.
     """
 
     mean: Event
@@ -51,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that averages a term of a normal log-likelihood over dimensions over which
     another term of it is summed.
 
-    Of each line of a loss, only the first backward is looked at.
+    Only the first backward from the loss of each line is looked at.
     """
     reported: set[Span | None] = set()
     for backward in losses(story, rounds=1):
@@ -62,11 +61,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _averaged(story: Story, backward: Event) -> Averaged | None:
-    """The data of the finding for one loss.
+    """Return the data of the finding for the loss of one backward; None if there is none.
 
     The logarithm of a normal density is a square with the factor 1/2. A change of variables, and an entropy, add the
-    logarithm of each scale by which the number under the square was multiplied, with the factor 1. Whatever else the
-    loss is multiplied with, the two factors are the same for a density.
+    logarithm of each scale by which the number under the square was multiplied, with the factor 1. For a density the
+    ratio of the two factors is fixed, whatever the loss is multiplied with.
     """
     terms = list(parts_with_written(story, backward.operands[0].label, backward.step, end=SELECTING))
     if not any(term.means for term in terms):
@@ -100,7 +99,7 @@ def _averaged(story: Story, backward: Event) -> Averaged | None:
 
 
 def _numbers_behind(story: Story, label: str, step: int) -> set[str]:
-    """The tensors of which each number is computed from a number of its own, element by element; itself included."""
+    """Return the labels of the tensor ``label`` and of the tensors that it was computed from element by element."""
     pending, seen = deque([(label, step)]), {label}
     while pending and len(seen) < UPWARD:
         here, at = pending.popleft()
@@ -120,8 +119,9 @@ def _numbers_behind(story: Story, label: str, step: int) -> set[str]:
 
 
 def _mean(story: Story, part: LinearPart, others: list[LinearPart], share: float) -> tuple[Event, int, int] | None:
-    """The mean that makes ``part`` count ``share`` as much as ``others``, over how many numbers of each example it is,
-    and which axis is the first of them; None if no mean of its own does.
+    """Return the mean that gives ``part`` the weight ``share`` relative to ``others``, the count of numbers of each
+    example that it averages over, and the first of their dimensions; None if there is no such mean that the others do
+    not have too.
     """
     shape = story.shape(part.label) or ()
     for axis in range(len(shape)):
@@ -172,9 +172,8 @@ def _finding(story: Story, found: Averaged) -> Finding:
 
 
 def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
-    """At most one fix: the numbers of an example are summed before the mean.
-
-    Empty if the text shows no mean of all numbers, nor one of these alone.
+    """At most one fix: it sums the numbers of an example before the mean; empty if the program shows neither a mean of
+    all numbers nor a mean of an example's numbers alone.
     """
     program, mean = story.program, found.mean
     node = program.at(story.span(mean.step)) if program.tree is not None else None

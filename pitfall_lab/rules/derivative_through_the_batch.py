@@ -1,4 +1,4 @@
-"""PL530: the derivative of a sum of rows was taken for that of each row, but a batch norm computes each row
+"""PL530: the derivative of a sum of rows was taken as the derivative of each row, but a batch norm computes each row
 from all rows.
 """
 
@@ -16,18 +16,18 @@ from pitfall_lab.rules.signals.modes import LayerCall, Modes
 from pitfall_lab.trace import Event, Span, T
 
 LAYERS = {"linear", "matmul", "mm", "addmm", "conv1d", "conv2d", "conv3d", "embedding"}
-"""Layers that begin a network: the derivative is taken with respect to their input."""
+"""Calls that use a weight, given after the input."""
 ROWS = 2
-"""The fewest axes of an input that has rows."""
+"""The least number of dimensions, and of rows, of an input that has rows."""
 BY_ROW = {"BatchNorm1d": "GroupNorm(1, {})", "BatchNorm2d": "GroupNorm(1, {})", "BatchNorm3d": "GroupNorm(1, {})"}
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of ``autograd.grad`` that differentiates its first output by the rows of its
-    first input, in order to differentiate the result again, if the graph between them passes a batch norm in training
-    mode over as many rows.
+    """Yield one finding for each line of ``autograd.grad`` that differentiates its first output with respect to the
+    rows of its first input, and whose result requires grad, if the graph between them passes through a batch norm in
+    training mode over as many rows.
 
-    Not for inputs that are weights.
+    Nothing for inputs that are weights.
     """
     grads = [event for event in story.calls("grad") if event.op == "torch.autograd.grad" and event.error is None]
     passes = [each for each in Modes(story).passes if each.kind == "batch_norm" and each.active] if grads else []
@@ -41,9 +41,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _between(story: Story, grad: Event, by_node: dict[str | None, LayerCall]) -> LayerCall | None:
-    """The first batch norm in training mode between the first output of ``grad`` and its first input.
+    """Return the first batch norm in training mode between the first output of ``grad`` and its first input.
 
-    None without one, if the input has fewer than two rows, or if the derivative does not require grad itself.
+    None if there is none, if the input is a weight or has fewer than two rows, or if the derivative does not require
+    grad itself.
     """
     given = [o.label for o in grad.operands if o.label is not None]
     if len(given) < 2 or not (story.tensor(next(iter(grad.results), None), grad.step) or {}).get("requires_grad"):
@@ -63,7 +64,7 @@ def _between(story: Story, grad: Event, by_node: dict[str | None, LayerCall]) ->
 
 
 def _is_weight(story: Story, label: str, record: Record) -> bool:
-    """Whether a tensor is a parameter, or a layer was called with it for a weight."""
+    """Whether a tensor is a parameter, or was given to a layer as an operand after the first, such as its weight."""
     calls = (use for use in story.uses(label) if use.name in LAYERS)
     return record.get("kind") == "parameter" or any(label in [o.label for o in use.operands[1:]] for use in calls)
 
@@ -99,8 +100,8 @@ def _finding(story: Story, grad: Event, met: LayerCall) -> Finding:
 
 
 def _fixes(story: Story) -> tuple[Fix, ...]:
-    """Fixes that normalize each row by itself: all batch norms that the program makes, replaced by group norms
-    of one group.
+    """Fixes that normalize each row separately: all batch norms that the program creates are replaced by group norms of
+    one group.
     """
     program = story.program
     made = [

@@ -1,4 +1,6 @@
-"""PL702: a detached tensor was taken for a copy. It shares the memory, so what was kept continues to change."""
+"""PL702: a detached tensor was taken for a copy. It shares its storage with its source, so what was kept continues to
+change.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from pitfall_lab.trace import T
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each ``detach()`` or ``.data`` whose result was used as a copy, although the run shows that
-    it shares memory with its source.
+    it shares its storage with its source.
 
     Nothing if the program did not finish, or if some gradient was computed with changed numbers (the trace's
     ``harms``).

@@ -1,4 +1,6 @@
-"""PL678: a loss that wants a variance is given what the program takes for the standard deviation everywhere else."""
+"""PL678: a loss that needs a variance is given a number that the program uses as the standard deviation everywhere
+else.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ SUMS = spellings("add", "sub")
 @dataclass(frozen=True, slots=True)
 class DeviationGivenAsVariance:
     """``loss`` is the call (``Event``) that was given the tensor ``label`` (a label such as ``"t3"``) as a variance;
-    ``other`` is the call that took that tensor, or one computed in the same way, for the standard deviation.
+    ``other`` is the call that used that tensor, or one computed in the same way, as the standard deviation.
     """
 
     loss: Event
@@ -38,10 +40,10 @@ class DeviationGivenAsVariance:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose ``gaussian_nll_loss`` is given as its variance what another call takes for
-    the standard deviation.
+    """Yield one finding for each line whose ``gaussian_nll_loss`` is given as its variance a tensor that another call
+    uses as the standard deviation.
 
-    Judged by the first call of each line.
+    Only the first call of each line is looked at.
     """
     reported = set()
     for loss in story.calls("gaussian_nll_loss"):
@@ -56,12 +58,12 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Event | None:
-    """The call that shows that ``label`` is a standard deviation; None if there is none.
+    """Return the call that shows that ``label`` is a standard deviation; None if there is none, or if a call takes the
+    root of the same number, as of a variance.
 
-    Shown by a call that squares the same number (or one that is computed in the same way), multiplies noise by
-    it, adds it to the mean, or compares the distance of a value from the mean with it: as a limit of the
-    distance, or as what this is divided by. None too if a call takes its root, as of a variance; a root that is
-    given to the loss is left to PL932.
+    Such a call squares the same number (or one that is computed in the same way), multiplies noise by it, adds it to
+    the mean, or compares the distance of a value from the mean with it or divides the distance by it. A root that is
+    given to the loss itself is reported by PL932.
     """
     form = exponential(story, label, loss.step)
     _, exponent = power(story, label, loss.step)
@@ -89,8 +91,8 @@ def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Ev
 
 
 def _measures(story: Story, event: Event, own: object, center: object) -> bool:
-    """Whether a call compares a distance from the mean ``center`` with the number ``own`` or a multiple
-    of it, or divides it by that.
+    """Whether a call compares a distance from the mean ``center`` with the number ``own`` or a multiple of it, or
+    divides the distance by that.
     """
     if event.name in PRODUCTS:
         uses = [(use, event.results[0]) for use in story.uses(event.results[0]) if use.name in LIMITS | QUOTIENTS]
@@ -100,7 +102,7 @@ def _measures(story: Story, event: Event, own: object, center: object) -> bool:
 
 
 def _is_multiple(story: Story, event: Event, own: object) -> bool:
-    """Whether a product has the number ``own`` and besides it only single numbers, such as a quantile."""
+    """Whether a product has the number ``own`` as a factor, and otherwise only single numbers, such as a quantile."""
     labels = [o.label for o in event.operands if o.label is not None]
     others = [each for each in labels if recipe(story, each, event.step) != own]
     return len(others) < len(labels) < len(others) + 2 and all(
@@ -109,8 +111,8 @@ def _is_multiple(story: Story, event: Event, own: object) -> bool:
 
 
 def _is_distance(story: Story, event: Event, limit: str, center: object) -> bool:
-    """Whether the other operand of ``event`` is a difference from the mean, or its absolute value; of a
-    division, the first operand.
+    """Whether the other operand of ``event`` is a difference from the mean, or its absolute value; for a division,
+    whether that operand is the dividend.
     """
     labels = [o.label for o in event.operands]
     others = [label for label in labels if label is not None and label != limit]
@@ -125,8 +127,8 @@ def _is_distance(story: Story, event: Event, limit: str, center: object) -> bool
 
 
 def _spreads(story: Story, event: Event, own: object, center: object) -> bool:
-    """Whether a product has a drawn factor, or is a constant multiple that is added to the mean
-    ``center`` or subtracted from it.
+    """Whether a product has a factor drawn from a normal distribution, or is a constant multiple that is added to the
+    mean ``center`` or subtracted from it.
     """
     if event.name not in PRODUCTS:
         return False
@@ -173,7 +175,7 @@ def _finding(story: Story, found: DeviationGivenAsVariance) -> Finding:
 
 
 def _fixes(story: Story, found: DeviationGivenAsVariance) -> tuple[Fix, ...]:
-    """At most one fix: it gives the loss the square. Empty if the text does not show the argument."""
+    """At most one fix: it gives the loss the square; empty if the program does not show the argument."""
     program, node = story.program, written_as(story, found.loss, found.label)
     if node is None:
         return ()

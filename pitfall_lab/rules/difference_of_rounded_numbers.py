@@ -1,4 +1,4 @@
-"""PL820: large numbers were converted to a type that makes neighbours equal, and the program works with
+"""PL820: large numbers were converted to a dtype in which neighbouring numbers are equal, and the program works with
 their differences afterwards.
 """
 
@@ -20,9 +20,9 @@ from pitfall_lab.trace import Event, Lost, T
 from pitfall_lab.trace.operation_facts import spellings
 
 MANY = 0.25
-"""The part of the neighbours that must have become equal."""
+"""The fraction of the neighbours that must have become equal."""
 EXTREMES = {"min", "max", "amin", "amax", "median"}
-"""Calls whose result is one of the numbers that they were given."""
+"""Calls whose result is one of their operand's numbers."""
 TAKING = spellings("sub", in_place=True, exchanged=True)
 DIFFERENCES = {"diff", "cdist", "pdist"}
 FURTHER = 300
@@ -30,9 +30,10 @@ FURTHER = 300
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """``event`` is the conversion (``Event``) to a dtype in which neighbouring numbers became equal; ``lost`` is the
-    record of how many (:class:`Lost`). ``used`` is a later call that computes differences of the converted numbers or,
-    if they were whole numbers and the dtype has 16 bits, anything else.
+    """``event`` is the conversion (``Event``) to a dtype in which neighbouring numbers became equal.
+
+    ``lost`` is the record of how many (:class:`Lost`). ``used`` is a later call that computes differences of the
+    converted numbers or, if they were integers and the dtype has 16 bits, any call that computes with them.
     """
 
     event: Event
@@ -41,9 +42,9 @@ class Rounded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a conversion that made at least the share ``MANY`` of the neighbouring
-    numbers equal, if a later call computes differences of the converted numbers; for whole numbers in a dtype of 16
-    bits, if one computes with them at all.
+    """Yield one finding for each line with a conversion that made at least the fraction ``MANY`` of the neighbouring
+    numbers equal, if a later call computes differences of the converted numbers; for integers converted to a dtype of
+    16 bits, if any later call computes with them.
     """
     reported = set()
     for lost in story.trace.beside.losses:
@@ -61,10 +62,8 @@ def _dtype(story: Story, event: Event) -> str:
 
 
 def _used(story: Story, event: Event, lost: Lost) -> Event | None:
-    """The call that computes differences of the converted numbers; of whole numbers in 16 bits,
-    any that computes with them.
-
-    None if there is none among the next ``FURTHER`` events.
+    """Return the first call that computes differences of the converted numbers or, for integers in 16 bits, any that
+    computes with them; None if there is none among the next ``FURTHER`` events.
     """
     reached, short = (
         {event.results[0]},
@@ -120,7 +119,7 @@ def _finding(story: Story, found: Rounded) -> Finding:
 def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
     """Fixes that convert to float64 first, and the differences to ``dtype``; or to float64 throughout.
 
-    Empty if the text does not show the dtype of the conversion.
+    Empty if the program does not show the dtype of the conversion.
     """
     program = story.program
     wide = wider(program, program.at(story.span(found.event.step)))

@@ -1,4 +1,6 @@
-"""PL947: distances are given to a softmax, or to a cross entropy, as scores: the nearest class has the least share."""
+"""PL947: distances are given to a softmax, or to a cross entropy, as scores: the nearest class has the smallest
+probability.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,21 @@ from pitfall_lab.trace.operation_facts import spellings
 LOSSES = ("cross_entropy", "nll_loss")
 SOFTMAX = {"softmax", "log_softmax"}
 PICKS = {"gather", "take_along_dim", "__getitem__"}
-"""Calls by which a program takes the entries of the right classes."""
+"""Calls by which a program selects the entries of the right classes."""
 LINEAR = SAME_NUMBERS | {"mean", "sum"}
 """Calls that a loss is followed through, up to where its sign changes."""
 BEST = {"argmax", "max", "topk", "softmax", "log_softmax"}
-"""Calls that take the largest score for the best."""
+"""Calls that take the largest score as the best."""
 FURTHER, FEWEST = 30, 2
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredDistances:
-    """``taken`` is the call (``Event``), a softmax or a cross entropy, that takes distances for the scores of ``count``
-    classes along the axis ``axis`` (from 0).
+    """``taken`` is the call (``Event``), a softmax or a cross entropy, that takes distances as the scores of ``count``
+    classes along the dimension ``axis`` (from 0).
 
-    ``scores`` is the label of the tensor of distances, ``table`` says which call computed them and how
-    (:class:`Comparisons`). ``loss`` is the call that makes a loss of the scores; it may be ``taken``.
+    ``scores`` is the label of the tensor of distances; ``table`` contains the call that computed them, and how
+    (:class:`Comparisons`). ``loss`` is the call that computes a loss from the scores; it may be ``taken``.
     """
 
     taken: Event
@@ -51,7 +53,7 @@ class ScoredDistances:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that gives distances, which require grad, as the scores of classes to a loss, or
-    to a softmax of which a loss is made.
+    to a softmax from which a loss is computed.
     """
     reported = set()
     for event in story.calls(*LOSSES, "log_softmax", "softmax"):
@@ -65,8 +67,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _scored(story: Story, event: Event) -> ScoredDistances | None:
-    """What is wrong with a loss, or with a softmax whose entries of the right classes are taken; None if its scores are
-    no distances that are trained, or if the loss is made larger.
+    """Return the data of the finding for a loss, or for a softmax whose entries of the right classes are selected; None
+    if its scores are not distances that require grad, or if the loss enters with a minus.
     """
     taken, loss = event, event
     if event.name == "nll_loss":
@@ -93,7 +95,7 @@ def _scored(story: Story, event: Event) -> ScoredDistances | None:
 
 
 def _axis(event: Event, count: int) -> int | None:
-    """The axis of the classes; None if it is not known."""
+    """Return the dimension of the classes, from 0; None if it is not known."""
     if event.name in LOSSES:
         return 1
     text = next((o.text for o in event.operands[1:] if o.name in ("", "dim") and o.label is None), "")
@@ -106,7 +108,9 @@ def _is_whole(story: Story, label: str | None, step: int) -> bool:
 
 
 def _softmax(story: Story, label: str | None, step: int) -> Event | None:
-    """The softmax whose logarithm a tensor is; None if there is none."""
+    """Return the softmax or log-softmax from which the log-probabilities ``label`` were computed; None if there is
+    none.
+    """
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         if made is None or not made.operands:
@@ -120,8 +124,8 @@ def _softmax(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _picked(story: Story, event: Event) -> Event | None:
-    """The call that takes, by whole numbers, the logarithms of the right classes' shares, of which a loss is made that
-    falls as they rise; None if there is none.
+    """Return the call that selects, by integers, the log-probabilities of the right classes, whose negative is then
+    used as a loss; None if there is none.
     """
     pending, seen, is_log = [event.results[0]], {event.results[0]}, {event.results[0]: event.name == "log_softmax"}
     while pending and len(seen) < FURTHER:
@@ -141,7 +145,7 @@ def _picked(story: Story, event: Event) -> Event | None:
 
 
 def _sign(story: Story, event: Event) -> int:
-    """The sign with which the result of a call is averaged to what is made smaller: -1 after a minus."""
+    """Return -1 if the result of a call is negated on the way to the loss, else 1."""
     pending, seen = [event.results[0]], {event.results[0]}
     while pending and len(seen) < FURTHER:
         label = pending.pop()
@@ -196,7 +200,9 @@ def _finding(story: Story, found: ScoredDistances) -> Finding:
 
 
 def _shares(story: Story, found: ScoredDistances) -> tuple[float, float] | None:
-    """The shares of the nearest and the farthest class in the first row; None if its distances are not all known."""
+    """Return the softmax probabilities of the nearest and the farthest class in the first row; None if its distances
+    are not all known.
+    """
     table = Elements(story, found.scores, found.taken.step)
     places = [tuple(k if axis == found.axis else 0 for axis in range(len(table.shape))) for k in range(found.count)]
     row = [value for place in places if (value := table.at(place)) is not None]
@@ -207,9 +213,9 @@ def _shares(story: Story, found: ScoredDistances) -> tuple[float, float] | None:
 
 
 def _fixes(story: Story, found: ScoredDistances) -> tuple[Fix, ...]:
-    """At most two fixes: a minus where the scores are used, and one where the distances are made.
+    """At most two fixes: a minus where the scores are used, and one where the distances are computed.
 
-    The second comes first where the largest score is taken for the best elsewhere too.
+    The second comes first if another call takes the largest score as the best.
     """
     program = story.program
     title = T(en="Put a minus before the distances", zh="在距离前面加上负号")

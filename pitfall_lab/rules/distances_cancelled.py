@@ -1,4 +1,4 @@
-"""PL819: the nearest rows are taken from distances that a product of matrices has rounded away."""
+"""PL819: the nearest rows are found from distances that a matrix product has rounded away."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pitfall_lab.trace import Counted, Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 SMALLEST = {"argmin", "min", "amin", "kthvalue", "sort", "argsort", "msort"}
-"""Calls that look for small numbers, or bring them into an order."""
+"""Calls that look for small numbers, or sort."""
 LARGEST = {"argmax", "max", "amax", "kthvalue", "sort", "argsort", "msort"}
-"""Calls that look for large numbers, or bring them into an order."""
+"""Calls that look for large numbers, or sort."""
 GROWING = (
     SAME_NUMBERS
     | spellings("add", "exp", "log", "masked_fill", "sqrt", in_place=True)
     | {"__getitem__", "fill_diagonal_", "log1p", "softmax", "square", "where"}
 )
-"""Calls whose result is the larger, the larger the first operand is."""
+"""Calls whose result increases with their first operand."""
 FURTHER = 40
 RULER = "donot_use_mm_for_euclid_dist"
 """The mode of ``cdist`` that subtracts coordinates."""
@@ -37,8 +37,8 @@ RULER = "donot_use_mm_for_euclid_dist"
 
 @dataclass(frozen=True, slots=True)
 class DistancesCancelled:
-    """``event`` is the ``cdist`` (``Event``) whose smallest numbers are at the wrong places, ``counted`` says at how
-    many, and ``used`` is the call that looks for them.
+    """``event`` is the ``cdist`` (``Event``) whose smallest numbers are at the wrong indices, ``counted`` the record of
+    how many rows this concerns, and ``used`` the call that looks for them.
     """
 
     event: Event
@@ -60,7 +60,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _used(story: Story, event: Event) -> Event | None:
-    """The first call that looks for the smallest distances, also by their opposite; None if there is none."""
+    """Return the first call that looks for the smallest distances, or for the largest of their negatives; None if there
+    is none.
+    """
     pending, seen = [(event.results[0], 1)], {event.results[0]}
     found: list[Event] = []
     while pending and len(seen) < FURTHER:
@@ -78,7 +80,11 @@ def _used(story: Story, event: Event) -> Event | None:
 
 
 def _looks_for_smallest(story: Story, use: Event, sign: int) -> bool:
-    """Whether a call looks for the smallest distances; a ``topk`` that returns only zeros does."""
+    """Whether a call looks for the smallest distances; ``sign`` is -1 if its operand contains negated distances, else
+    1.
+
+    A ``topk`` whose direction is not known counts if it returns only zeros.
+    """
     if use.name == "topk":
         count = len(story.shape(use.operands[0].label, use.step) or ())
         axis = whole(argument(use, "dim", 2) or "-1")
@@ -89,7 +95,9 @@ def _looks_for_smallest(story: Story, use: Event, sign: int) -> bool:
 
 
 def _passed(story: Story, use: Event, label: str) -> int:
-    """1 if the result of a call has the same order as its operand, -1 if it has the opposite one, 0 if neither."""
+    """Return 1 if the result of a call has the same order as the operand ``label``, -1 if it has the opposite order, 0
+    if neither is known.
+    """
     first = use.operands[0].label if use.operands else None
     if use.name in spellings("neg", in_place=True):
         return -1
@@ -141,7 +149,9 @@ def _finding(story: Story, found: DistancesCancelled) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """A fix that lets ``cdist`` subtract coordinates; empty if the call is not in the program's own text."""
+    """A fix that lets ``cdist`` subtract coordinates; empty if the call is not in the program itself, or has four
+    positional arguments or a ``**``.
+    """
     program = story.program
     node = program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or call_name(node) != "cdist" or not node.args:

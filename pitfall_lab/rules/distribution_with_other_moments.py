@@ -1,4 +1,4 @@
-"""PL847: a distribution is made from the mean and the spread of some numbers, and does not have them."""
+"""PL847: a distribution is computed from the mean and the variance or deviation of some numbers, and has other ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIVIDES = spellings("div")
 PRODUCTS = spellings("mul")
 SUMS = spellings("add")
 SPREADS = ("var", "std", "var_mean", "std_mean")
-"""Statistics that measure a spread, and whether it is squared is looked at."""
+"""Calls that compute a variance or a standard deviation."""
 NOISE = ("randn", "randn_like", "normal_")
 """Calls that draw numbers of mean 0 and deviation 1."""
 NEAR, APART, FURTHER, PAIR = 1e-3, 0.02, 60, 2
@@ -55,8 +55,8 @@ class DistributionMade:
 class Other:
     """A distribution does not have the mean or deviation of the numbers from which its parameters were computed.
 
-    ``made`` is the distribution, ``data`` the label of the numbers. ``moment`` says which moment differs ("mean" or
-    "std"): that of the distribution is ``came``, that of the numbers ``meant``.
+    ``made`` is the distribution, ``data`` the label of the numbers. ``moment`` is the moment that differs (``"mean"``
+    or ``"std"``): it is ``came`` for the distribution and ``meant`` for the numbers.
     """
 
     made: DistributionMade
@@ -70,8 +70,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that uses a distribution whose parameters were computed from the mean and the
     variance or deviation of one set of numbers, but which has other moments than these numbers.
 
-    Only where the same parameters would have these moments if they were read otherwise (a scale for a rate, a variance
-    for a deviation).
+    Only if the parameters would give these moments if they were read in another way (as a scale instead of a rate, as a
+    variance instead of a deviation).
     """
     told = set[object]()
     for made in _distributions(story):
@@ -104,13 +104,13 @@ def _distributions(story: Story) -> Iterator[DistributionMade]:
 
 
 def _filled(story: Story, label: str, event: Event, name: str) -> bool:
-    """Whether a tensor was filled by a call of this name, without arguments, and not written since."""
+    """Whether the last write to a tensor before ``event`` is the in-place call ``name``, without arguments."""
     fills = [use for use in story.uses(label) if use.step < event.step and use.writes]
     return bool(fills) and fills[-1].name == name and len(fills[-1].operands) == 1
 
 
 def _sampled(story: Story, event: Event, labels: tuple[str, str]) -> Iterator[DistributionMade]:
-    """``mean + deviation * noise`` as a normal distribution."""
+    """Yield the normal distribution from which ``event``, if it is ``mean + deviation * noise``, draws."""
     for mean, other in (labels, labels[::-1]):
         product = made_by(story, other, event.step)
         given = [o.label for o in product.operands if o.label is not None] if product is not None else []
@@ -124,11 +124,11 @@ def _sampled(story: Story, event: Event, labels: tuple[str, str]) -> Iterator[Di
 
 @dataclass(slots=True)
 class Moments:
-    """Which tensors with moments of the numbers ``data`` (a label) a parameter was computed from.
+    """The moments of the numbers ``data`` (a label) from which a parameter was computed.
 
-    ``mean`` is the label of their mean and the step that computed it; ``spread`` the label of their variance or
-    deviation, the step, and its power: 1 for a variance, 2 for a deviation. Each is None where the parameter was
-    computed without it.
+    ``mean`` is the label of their mean and the step that computed it. ``spread`` is the label of their variance or
+    deviation, the step, and the power to which it has to be raised to be a variance: 1 for a variance, 2 for a
+    deviation. Each is None if the parameter was computed without it.
     """
 
     data: str
@@ -137,7 +137,9 @@ class Moments:
 
 
 def _moments(story: Story, label: str, step: int) -> Moments | None:
-    """What moments a parameter was computed from; None if from anything else, or from those of different numbers."""
+    """Return the moments that a parameter was computed from; None if it was computed from anything else, or from
+    moments of different numbers.
+    """
     found: Moments | None = None
     pending, seen = deque([(label, step)]), {label}
     while pending:
@@ -164,7 +166,9 @@ def _moments(story: Story, label: str, step: int) -> Moments | None:
 
 
 def _other(story: Story, made: DistributionMade) -> Other | None:
-    """The moment that a distribution does not have; None if it has those of the numbers, or if that is not known."""
+    """Return the moment in which a distribution differs from the numbers; None if it does not differ, or the values are
+    not known.
+    """
     step = made.event.step
     found = [_moments(story, each, step) for each in (made.first, made.second) if each is not None]
     own = [each for each in found if each is not None]
@@ -189,7 +193,9 @@ Row = tuple[float, float, float, float]
 def _rows(
     story: Story, made: DistributionMade, mean: tuple[str, int], spread: tuple[str, int, int] | None
 ) -> Iterator[Row]:
-    """For each known element: both parameters, and the mean and the variance of the numbers."""
+    """Yield, for each known element, both parameters (1.0 for a missing first one), and the mean and the variance of
+    the numbers (0.0 for a missing variance).
+    """
     step = made.event.step
     first, second = (
         Elements(story, same_numbers(story, each, step), step) if each is not None else None
@@ -209,9 +215,10 @@ def _at(elements: Elements | None, index: Index, otherwise: float | None) -> flo
 
 
 def _compared(kind: Kind, one: float, two: float, mean: float, variance: float) -> tuple[float, float] | None:
-    """The distribution's moment and that of the numbers, if the parameters have these moments when read otherwise.
+    """Return a moment of the distribution and that of the numbers, if the parameters give the numbers' moments when
+    read in another way; None if they do not.
 
-    None if they do not.
+    The moment is the deviation of a normal distribution, and the mean of the others.
     """
     if kind == "normal":
         taken = isclose(one, mean, rel_tol=NEAR, abs_tol=NEAR) and variance > 0 and isclose(two, variance, rel_tol=NEAR)
@@ -271,7 +278,9 @@ def _lines(story: Story, found: Other) -> list[Related]:
 
 
 def _fixes(story: Story, made: DistributionMade) -> tuple[Fix, ...]:
-    """At most one fix: it gives every distribution with this parameter the rate, or the deviation."""
+    """At most one fix: it gives every distribution with this parameter the rate, or the deviation; empty if the program
+    does not show where it is given.
+    """
     program, step = story.program, made.event.step
     label = same_numbers(story, made.second, step)
     changes = {}
@@ -289,7 +298,7 @@ def _fixes(story: Story, made: DistributionMade) -> tuple[Fix, ...]:
 
 
 def _used(made: DistributionMade) -> tuple[str, ...]:
-    """The operands of the call that uses the distribution."""
+    """The labels of the operands of the call that draws from the distribution or takes its density."""
     return tuple(o.label for o in made.event.operands if o.label is not None)
 
 

@@ -1,5 +1,5 @@
-"""PL956: a divergence enters a loss with the wrong sign: a number with plus and its exponential with minus,
-which has no smallest value.
+"""PL956: a divergence enters a loss with the wrong sign: a number is added and its exponential subtracted, so the loss
+has no minimum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pitfall_lab.rules.signals.loss_slopes import Slope, slopes
 from pitfall_lab.trace import Event, T
 
 WRONG_WAY = {"exp": -1, "log": 1}
-"""The sign of the exponential, or of the logarithm, of a number that enters with the other sign itself:
+"""The sign of the exponential, or of the logarithm, of a number that itself enters with the opposite sign: their sum is
 concave, so it has no minimum.
 """
 
@@ -28,7 +28,7 @@ class Concave:
     ``log``.
 
     ``backward`` is the backward (``Event``) that starts from the loss. ``plain`` is the path from the loss back to the
-    tensor itself (a :class:`Slope`), ``curved`` that to its ``exp`` or ``log``.
+    tensor itself (a :class:`Slope`), ``curved`` the path to its ``exp`` or ``log``.
     """
 
     backward: Event
@@ -37,11 +37,12 @@ class Concave:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes the exponential of a tensor in a loss which falls with it and grows with
-    the tensor itself, or the logarithm in a loss which grows with it and falls with the tensor: an optimizer finds no
-    smallest value.
+    """Yield one finding for each line that computes the exponential of a tensor for a loss which falls with the
+    exponential and grows with the tensor itself, or the logarithm for a loss which grows with the logarithm and falls
+    with the tensor.
 
-    Only if an optimizer steps after the backward, and not in programs with the word ``maximize``.
+    Such a loss has no minimum. Only if an optimizer steps after the backward, and not in programs that contain the word
+    ``maximize``.
     """
     reported = set()
     steps = [update.step for update in story.trace.optimizer_steps]
@@ -101,10 +102,8 @@ def _finding(story: Story, found: Concave) -> Finding:
 
 
 def _fixes(story: Story, found: Concave) -> tuple[Fix, ...]:
-    """Fixes that change one sign between the loss and the sum of both terms: a minus into a
-    plus, or the sign of a factor.
-
-    Empty if no line between has one of these as an operator.
+    """Fixes that change one sign between the loss and the sum of both terms: a minus into a plus, or the sign of a
+    factor; empty if no line between them has such an operator.
     """
     program, fixes = story.program, []
     other = {id(step.towards) for step in found.plain.path()}
@@ -130,7 +129,7 @@ def _fixes(story: Story, found: Concave) -> tuple[Fix, ...]:
 
 
 def _number(node: ast.expr) -> float | None:
-    """The number that an expression is, with a minus before it perhaps; None if it is no literal number."""
+    """Return the number of a literal, possibly with a minus before it; None if ``node`` is not a literal number."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and (inner := _number(node.operand)) is not None:
         return -inner
     return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, int | float) else None

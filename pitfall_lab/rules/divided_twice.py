@@ -19,8 +19,8 @@ from pitfall_lab.trace.operation_facts import spellings
 
 NEAR = 1e-6
 FEWEST = 3
-"""The number of batches from which on the same number in two divisions is no coincidence: half of a square has a 2 of
-its own.
+"""The least number of batches for which the same number in two divisions counts: with two batches it may be a
+coincidence, as half of a square has a 2 too.
 """
 
 
@@ -30,7 +30,7 @@ class DividedTwice:
 
     ``added`` are the moments (:class:`Moment`) of these backwards, ``event`` the call (``Event``) that divided the
     first loss, ``scaled`` the call that divided the sum. ``changed`` is the moment at which the gradient was divided,
-    ``used`` that of the update that took it.
+    ``used`` the moment of the update that used it.
     """
 
     added: tuple[Moment, ...]
@@ -62,10 +62,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _divided(story: Story, added: list[Moment], changed: list[Moment], used: Moment) -> DividedTwice | None:
-    """The data of the finding if the gradient was divided once after all of several backwards, as
-    their losses were; else None.
+    """Return the data of the finding if the gradient was divided once by the number of the backwards, and the loss of
+    each of them was divided by that number too; else None.
 
-    The backwards must be on one line, and both divisors must be their number.
+    The backwards must be on one line.
     """
     if len(added) < FEWEST or len({story.span(m.step) for m in added}) > 1:
         return None
@@ -88,7 +88,9 @@ def _divided(story: Story, added: list[Moment], changed: list[Moment], used: Mom
 
 
 def _is_repeated(story: Story, moment: Moment, changed: list[Moment]) -> bool:
-    """Whether the line changed the gradient more than once: after each batch, which is another mistake."""
+    """Whether the line of ``moment`` changed the gradient more than once: after each batch, which is another
+    mistake.
+    """
     return sum(story.span(each.step) == story.span(moment.step) for each in changed) > 1
 
 
@@ -99,9 +101,9 @@ def _loss(story: Story, backward: Event) -> Event | None:
 
 
 def divisor(event: Event | None) -> float | None:
-    """Return the number by which the call ``event`` divides its tensor, 4 for ``mul(x, 0.25)`` too.
+    """Return the number by which the call ``event`` divides its tensor (4 for ``mul(x, 0.25)``).
 
-    None if it does something else, its number is 0 or not a plain number, or ``event`` is None.
+    None if ``event`` is None, is no division or product, or has no plain number other than 0.
     """
     name = event.name.strip("_") if event is not None else ""
     numbers = (
@@ -151,7 +153,7 @@ def _finding(story: Story, found: DividedTwice) -> Finding:
 
 
 def _fixes(story: Story, found: DividedTwice) -> tuple[Fix, ...]:
-    """At most one fix: it leaves the second division out, with the loop around it if that does nothing else."""
+    """At most one fix: it removes the second division, with the loop around it if that does nothing else."""
     program = story.program
     statement = (
         next(iter(call_chain(story, story.line_event(found.changed.step))), None) if program.tree is not None else None

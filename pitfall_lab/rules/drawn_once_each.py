@@ -1,4 +1,6 @@
-"""PL963: a resampling by weights draws without replacement, and as many as there are: each is drawn exactly once."""
+"""PL963: a resampling by weights draws without replacement, and as many as there are, so that each is drawn exactly
+once.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,14 @@ from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
 FEWEST = 3
-"""So many entries there have to be."""
+"""The least number of weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnOnceEach:
     """``draw`` is the call (``Event``) of ``multinomial`` that drew all ``count`` indices of the tensor ``weights`` (a
-    label) without replacement; ``used`` is the call that then took the rows of a table by them, in place of the table.
+    label) without replacement; ``used`` is the call that selected the rows of a table by these indices, and whose
+    result replaces the table.
     """
 
     draw: Event
@@ -57,7 +60,9 @@ def _drawn(story: Story, draw: Event) -> DrawnOnceEach | None:
 
 
 def _replaces(story: Story, use: Event, index: str, count: int) -> bool:
-    """Whether a call takes rows of a table of ``count`` rows, and the program gives the result the table's name."""
+    """Whether a call selects rows of a table of ``count`` rows by ``index``, and the program assigns the result to the
+    table's variable.
+    """
     if use.name not in ("__getitem__", "index_select") or use.error is not None or use.operands[0].label == index:
         return False
     if (story.shape(use.operands[0].label, use.step) or (0,))[0] != count:

@@ -1,5 +1,5 @@
-"""PL805: two tensors of different number types or devices met in an operation that converts nothing, or a
-type cannot be taken at all.
+"""PL805: an operation was given two tensors of different dtypes or devices that it does not convert, or a dtype that it
+does not accept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pitfall_lab.trace import Event, Failure, T
 POSITIONS = {"__getitem__": 1, "__setitem__": 1, "embedding": 0, "gather": 2, "index_select": 2, "scatter": 2,
              "scatter_": 2, "scatter_add": 2, "scatter_add_": 2, "index_add": 2, "index_add_": 2, "take": 1,
              "one_hot": 0}  # fmt: skip
-"""Which operand of a call says positions."""
+"""Calls that take indices, each with the position of that operand."""
 CLASSES = {"cross_entropy", "nll_loss"}
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 MOST_BACK = 64
@@ -27,10 +27,10 @@ METHODS = {"float64": "double", "float32": "float", "float16": "half", "bfloat16
 
 @dataclass(frozen=True, slots=True)
 class DtypeOrDeviceMismatch:
-    """``event`` is the call (``Event``) that refused the operand labelled ``wrong`` because of its dtype ``has``
-    (``"float64"``); ``needs`` is the dtype that is wanted.
+    """``event`` is the call (``Event``) that raised an error because of the dtype ``has`` (``"float64"``) of the
+    operand labelled ``wrong``; ``needs`` is the dtype that it should have.
 
-    ``other`` is the label of the operand whose dtype that is; None where the operation itself wants it.
+    ``other`` is the label of the operand that has this dtype; None if the operation itself requires it.
     """
 
     event: Event
@@ -41,10 +41,10 @@ class DtypeOrDeviceMismatch:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each call that torch refused because its operands have different dtypes, are on different
-    devices, or have a dtype that the operation cannot take.
+    """Yield one finding for each call in which torch raised an error because its operands have different dtypes, are on
+    different devices, or have a dtype that the operation does not accept.
 
-    Nothing where the operand with the wrong dtype is not clear from the dtypes, as in calls of ``masked_…`` functions.
+    Nothing if the dtypes do not show which operand has the wrong one, as in calls of ``masked_…`` functions.
     """
     for step, failure in story.failures("dtype"):
         event = story.event(step)
@@ -59,9 +59,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _places(story: Story, event: Event) -> dict[str, str]:
-    """The device of each operand of a call that torch refused.
+    """Return the device of each operand of a call that raised an error, by label.
 
-    A 0-dim tensor on the CPU is left out: torch combines it with tensors on any device.
+    NumPy arrays and 0-dim tensors on the CPU are left out: torch combines the latter with tensors on any device.
     """
     records = {o.label: story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None}
     known = {label: str(r["device"]) for label, r in records.items() if r.get("device") and r.get("kind") != "array"}
@@ -69,9 +69,9 @@ def _places(story: Story, event: Event) -> dict[str, str]:
 
 
 def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure) -> Finding:
-    """The finding if operands are on different devices.
+    """Return the finding about operands on different devices.
 
-    It proposes to move the data to the device of the parameters.
+    It proposes to move the other operand to the device of the parameters.
     """
     step, span = event.step, story.span(event.step)
     leaves = [label for label in places if label in story.leaves]
@@ -125,8 +125,8 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
 
 
 def _moved(story: Story, event: Event, label: str, device: str) -> tuple[Fix, ...]:
-    """Fixes that move the operand to ``device`` in the call itself; none if the call does
-    not contain it as a plain name.
+    """Fixes that move the operand to ``device`` in the call itself; empty if the call does not contain the operand as a
+    plain variable or attribute.
     """
     program, name = story.program, _said(story, event, label).en.strip("`")
     node = program.at(story.span(event.step)) if program.tree else None
@@ -206,17 +206,19 @@ def _finding(story: Story, found: DtypeOrDeviceMismatch, failure: Failure) -> Fi
 
 
 def _said(story: Story, event: Event, label: str) -> T:
-    """A tensor as the expression that the refused line has for it, else its name or the expression that made it."""
+    """Return the tensor as the expression in the line that raised the error, else its name or the expression that
+    computed it.
+    """
     given = event.error.given if event.error is not None else ()
     text = next((g.text for g in given if g.label == label and g.text), "")
     return T(en=f"`{text}`", zh=f"`{text}`") if text else expression(story, label, event.step)
 
 
 def _chosen(story: Story, label: str | None, step: int) -> int | None:
-    """The step at which the tensor's dtype was chosen: the earliest found by going back through
-    first operands of the same dtype.
+    """Return the step at which the tensor's dtype was chosen: the earliest found by going back through operands of the
+    same dtype.
 
-    None if it is not known where the tensor was made.
+    None if it is not known which line created the tensor.
     """
     born: int | None = None
     for _ in range(MOST_BACK):

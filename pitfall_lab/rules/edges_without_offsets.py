@@ -1,4 +1,4 @@
-"""PL978: graphs are joined to one, and the edges keep the numbers that their nodes had in the single graphs."""
+"""PL978: graphs are joined to one, and the edges keep the numbers that their nodes had in the separate graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOINS = spellings("cat", "vstack") | {"hstack"}
 ROWS_BY = {"__getitem__": 1, "index_select": 1, "index_add": 1, "index_add_": 1, "scatter_add": 1, "scatter_add_": 1,
            "scatter_reduce": 1, "scatter_reduce_": 1, "index_reduce": 1, "index_reduce_": 1, "gather": 1,
            "index_copy_": 1}  # fmt: skip
-"""Calls whose first tensor has the rows that the next one numbers."""
+"""Calls whose second tensor contains indices of rows of the first tensor."""
 VIEWS = {
     "unbind",
     "__getitem__",
@@ -38,18 +38,18 @@ VIEWS = {
     "expand_as",
     "clone",
 }
-"""Calls that edges are followed through: they keep the numbers of the nodes."""
+"""Calls that edges are followed through: they do not change the numbers of the nodes."""
 FEWEST, KNOWN, LABELS, UPWARD = 3, 4, 60, 60
 PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
 class EdgesWithoutOffsets:
-    """``edges`` is the call (``Event``) that joined several parts of an index to one; ``nodes`` is the call that joined
-    as many tables; ``use`` is the call that addressed rows of the joined table with the joined index.
+    """``edges`` is the call (``Event``) that joined several index tensors to one, ``nodes`` the call that joined as
+    many tables, and ``use`` the call that addressed rows of the joined table with the joined index.
 
-    ``part`` is the number of a part (from 0) whose entries are too small: its own rows begin at ``start`` in the joined
-    table, and its largest known entry is ``largest``.
+    ``part`` is the number (from 0) of an index tensor whose entries are too small: the rows of its own table begin at
+    ``start`` in the joined table, and its largest known entry is ``largest``.
     """
 
     edges: Event
@@ -61,8 +61,8 @@ class EdgesWithoutOffsets:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that joins three or more tensors of row numbers (edges of graphs, mostly), each into a
-    table of its own, without adding offsets, where the result is used for the joined table.
+    """Yield one finding for each line that joins three or more tensors of row indices (edges of graphs, mostly), each
+    into a table of its own, without adding offsets, where the joined indices address rows of the joined table.
     """
     reported = set()
     for step, uses in _used(story).items():
@@ -78,7 +78,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _used(story: Story) -> dict[int, list[tuple[Event, Event]]]:
-    """The steps of joins of tables, each with the joins of as many indices that these rows are addressed with."""
+    """Return a dict from the step of each join of tables to the joins of as many index tensors that address the joined
+    rows, each in a pair with the call that addresses them.
+    """
     joined = dict[int, list[tuple[Event, Event]]]()
     for edges in story.calls(*JOINS):
         parts = _parts(edges)
@@ -96,14 +98,14 @@ def _parts(event: Event) -> list[str]:
 
 
 def _is_whole_numbered(story: Story, event: Event) -> bool:
-    """Whether a call joined vectors of whole numbers, or pairs of such vectors side by side."""
+    """Whether a call joined integer vectors, or integer matrices of two rows or two columns."""
     record = story.tensor(event.results[0], event.step) or {}
     shape = record.get("shape") or ()
     return str(record.get("dtype")).startswith("int") and (len(shape) == 1 or (len(shape) == PAIR and PAIR in shape))
 
 
 def _addressed(story: Story, edges: Event) -> Iterator[tuple[Event, str]]:
-    """Yield the calls that address rows with the joined index, or with a part or a view of it, and that index."""
+    """Yield the calls that address rows with the joined index, or with a slice or view of it, each with that index."""
     pending, seen = [edges.results[0]], {edges.results[0]}
     while pending and len(seen) < LABELS:
         label = pending.pop()
@@ -120,7 +122,7 @@ def _addressed(story: Story, edges: Event) -> Iterator[tuple[Event, str]]:
 
 
 def _table(story: Story, use: Event, index: str, count: int) -> Event | None:
-    """The call that joined, of ``count`` parts, the rows that are addressed; None if there is none."""
+    """Return the call that joined ``count`` tables to the one whose rows ``use`` addresses; None if there is none."""
     label = next((o.label for o in use.operands if o.label is not None), None)
     rows = (story.shape(label, use.step) or (0,))[0]
     dim = argument(use, "dim", 1 if use.name != "__getitem__" else None)
@@ -130,8 +132,8 @@ def _table(story: Story, use: Event, index: str, count: int) -> Event | None:
 
 
 def _joined(story: Story, label: str, rows: int, count: int) -> Event | None:
-    """The call that joined ``count`` parts to the rows from which a tensor with as many rows was
-    computed; None if there is none.
+    """Return the call that joined ``count`` tables to one with ``rows`` rows, from which the tensor ``label`` was
+    computed row by row; None if there is none.
     """
     pending, seen = [label], {label}
     while pending and len(seen) < UPWARD:
@@ -154,11 +156,11 @@ def _joined(story: Story, label: str, rows: int, count: int) -> Event | None:
 
 
 def _numbered(story: Story, edges: Event, nodes: Event) -> tuple[int, int, int] | None:
-    """A part whose entries lie before the rows of its own part of the table: its number, where these
-    begin, its largest known entry.
+    """Return, for an index tensor whose entries are below the rows of its own table, its number, the first of these
+    rows, and its largest known entry.
 
-    None unless the known entries of all parts are numbers of rows in a part alone, reach far into most parts (labels of
-    a few classes do not), and two or more parts show it.
+    None unless the known entries of all index tensors fit into their own tables, reach beyond half of most tables
+    (labels of a few classes do not), and at least two index tensors are such.
     """
     sizes = [(story.shape(each, nodes.step) or (0,))[0] for each in _parts(nodes)]
     start, shows, far = 0, list[tuple[int, int, int]](), list[bool]()
@@ -212,8 +214,8 @@ TITLE = T(en="Add to each part the number of rows before it", zh="给每一部�
 
 
 def _fixes(story: Story, found: EdgesWithoutOffsets) -> tuple[Fix, ...]:
-    """The fix that adds offsets where the parts are collected: in a loop, in a comprehension,
-    or in a list that is written out.
+    """Fixes that add offsets where the index tensors are collected: in a loop, in a comprehension, or in a list that is
+    written out.
     """
     program = story.program
     edges, nodes = (_collected(story, each) for each in (found.edges, found.nodes))
@@ -230,7 +232,9 @@ def _fixes(story: Story, found: EdgesWithoutOffsets) -> tuple[Fix, ...]:
 
 
 def _collected(story: Story, event: Event) -> ast.expr | None:
-    """What a join in the program's text was given."""
+    """Return the expression that a join of the program was given as its first argument; None if the program shows no
+    such call.
+    """
     node = story.program.at(story.span(event.step))
     return node.args[0] if isinstance(node, ast.Call) and called(node) in JOINS and node.args else None
 
@@ -239,7 +243,9 @@ Comprehension = ast.ListComp | ast.GeneratorExp
 
 
 def _in_comprehension(story: Story, edges: Comprehension, nodes: Comprehension) -> Fix | None:
-    """The fix for ``[g.edges for g in graphs]`` beside ``[g.nodes for g in graphs]``."""
+    """Return the fix for two comprehensions over the same graphs, ``[g.edges for g in graphs]`` and ``[g.nodes for g in
+    graphs]``; None for other forms.
+    """
     program, (one, other) = story.program, (edges.generators, nodes.generators)
     if (
         len(one) != 1
@@ -263,7 +269,7 @@ def _in_comprehension(story: Story, edges: Comprehension, nodes: Comprehension) 
 
 
 def _in_loop(story: Story, edges: ast.Name, nodes: ast.Name) -> Fix | None:
-    """The fix for two lists to which one round of one loop appends one part each."""
+    """Return the fix for two lists to which each iteration of one loop appends one item each; None for other forms."""
     program = story.program
     both = [_appended(story, each) for each in (edges, nodes)]
     if None in both:
@@ -287,7 +293,9 @@ def _in_loop(story: Story, edges: ast.Name, nodes: ast.Name) -> Fix | None:
 
 
 def _appended(story: Story, name: ast.Name) -> tuple[ast.expr, ast.stmt] | None:
-    """What is appended to a list by the only such call in its function, and the statement."""
+    """Return the expression that the only ``append`` call of a list in its function appends, and the call's statement;
+    None if there are none or several, or the statement shares its lines.
+    """
     program = story.program
     function = program.function(name)
     found = [
@@ -299,7 +307,7 @@ def _appended(story: Story, name: ast.Name) -> tuple[ast.expr, ast.stmt] | None:
 
 
 def _free(story: Story, name: str) -> str:
-    """A name that the program does not use."""
+    """Return ``name``, or ``name`` with a number appended if the program uses it already."""
     used = {node.id for node in story.program.nodes if isinstance(node, ast.Name)}
     return (
         name if name not in used else next(new for n in range(2, len(used) + 3) if (new := f"{name}_{n}") not in used)

@@ -1,4 +1,6 @@
-"""PL444: an ``einsum`` sums two operands over two letters, each by itself, where one letter for both was meant."""
+"""PL444: an ``einsum`` sums two operands over two different letters, each separately, where one letter for both was
+intended.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class EinsumSumsApart:
-    """``event`` is an ``einsum`` (``Event``) that sums its two operands over two letters, each by itself, where one
-    letter for both was meant.
+    """``event`` is an ``einsum`` (``Event``) that sums its two operands over two different letters, each separately,
+    where one letter for both was intended.
 
-    ``one`` and ``other`` are the labels of the operands. ``pairs`` are such letters, the first of operand ``one``, the
-    second of ``other``; the axes of the first pair have the size ``length``.
+    ``one`` and ``other`` are the labels of the operands. ``pairs`` are pairs of such letters, the first of operand
+    ``one``, the second of ``other``; the dimensions of the first pair have the size ``length``.
     """
 
     event: Event
@@ -32,8 +34,8 @@ class EinsumSumsApart:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose ``einsum`` of two operands sums an axis of the one and an axis of the
-    other, of equal length above 1, under two different letters.
+    """Yield one finding for each line whose ``einsum`` of two operands sums a dimension of one and a dimension of the
+    other, of equal size above 1, under two different letters.
 
     Only with ``->`` and without ``...``.
     """
@@ -47,10 +49,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _apart(story: Story, event: Event) -> EinsumSumsApart | None:
-    """The pairs of letters, of equal length, that only one operand each has, and not the
-    result; None if there are none.
+    """Return the data of the finding with the pairs of letters, of equal size, that only one operand each has, and not
+    the result.
 
-    None also without ``->``, with ``...`` or with other than two operands.
+    None if there are no such pairs, without ``->``, with ``...``, or with other than two operands.
     """
     given, arrow, result = event.operands[0].text.strip("'\"").replace(" ", "").partition("->")
     terms, labels = given.split(","), [o.label for o in event.operands[1:]]
@@ -104,9 +106,8 @@ def _finding(story: Story, found: EinsumSumsApart) -> Finding:
 
 
 def _fixes(story: Story, found: EinsumSumsApart) -> tuple[Fix, ...]:
-    """At most one fix: it writes the first operand's letter for both of each pair.
-
-    Empty unless the equation is a text in the call.
+    """At most one fix: it writes the first operand's letter for both letters of each pair; empty unless the equation is
+    a string literal in the call.
     """
     program = story.program
     call = program.at(story.span(found.event.step)) if program.tree is not None else None

@@ -1,4 +1,6 @@
-"""PL945: a feature is the mean target of each category, and contains the row's own target, which is to be predicted."""
+"""PL945: a feature is the mean target of each category, and includes the target of the row itself, which is to be
+predicted.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 ADDS = spellings("index_add", "index_reduce", "scatter_add", "scatter_reduce", in_place=True)  # fmt: skip
 PRODUCTS = ("matmul", "mm", "mv")
-"""Products with a one-hot table, which look a row up or add rows."""
+"""Products with a one-hot table, which select a row or add rows."""
 LOOKS_UP = {"__getitem__", "index_select", "gather", "take", "embedding", *PRODUCTS}
 """Calls that give each row the mean of its category."""
 LAYERS = ("linear", "matmul", "mm", "addmm", "mv", "conv1d")
@@ -31,10 +33,10 @@ LOSSES = (
 )  # fmt: skip
 """The losses, and the difference, that compare a row's prediction with its target."""
 SAME = SAME_NUMBERS | {"long", "int", "bool", "type", "half", "index_select"}
-"""Calls that category numbers are followed through: they stay numbers of the same categories."""
+"""Calls that category numbers are followed through: the result has numbers of the same categories."""
 UPWARD, DOWNWARD, CALLS = 600, 200, 6
 MOST = 20.0
-"""Of so many rows and more in a category, one is no large part of their mean."""
+"""The mean number of rows of a category from which on one row is only a small part of the category's mean."""
 FEWEST = 8
 EMPTY = 0.25
 
@@ -44,8 +46,8 @@ class Encoded:
     """``added`` is the call (``Event``) that summed up or averaged the tensor ``targets`` by the tensor ``categories``
     (both are labels); ``looked_up`` is the call that gave each row the number of its category.
 
-    ``loss`` is the call that compares these targets with what a network made of the rows. ``rows`` is the mean number
-    of rows of a category, as far as is known.
+    ``loss`` is the call that compares these targets with the predictions of a network for the rows. ``rows`` is the
+    mean number of rows of a category, as far as is known.
     """
 
     added: Event
@@ -57,10 +59,10 @@ class Encoded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that gives rows the mean target of their category, own target included, where a
-    network then learns that target from them.
+    """Yield one finding for each line that gives rows the mean target of their category, which includes the row's own
+    target, where a network is then trained to predict that target from this mean.
 
-    Only where categories have fewer than ``MOST`` rows on average, and a backward ran.
+    Only if categories have fewer than ``MOST`` rows on average, and a backward ran.
     """
     told = set()
     losses = None
@@ -78,7 +80,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _added(story: Story, event: Event) -> tuple[str, str] | None:
-    """The categories and the targets that a call summed up by category; None if it is no such call."""
+    """Return the categories and the targets that a call summed or counted by category; None if it is no such call, or
+    the targets require grad or have fewer than ``FEWEST`` rows.
+    """
     given = [o.label for o in event.operands if o.label is not None]
     if event.error is not None or not event.results:
         return None
@@ -96,7 +100,9 @@ def _added(story: Story, event: Event) -> tuple[str, str] | None:
 
 
 def _coded(story: Story, label: str, step: int) -> str | None:
-    """The categories of which a tensor is the code of ones and zeros, past views and conversions."""
+    """Return the categories whose one-hot code a tensor is, apart from views and conversions; None if there are
+    none.
+    """
     for _ in range(CALLS):
         made = story.event((story.tensor(label, step) or {}).get("born"))
         source = made.operands[0].label if made is not None and made.operands and label in made.results else None
@@ -111,7 +117,7 @@ def _coded(story: Story, label: str, step: int) -> str | None:
 
 
 def _of(story: Story, label: str, step: int) -> Hashable:
-    """A key that categories have in common with their views and conversions."""
+    """Return a key that is equal for categories and for their views and conversions."""
     for _ in range(CALLS):
         label = same_numbers(story, label, step)
         made = story.event((story.tensor(label, step) or {}).get("born"))
@@ -122,7 +128,9 @@ def _of(story: Story, label: str, step: int) -> Hashable:
 
 
 def _looked_up(story: Story, added: Event, categories: str) -> Iterator[Event]:
-    """The calls that took, for each row, the number of its category from what was computed from the sums."""
+    """Yield the calls that select, for each row, the value of its category from the sums or from a tensor computed from
+    them.
+    """
     wanted = _of(story, categories, added.step)
     count = (story.shape(added.results[0], added.step) or (0,))[0]
     pending, seen = deque([added.results[0]]), {added.results[0]}
@@ -145,8 +153,8 @@ def _looked_up(story: Story, added: Event, categories: str) -> Iterator[Event]:
 
 
 def _losses(story: Story) -> Iterator[tuple[Event, str, str, str]]:
-    """The losses of a training with the storage of their target's numbers, target and prediction; one for each place,
-    and only the first of it.
+    """Yield the losses of a training, each with the storage of its target's numbers, the target and the prediction;
+    only the first of each line.
     """
     places = set()
     for loss in story.calls(*LOSSES):
@@ -163,7 +171,9 @@ def _losses(story: Story) -> Iterator[tuple[Event, str, str, str]]:
 
 
 def _memory(story: Story, label: str, step: int) -> str:
-    """The storage that a tensor's numbers were copied or converted from, all or some of them."""
+    """Return the storage of the tensor from which the numbers of ``label``, all or some of them, were copied or
+    converted.
+    """
     for _ in range(UPWARD):
         record = story.tensor(label, step) or {}
         made = story.event(record.get("born"))
@@ -177,8 +187,8 @@ def _memory(story: Story, label: str, step: int) -> str:
 def _encoded(
     story: Story, added: Event, given: tuple[str, str], looked_up: Event, losses: list[tuple[Event, str, str, str]]
 ) -> Encoded | None:
-    """The data of the finding if a network learns the targets from what was looked up, and from them in no other
-    way.
+    """Return the data of the finding if a network learns the targets from the selected means, and its input contains
+    them in no other way; else None.
     """
     memory = _memory(story, given[1], added.step)
     rows = _rows(story, added, given[0])
@@ -191,7 +201,10 @@ def _encoded(
 
 
 def _rows(story: Story, added: Event, categories: str) -> float | None:
-    """The mean number of rows of a category; where most sums are 0, as far as is known, those categories are empty."""
+    """Return the mean number of rows of a category; None if there are no categories.
+
+    If fewer than the fraction ``EMPTY`` of the known sums are nonzero, the categories with sum 0 count as empty.
+    """
     count = (story.shape(added.results[0], added.step) or (0,))[0]
     known = list(story.held(added.results[0], added.step).values())
     full = sum(1 for each in known if each) / len(known) if known else 1.0
@@ -201,8 +214,8 @@ def _rows(story: Story, added: Event, categories: str) -> float | None:
 
 
 def _learns(story: Story, guess: str, loss: Event, looked_up: Event, memory: str) -> bool:
-    """Whether a prediction was computed by a layer whose input was looked up and contains the targets in
-    no other way: not without the row's own one, for example.
+    """Whether the prediction was computed by a layer whose input contains the selected means and otherwise none of the
+    targets, as a mean without the row's own target would.
     """
     pending, seen = deque([(guess, loss.step)]), {guess}
     while pending and len(seen) < UPWARD:
@@ -223,7 +236,9 @@ def _learns(story: Story, guess: str, loss: Event, looked_up: Event, memory: str
 
 
 def _contains(story: Story, label: str, step: int, looked_up: Event, memory: str) -> bool:
-    """Whether a layer's input contains what was looked up, and else none of the targets but in single numbers."""
+    """Whether a layer's input was computed from the selected means, and from the targets in no other way except as
+    single numbers.
+    """
     pending, seen, found = deque([(label, step)]), {label}, False
     while pending and len(seen) < UPWARD:
         here, at = pending.popleft()
@@ -278,9 +293,9 @@ def _finding(story: Story, found: Encoded) -> Finding:
 
 
 def _fixes(story: Story, found: Encoded) -> tuple[Fix, ...]:
-    """Fixes that compute each half of the rows from the other half, or leave out the row's own target.
+    """Fixes that compute each half of the rows from the other half, or that leave out the row's own target.
 
-    Only where the table has a name that one expression was assigned to in the same function.
+    Only if the table is a variable to which one expression is assigned in the same function.
     """
     program = story.program
     node = program.at(story.span(found.looked_up.step)) if program.tree is not None else None
@@ -331,7 +346,7 @@ def _names(story: Story, label: str) -> set[str]:
 
 
 def _counts(story: Story, label: str) -> bool:
-    """Whether a tensor counts the rows of each category, past conversions and limits."""
+    """Whether a tensor counts the rows of each category, apart from conversions and limits."""
     label = same_numbers(story, label, len(story.events))
     for event in story.calls("bincount", *ADDS):
         if label in event.results:

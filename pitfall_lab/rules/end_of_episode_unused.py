@@ -1,5 +1,5 @@
-"""PL990: a target adds the value of what comes next to each reward, also where nothing comes next: the flags that
-say so were made into a tensor, and nothing uses it.
+"""PL990: a target adds the next state's value to each reward, also where the episode ends: the flags of the ends were
+made into a tensor, and nothing uses it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ PRODUCTS = spellings("addcmul") | spellings("mul", in_place=True)
 LOSSES = spellings("sub", exchanged=True) | operations_that("difference_loss")
 VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "to", "float", "double",
          "long", "bool", "int", "cpu", "type", "type_as", "view_as", "expand", "expand_as"}  # fmt: skip
-"""Calls that a tensor is followed through: its numbers stay the same ones."""
+"""Calls that a tensor is followed through: its numbers stay the same."""
 GIVEN = (
     spellings("as_tensor", "cat", "vstack")
     | {"__getitem__", "chunk", "from_numpy", "hstack", "index_select", "select", "split", "stack", "tensor", "unbind"}
 )  # fmt: skip
-"""Calls that bring the data of a batch: from Python numbers, or from what was stored."""
+"""Calls that make the data of a batch, from Python numbers or from stored tensors."""
 SELECTS = (
     spellings("masked_fill", "masked_scatter", "scatter", in_place=True)
     | {"__setitem__", "index_copy_", "index_put_", "where"}
 )  # fmt: skip
-"""Calls by which the value of what comes next may be left out of some rows."""
+"""Calls by which the next state's value may be left out of some rows."""
 FEWEST, FURTHER, WINDOW = 4, 60, 400
 
 
@@ -44,8 +44,8 @@ class Target:
     """``event`` is the call (``Event``) that added rewards and ``next_values``, the label of the discounted values of
     the next states; ``used`` is the call that compares the sum with a prediction.
 
-    ``flags`` is the label of a tensor that says where episodes end, ``made`` the call that made this tensor; no call
-    used it.
+    ``flags`` is the label of a tensor of truth values that tell where episodes end and that no call used; ``made`` is
+    the call that made it.
     """
 
     event: Event
@@ -56,8 +56,8 @@ class Target:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that adds rewards and predicted values to a target for a loss, where a tensor of
-    flags came with the same batch, one for each row, and no call uses it.
+    """Yield one finding for each line that adds rewards and predicted values to a target for a loss, where the batch
+    also has a tensor of flags, one for each row, that no call uses.
     """
     told = set()
     last: dict[object, int] = {}
@@ -73,7 +73,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _target(story: Story, event: Event, labels: list[str], since: int) -> Target | None:
-    """What a sum does wrong; None unless it adds values of the batch and values that a network computed, for a loss."""
+    """Return the data of the finding for a sum; None unless it adds data of the batch and values that a network
+    computed, the result is compared with a prediction, and unused flags are found after the step ``since``.
+    """
     rows = prod(story.shape(event.results[0], event.step) or ())
     if rows < FEWEST:
         return None
@@ -89,8 +91,8 @@ def _target(story: Story, event: Event, labels: list[str], since: int) -> Target
 
 
 def _predicted(story: Story, label: str, step: int) -> bool | None:
-    """Whether a tensor was computed by layers; None if the last layer's result was multiplied by a tensor of several
-    values, or some rows were chosen, so that rows may be left out.
+    """Return whether a tensor was computed with parameters; None if some rows may have been left out of it after that,
+    by a product of two tensors of several values or by a call of :data:`SELECTS`.
     """
     pending, seen, found = [(label, step)], {label}, False
     while pending and len(seen) < FURTHER:
@@ -116,7 +118,7 @@ def _predicted(story: Story, label: str, step: int) -> bool | None:
 
 
 def _is_data(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor came with the batch: it was given, and at most converted."""
+    """Whether a tensor is data of the batch, at most converted, viewed or multiplied by a number."""
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         if made is None:
@@ -131,7 +133,7 @@ def _is_data(story: Story, label: str, step: int) -> bool:
 
 
 def _compared(story: Story, event: Event) -> Event | None:
-    """The loss, or difference, of the sum and a prediction that requires grad; None if there is none."""
+    """Return the loss, or difference, of the sum and a prediction that requires grad; None if there is none."""
     pending, seen = [event.results[0]], {event.results[0]}
     while pending and len(seen) < FURTHER:
         here = pending.pop()
@@ -146,9 +148,11 @@ def _compared(story: Story, event: Event) -> Event | None:
 
 
 def _flags(story: Story, rows: int, since: int, until: int) -> tuple[str, Event] | None:
-    """A tensor of truth values, or of zeros and ones, with one for each row, that came with the batch and is not used.
+    """Return the label of the latest tensor of flags before ``until`` that no call uses, and the call that made it;
+    None if there is none.
 
-    Some of them must be true. The nearest one, with the call that made it; None if there is none.
+    Flags are bools, or zeros and ones, one for each of ``rows`` rows, some of them true and some not, among the data of
+    the batch.
     """
     for step in range(until - 1, max(since, -1), -1):
         made = story.events[step]
@@ -197,9 +201,10 @@ def _finding(story: Story, target: Target) -> Finding:
 
 
 def _fixes(story: Story, target: Target) -> tuple[Fix, ...]:
-    """At most one fix, which multiplies the next values by what the flags say.
+    """At most one fix: it multiplies the next values by the negated flags.
 
-    Empty where the flags have no name in the function of the sum, or the text does not show the next values.
+    Empty if the flags are not a variable that the function of the sum can read, or the program does not show the next
+    values.
     """
     program, event = story.program, target.event
     node = program.at(story.span(event.step))
@@ -221,7 +226,9 @@ def _fixes(story: Story, target: Target) -> tuple[Fix, ...]:
 
 
 def _name(story: Story, target: Target) -> str | None:
-    """The name of the flags, also where several tensors are unpacked, as from a ``map``; None if unknown."""
+    """Return the name of the variable of the flags, also if several tensors are unpacked, as from a ``map``; None if it
+    is not known.
+    """
     name, made, program = story.name(target.flags, target.made.step), target.made, story.program
     statement = program.statement_at(story.span(made.step))
     if name is not None or not isinstance(statement, ast.Assign | ast.For):

@@ -1,4 +1,4 @@
-"""PL959: the entropy of a policy enters its loss with plus, so that each step makes the policy less random."""
+"""PL959: the entropy of a policy is added to its loss, so that each step makes the policy less random."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Rewarded:
     that was drawn from the same distribution.
 
     ``entropy`` is the entropy (:class:`Entropy`), ``score`` the log-probability with its weight
-    (:class:`WeightedScore`). ``last`` is the value of the entropy in the last backward of the same line; None where it
-    is unknown or there was one backward only.
+    (:class:`WeightedScore`). ``last`` is the value of the entropy in the last backward of the same line; None if it is
+    not known, or there was one backward only.
     """
 
     backward: Event
@@ -33,11 +33,11 @@ class Rewarded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes an entropy which a policy's loss contains with plus.
+    """Yield one finding for each line that computes an entropy which is added to a policy's loss.
 
     The loss must also fall with the log-probability, times a weight, of an action that was drawn from the same
-    distribution; it must contain no entropy with minus. Only if an optimizer steps afterwards, and not in programs with
-    the word ``maximize``.
+    distribution, and no entropy may be subtracted in it. Only if an optimizer steps afterwards, and not in programs
+    that contain the word ``maximize``.
     """
     if "maximize" in story.program.text or not any(True for _ in story.calls(*DRAWS)):
         return
@@ -59,8 +59,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _rewarded(story: Story, backward: Event) -> dict[Span | None, tuple[Entropy, WeightedScore]]:
-    """By its place, each entropy of a policy that enters the loss of this backward with plus; empty if the loss has an
-    entropy with minus as well, or grows with what is scored.
+    """Return each entropy of a policy that is added to the loss of this backward, with the log-probability of an
+    action, by the source position of the entropy; empty if an entropy is also subtracted in the loss, or the loss grows
+    with a log-probability of an action.
     """
     terms = policy_terms(story, backward)
     pairs = terms.of_policy()
@@ -105,9 +106,10 @@ def _finding(story: Story, found: Rewarded) -> Finding:
 
 
 def _fixes(story: Story, found: Rewarded) -> tuple[Fix, ...]:
-    """Fixes that exchange one sign between the entropy and the place where the loss adds it to the scored actions.
+    """Fixes that change one sign between the entropy and the line at which the loss combines it with the
+    log-probability.
 
-    Empty if no line between has a sum, a difference, or a number as a factor.
+    Empty if no line between them has a sum, a difference, or a number as a factor.
     """
     program, fixes, factors = story.program, list[Fix](), list[Fix]()
     others = {id(step.towards) for step in found.score.slope.path()}
@@ -124,9 +126,9 @@ def _fixes(story: Story, found: Rewarded) -> tuple[Fix, ...]:
 
 
 def _exchanged(story: Story, node: ast.AST, step: Slope) -> str | None:
-    """The text of a sum, a difference or a product in which the operand that ``step`` is has the other sign.
+    """Return the source of a sum, a difference or a product in which the operand ``step`` has the opposite sign.
 
-    None for other expressions, and where no second operand is trained, of which the sum could be.
+    None for other expressions, and for a sum whose two operands do not both require grad.
     """
     program, event = story.program, step.event
     if event is None:
@@ -156,7 +158,7 @@ def _exchanged(story: Story, node: ast.AST, step: Slope) -> str | None:
 
 
 def _number(node: ast.expr) -> float | None:
-    """The number that an expression is, with a minus before it perhaps; None if it is no literal number."""
+    """Return the number of a literal, possibly with a minus before it; None if ``node`` is not a literal number."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and (inner := _number(node.operand)) is not None:
         return -inner
     return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, int | float) else None

@@ -20,7 +20,7 @@ from pitfall_lab.trace import Event, Operand, T
 COMPARED = ("eq", "__eq__")
 DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 STEPS = 4
-"""Numbers are taken for equal but for rounding if they are no more than this many steps of their type apart."""
+"""Numbers count as equal but for rounding if they are at most this many steps of their dtype apart."""
 MOST = 4096
 
 
@@ -37,8 +37,8 @@ class Near:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that compares floating-point numbers by a call of ``COMPARED``, not with a plain
-    whole number, and never finds two equal, though some differ by at most ``STEPS`` roundings.
+    """Yield one finding for each line that compares floating-point numbers by ``==`` or ``eq``, not with a Python
+    integer, and never finds two equal, although some differ by at most ``STEPS`` roundings.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*COMPARED):
@@ -51,9 +51,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _kinds(story: Story, event: Event) -> tuple[str, str] | None:
-    """The types of both operands if they are fractions; a plain number has the type of the other one.
+    """Return the dtypes of both operands if they are floating-point and no operand is a Python number without fraction;
+    else None.
 
-    None for other types.
+    A Python number has the dtype of the other operand.
     """
     kinds = [
         str((story.tensor(o.label, event.step) or {}).get("dtype")) if o.label is not None else ""
@@ -68,16 +69,16 @@ def _kinds(story: Story, event: Event) -> tuple[str, str] | None:
 
 
 def _any_equal(story: Story, event: Event) -> bool:
-    """Whether a known result is true; also True if none is known."""
+    """Whether a known result of the comparison is True; True also if none is known."""
     held = list(Elements(story, event.results[0], event.step, answers=True).known())
     return not held or any(value for _, value in held)
 
 
 def _near(story: Story, event: Event) -> Near | None:
-    """Two numbers that met in a comparison and differ by at most ``STEPS`` roundings of the dtype with fewer digits,
-    not by 0.
+    """Return two numbers that the call compared and that differ by at most ``STEPS`` roundings of the dtype with fewer
+    digits, but are not equal.
 
-    None if there are none among the first ``MOST`` places that are known.
+    None if there are none among the first ``MOST`` known indices.
     """
     kinds = _kinds(story, event) or ("", "")
     shape = story.shape(event.results[0], event.step) or ()
@@ -129,9 +130,9 @@ def _name(story: Story, event: Event, given: Operand) -> T:
 
 
 def _fixes(story: Story, found: Near) -> tuple[Fix, ...]:
-    """At most one fix: it compares both in the type with fewer digits, or, if both have one type, with ``isclose``.
+    """At most one fix: it compares both in the dtype with fewer digits or, if both have one dtype, with ``isclose``.
 
-    Empty if the line shows no single comparison.
+    Empty if the line shows no single comparison, or the program does not import torch.
     """
     program, event, torch = story.program, found.event, torch_name(story.program)
     node = program.at(story.span(event.step)) if program.tree is not None else None

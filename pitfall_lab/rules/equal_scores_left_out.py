@@ -1,4 +1,6 @@
-"""PL919: the rank of the right answer counts the better scores only, so that of many equal scores it is the first."""
+"""PL919: the rank of the right answer counts only the better scores, so that among equal scores the right answer is
+always first.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,22 @@ from pitfall_lab.trace import Counted, Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 PICKS = {"gather", "take_along_dim", "__getitem__", "index_select", "diagonal", "diag", "take", "select"}
-"""Calls that take the one score of each row out of all scores."""
+"""Calls that select the one score of each row from all scores."""
 ORDERS = {"topk", "sort", "kthvalue", "median", "unique", "quantile", "msort"}
-"""Calls whose results are in an order, or are chosen by their size: a place in them is no answer."""
+"""Calls whose results are sorted, or are selected by their size: an index into them is not a label."""
 KEEPS = SAME_NUMBERS | spellings("index_fill", "masked_fill", in_place=True) | {"__setitem__", "where"}
-"""Calls after which most scores are as before."""
+"""Calls that leave most scores unchanged."""
 SAME_PLACES = {"float", "to", "int", "long", "double", "half", "type", "clone", "contiguous", "cpu", "detach"}
-"""Calls that convert the answers of a comparison."""
+"""Calls that convert the results of a comparison."""
 COUNTS = {"sum", "count_nonzero"}
 ADDS = spellings("add", in_place=True)
 DISCOUNTS = {"__rdiv__", "__rtruediv__", "log", "log1p", "log2", "reciprocal"}
-"""Calls by which a rank becomes a gain."""
+"""Calls by which a rank is turned into a gain."""
 EQUALS = spellings("eq", "ge", "gt", "le", "lt", "ne") | {"isclose"}
-"""Calls with which a program can count the equal scores, too."""
+"""Calls with which a program can count the equal scores too."""
 FURTHER, ROWS = 12, 3
 SHARE, SHIFT, PART = 0.05, 0.25, 0.1
-"""The least part of the rows with equal scores, and the least change of the mean rank, as a number and as a part."""
+"""The least fraction of rows with equal scores, and the least change of the mean rank, absolute and relative."""
 SIGNS = {ast.Gt: ">", ast.Lt: "<"}
 
 
@@ -40,8 +42,8 @@ class Tied:
     right answer; ``count`` is the call that adds up how many are better, which is the rank.
 
     ``rows`` counts the rows of all calls there, ``equal`` those of them in which other scores equal that of the answer.
-    ``first`` is the mean rank of all rows, and ``middle`` what it is if half of the equal scores are counted as better.
-    ``apart`` is True where the answer's score is not among those that it is compared with.
+    ``first`` is the mean rank of all rows, and ``middle`` the mean rank if half of the equal scores are counted as
+    better. ``apart`` is True if the answer's score is not among the scores that it is compared with.
     """
 
     event: Event
@@ -54,8 +56,9 @@ class Tied:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that counts the better scores for a rank, where in at least the share ``SHARE``
-    of the rows other scores equal that of the answer, so that the mean rank would be clearly larger.
+    """Yield one finding for each line that counts the better scores for a rank, where in at least the fraction
+    ``SHARE`` of the rows other scores equal that of the answer, and the mean rank would be clearly larger if half of
+    them were counted.
 
     Nothing if the program counts the equal scores too.
     """
@@ -69,8 +72,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _tied(story: Story, counted: Counted) -> Tied | None:
-    """What is wrong with a comparison; None where equal scores are few, the one score was not chosen by a label, its
-    answers are not added up, or the program looks for equal scores itself.
+    """Return the data of the finding for a comparison; None if equal scores are few, the one score was not selected by
+    a label, the results are not added up, or the program compares the same scores in another call.
     """
     first, middle = counted.numbers
     event = story.event(counted.step)
@@ -93,7 +96,7 @@ def _tied(story: Story, counted: Counted) -> Tied | None:
 
 
 def _memories(story: Story, label: str, step: int) -> set[object]:
-    """The memory of a tensor, and of those that it has most of its numbers from."""
+    """Return the storages of a tensor, and of the tensors that it has most of its numbers from."""
     found: set[object] = {(story.tensor(label, step) or {}).get("storage")}
     for _ in range(FURTHER):
         made = made_by(story, label, step)
@@ -112,7 +115,9 @@ def _memories(story: Story, label: str, step: int) -> set[object]:
 
 
 def _is_picked(story: Story, single: str, table: str, step: int) -> bool:
-    """Whether the one score of each row was taken out of all scores, by an index that is not made of their order."""
+    """Whether the one score of each row was selected from all scores by an index that was not computed by sorting
+    them.
+    """
     memories = _memories(story, table, step)
     for _ in range(FURTHER):
         made = made_by(story, single, step)
@@ -128,7 +133,7 @@ def _is_picked(story: Story, single: str, table: str, step: int) -> bool:
 
 
 def _is_ordered(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor was made by a call that puts numbers in order, perhaps after views."""
+    """Whether a tensor was computed by a call that sorts or selects by size (:data:`ORDERS`), apart from views."""
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -141,7 +146,9 @@ def _is_ordered(story: Story, label: str, step: int) -> bool:
 
 
 def _is_alike(story: Story, event: Event, other: Event) -> bool:
-    """Whether another call compares the same one score with all, so that it can count the equal ones."""
+    """Whether another call, on another line or with another operation, compares the same two tensors, so that it can
+    count the equal scores.
+    """
     if other.step == event.step or (other.span == event.span and other.op == event.op) or other.error is not None:
         return False
     wanted, given = (
@@ -151,7 +158,7 @@ def _is_alike(story: Story, event: Event, other: Event) -> bool:
 
 
 def _added(story: Story, event: Event) -> Event | None:
-    """The call that adds up the answers of a comparison; None if there is none."""
+    """Return the call that adds up the results of a comparison; None if there is none."""
     pending, seen = [event.results[0]], {event.results[0]}
     while pending and len(seen) < FURTHER:
         for use in (use for use in story.uses(pending.pop()) if use.step > event.step and use.results):
@@ -164,7 +171,7 @@ def _added(story: Story, event: Event) -> Event | None:
 
 
 def _is_apart(story: Story, single: str, table: str, step: int) -> bool:
-    """Whether the one score of each row and the others are two parts of one tensor."""
+    """Whether the one score of each row and the others are two slices of one tensor."""
     one, other = (made_by(story, each, step) for each in (single, table))
     return (
         one is not None
@@ -175,7 +182,7 @@ def _is_apart(story: Story, single: str, table: str, step: int) -> bool:
 
 
 def _is_rank(story: Story, count: Event) -> bool:
-    """Whether what a call counts is discounted as a rank is: divided by, or by its logarithm."""
+    """Whether the count is used as a rank: a number is divided by it, or its logarithm or reciprocal is taken."""
     pending, seen = [count.results[0]], {count.results[0]}
     while pending and len(seen) < FURTHER:
         for use in (use for use in story.uses(pending.pop()) if use.step > count.step and use.results):
@@ -218,9 +225,9 @@ def _finding(story: Story, found: Tied) -> Finding:
 
 
 def _fixes(story: Story, found: Tied) -> tuple[Fix, ...]:
-    """At most one fix: half of the other equal scores are added to the count.
+    """At most one fix: it adds half of the other equal scores to the count.
 
-    Empty if the text does not show the comparison and, on the same line or under a name, the sum of its answers.
+    Empty if the program does not show the comparison and, on the same line or by a variable, the sum of its results.
     """
     program = story.program
     node, count = (program.at(story.span(step)) for step in (found.event.step, found.count.step))
@@ -243,7 +250,7 @@ def _fixes(story: Story, found: Tied) -> tuple[Fix, ...]:
 
 
 def _as_equal(segment: object, node: ast.AST | None) -> str | None:
-    """The text of a comparison with ``==`` instead; None if the text shows none."""
+    """Return the source of a comparison by ``>`` or ``<`` with ``==`` instead; None if ``node`` is none."""
     if not callable(segment):
         return None
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in SIGNS:

@@ -19,11 +19,11 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line where a layer (dropout or batch norm) ran in evaluation mode in a round of
-    training: a backward went through it, and the weight of the layer in front of it was written afterwards.
+    """Yield one finding for each line on which a layer (dropout or batch norm) ran in evaluation mode in an iteration
+    of training: a backward went through it, and the weight of the layer in front of it was written afterwards.
 
-    Only if the layer ran in training mode before, or ran in evaluation mode in ``ROUNDS`` or more rounds and, since it
-    was made, never in training mode (a batch norm: with its running statistics still as they began).
+    Only if the layer ran in training mode before, or if it ran in evaluation mode in at least ``ROUNDS`` iterations and
+    never in training mode (a batch norm: with its running statistics still at their initial values).
     """
     modes = Modes(story)
     rounds: dict[object, list[tuple[Event, LayerCall]]] = {}
@@ -51,7 +51,8 @@ def _updated(story: Story, each: LayerCall, backward: Event) -> bool:
 
 
 def _never_meant(story: Story, modes: Modes, each: LayerCall) -> bool:
-    """Whether the layer never ran in training mode and its running statistics still have their initial values.
+    """Whether the layer never ran in training mode and, for a batch norm, its running statistics still have their
+    initial values.
 
     Then no earlier training explains why it is in evaluation mode.
     """
@@ -133,7 +134,7 @@ def _finding(story: Story, backward: Event, each: LayerCall, before: LayerCall |
 
 
 def _switch(story: Story) -> ast.Call | None:
-    """The program's only ``….eval()`` or ``….train(False)``; None if there is none or more than one."""
+    """Return the program's only ``….eval()`` or ``….train(False)`` call; None if there is none or more than one."""
     calls = [n for n in story.program.nodes if isinstance(n, ast.Call) and _switches(n)]
     return calls[0] if len(calls) == 1 else None
 
@@ -168,10 +169,11 @@ def _fixes(story: Story, each: LayerCall, backward: Event, switch: ast.Call | No
 
 
 def _first_of_training(story: Story, backward: Event, switch: ast.Call) -> ast.stmt | None:
-    """The first statement, after a docstring, of the function that calls backward; the fix
-    switches the mode back before it.
+    """Return the first statement, after a docstring, of the function that calls backward, before which the fix can
+    switch the mode back.
 
-    None if ``switch`` is in that function itself, or if the model has no name there.
+    None if backward is called at the top level or in the function that contains ``switch``, or if the model is not a
+    variable in the function.
     """
     program = story.program
     statement = program.statement_at(story.span(backward.step))

@@ -1,5 +1,5 @@
-"""PL412: an index with one entry for each row was put on an axis of its own, so every row
-was paired with every entry.
+"""PL412: an index with one entry for each row was applied to the columns of all rows, so every row was combined with
+every entry.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
 from pitfall_lab.trace import Event, T
 
 DIAGONALS = {"diagonal", "diag", "trace"}
-"""Calls that read the diagonal: then the table of all pairs is meant."""
+"""Calls that read the diagonal: the program then needs the table of all pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that takes rows × rows elements out of a computed matrix that requires grad, by
     an index with one entry for each row and some entry twice.
 
-    Only if a backward ran, and not where only the diagonal is used.
+    Only if a backward ran; nothing if a call reads the diagonal of the result.
     """
     reported = set()
     for event in story.calls("__getitem__", "index_select") if story.backwards() else ():
@@ -72,10 +72,10 @@ def _pairs(story: Story, event: Event) -> EveryPairTaken | None:
 
 
 def _repeats(story: Story, index: str, step: int, columns: int) -> bool:
-    """Whether ``index`` has an entry twice, so that it gives each row a column rather than
-    selecting or reordering the columns.
+    """Whether ``index`` has an entry twice, so that it gives each row a column rather than selecting or reordering the
+    columns.
 
-    True also if it has more entries than ``columns``; else False where not all entries are known.
+    True also if it has more entries than ``columns``; otherwise False if not all entries are known.
     """
     count = (story.shape(index, step) or (0,))[0]
     if count > columns:

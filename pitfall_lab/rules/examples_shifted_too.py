@@ -1,4 +1,6 @@
-"""PL858: a shift that was to centre the frequencies also moved an axis that was never transformed, as of channels."""
+"""PL858: a shift that was to centre the frequencies also moved a dimension that was never transformed, such as the
+channels.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +30,20 @@ ELEMENTWISE = spellings("abs", "add", "div", "mul", "pow", "sub") | {
     "resolve_conj", "clone", "contiguous", "detach", "to", "float", "double", "cfloat", "complex", "polar", "where",
     "clamp", "neg", "masked_fill", "clamp_min", "sgn", "cpu", "view_as", "type_as",
 }  # fmt: skip
-"""Calls, without the underscores of operators, by which each element of the result is made of those at its place."""
+"""Calls, without the underscores of operators, whose results are computed element by element."""
 REDUCTIONS = {"sum", "mean", "amax", "amin", "std", "var", "norm", "vector_norm", "linalg_vector_norm", "median"}
-"""Calls that may take an axis away."""
+"""Calls that may remove a dimension."""
 UPWARD, ONWARD = 60, 200
 UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class MovedAxis:
-    """``shift`` is the call (``Event``) of ``fftshift`` or ``ifftshift`` that moved the axis ``axis``, of ``count``
-    entries, along which none of the Fourier transforms of that tensor went.
+    """``shift`` is the call (``Event``) of ``fftshift`` or ``ifftshift`` that shifted the dimension ``axis``, of size
+    ``count``, along which none of the Fourier transforms of that tensor went.
 
-    ``transform`` is the nearest of these transforms; ``axes`` are the axes along which at least one of them went,
-    counted from the front.
+    ``transform`` is the nearest of these transforms; ``axes`` are the dimensions along which at least one of them went,
+    as numbers from 0.
     """
 
     shift: Event
@@ -52,10 +54,10 @@ class MovedAxis:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of ``fftshift`` or ``ifftshift`` that also moves an axis along which no Fourier
-    transform of that tensor went, if the places along this axis matter afterwards.
+    """Yield one finding for each line of ``fftshift`` or ``ifftshift`` that also shifts a dimension along which no
+    Fourier transform of that tensor went, if later calls depend on the order along this dimension.
 
-    Nothing where no transform is found, or some of its axes are not known.
+    Nothing if no transform is found, or some of the dimensions are not known.
     """
     told = set()
     for shift in story.calls(*SHIFTS):
@@ -88,7 +90,9 @@ def _moved(story: Story, shift: Event) -> MovedAxis | None:
 
 
 def _given(text: str | None, count: int) -> list[int] | None:
-    """The axes that an argument names, counted from the front; all where there is none; None if its text says none."""
+    """Return the dimensions that an argument contains, from 0; all of ``count`` if it was not given or is None; None if
+    its text has no such numbers.
+    """
     if text in (None, "None"):
         return list(range(count))
     try:
@@ -100,7 +104,9 @@ def _given(text: str | None, count: int) -> list[int] | None:
 
 
 def _axes(event: Event, count: int) -> list[int] | None:
-    """The axes that a transform of a tensor with ``count`` axes went along."""
+    """Return the dimensions, from 0, along which a transform of a tensor with ``count`` dimensions went; None if they
+    are not known.
+    """
     text = argument(event, "dim", 2)
     if text not in (None, "None"):
         return _given(text, count)
@@ -116,9 +122,10 @@ def _is_transform(event: Event) -> bool:
 
 
 def _before(story: Story, label: str, step: int, count: int, shifted: set[int]) -> dict[int, Event] | None:
-    """The axes of ``label`` along which it was transformed, each with the call; None if some of that is not known.
+    """Return the dimensions of ``label`` along which it was transformed before, each with the nearest such call; None
+    if some of them are not known.
 
-    Those along which it was shifted are put to ``shifted``: what an earlier shift moved, this one may bring back.
+    The dimensions along which it was shifted before are added to ``shifted``: this shift may undo an earlier one.
     """
     found = dict[int, Event]()
     pending = deque([(label, step, tuple(range(count)))])
@@ -150,16 +157,19 @@ def _before(story: Story, label: str, step: int, count: int, shifted: set[int]) 
 
 
 def _along(event: Event, count: int) -> list[int] | None:
-    """The axes along which a call transforms or shifts a tensor with ``count`` axes; None if it does neither."""
+    """Return the dimensions along which a call transforms or shifts a tensor with ``count`` dimensions; None if it does
+    neither, or they are not known.
+    """
     if event.name in SHIFTS:
         return _given(argument(event, "dim", 1), count)
     return _axes(event, count) if _is_transform(event) else None
 
 
 def _turned(event: Event, given: int, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Where the axes of a call's operands came to stand, from where those of its result did; None if that is unknown.
+    """Return, for each dimension of a call's operands, its number in the tensor that is followed; None if the call is
+    not known to keep or permute dimensions.
 
-    ``given`` tensors were given to it.
+    ``axes`` are these numbers for the dimensions of the result; ``given`` is the number of tensor operands.
     """
     name = event.name.strip("_")
     if name in ELEMENTWISE:
@@ -176,7 +186,9 @@ def _turned(event: Event, given: int, axes: tuple[int, ...]) -> tuple[int, ...] 
 
 
 def _is_near_transform(story: Story, labels: list[str], step: int) -> bool:
-    """Whether a transform is among the calls by which tensors were computed."""
+    """Whether a Fourier transform is among the calls from which the tensors ``labels`` were computed, as far as
+    followed.
+    """
     pending, seen = deque((label, step) for label in labels), set(labels)
     while pending and len(seen) < ONWARD:
         label, at = pending.popleft()
@@ -192,8 +204,10 @@ def _is_near_transform(story: Story, labels: list[str], step: int) -> bool:
 
 
 def _after(story: Story, shift: Event, count: int, shifted: set[int]) -> dict[int, Event] | None:
-    """The axes along which what was shifted is transformed later, each with the call; None if some of that is not
-    known. Those along which it is shifted once more are put to ``shifted``.
+    """Return the dimensions along which the shifted tensor is transformed later, each with the first such call; None if
+    some of them are not known.
+
+    The dimensions along which it is shifted once more are added to ``shifted``.
     """
     found = dict[int, Event]()
     pending = deque([(shift.results[0], True)])
@@ -217,7 +231,9 @@ def _after(story: Story, shift: Event, count: int, shifted: set[int]) -> dict[in
 
 
 def _matters(story: Story, shift: Event, axis: int) -> bool:
-    """Whether what follows depends on the places along an axis: not if all of it is summed up, or averaged, over it."""
+    """Whether later calls depend on the order along the dimension ``axis``: False if all of them sum or average over
+    it, with nothing in between that could tell the entries apart.
+    """
     pending, seen = deque([(shift.results[0], axis)]), {shift.results[0]}
     while pending:
         label, here = pending.popleft()
@@ -238,7 +254,9 @@ def _matters(story: Story, shift: Event, axis: int) -> bool:
 
 
 def _carried(story: Story, use: Event, shape: tuple[int, ...], axis: int, seen: set[str]) -> int | None:
-    """The number of an axis in the result of a call; None if the call sums over it, ``UNKNOWN`` if neither is known."""
+    """Return the number of the dimension ``axis`` in the result of a call; None if the call reduces it, ``UNKNOWN`` if
+    neither is known or another operand differs along it.
+    """
     after = story.shape(use.results[0], use.step) if use.results else None
     if after is None or axis >= len(shape):
         return UNKNOWN
@@ -291,7 +309,9 @@ def _finding(story: Story, found: MovedAxis) -> Finding:
 
 
 def _fixes(story: Story, found: MovedAxis) -> tuple[Fix, ...]:
-    """At most one fix, which names the axes of the transform."""
+    """At most one fix: it gives the shift the dimensions of the transform; empty if the program does not show the call
+    with its operand.
+    """
     program, count = story.program, len(story.shape(found.shift.results[0], found.shift.step) or ())
     call = program.at(story.span(found.shift.step))
     if not isinstance(call, ast.Call) or called(call) != found.shift.name or not call.args:

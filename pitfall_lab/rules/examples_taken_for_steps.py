@@ -1,6 +1,4 @@
-"""PL410: a recurrent layer counts steps along the first axis, and what follows takes the
-first axis for the examples.
-"""
+"""PL410: a recurrent layer takes the first dimension as the time steps, and later calls take it as the examples."""
 
 from __future__ import annotations
 
@@ -27,16 +25,16 @@ COMPARED = MEASURES | spellings("sub", exchanged=True)
 FURTHER, DEEP = 60, 400
 SEQUENCE, HEADS = 3, 4
 ATTENTION = ("MultiheadAttention", "TransformerEncoderLayer", "Transformer", "TransformerDecoderLayer")
-"""The modules that attend along the first axis unless they are made with ``batch_first=True``."""
+"""The modules that attend along the first dimension unless they are created with ``batch_first=True``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExamplesTakenForSteps:
-    """``layer`` is the call (``Event``) of a recurrent layer, or of attention, that took the first axis of its input,
-    of length ``steps``, for the time steps of ``examples`` examples.
+    """``layer`` is the call (``Event``) of a recurrent layer, or of attention, that took the first dimension of its
+    input, of size ``steps``, as the time steps of ``examples`` examples.
 
-    ``pick`` is the call that removed the other axis, and ``loss`` the one that compared the rest with ``steps``
-    targets: the first axis was that of the examples.
+    ``pick`` is the call that removed the second dimension, and ``loss`` the call that compared the rest with ``steps``
+    targets: the first dimension was that of the examples.
     """
 
     layer: Event
@@ -47,10 +45,11 @@ class ExamplesTakenForSteps:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a layer made without ``batch_first=True`` whose loss has one target for each
-    place along the first axis, although the layer takes that axis for the time.
+    """Yield one finding for each line with a layer created without ``batch_first=True`` whose loss has one target for
+    each index along the first dimension, although the layer takes that dimension as the time.
 
-    Recurrent layers, and layers with attention that runs along the first axis. Not where both axes have equal lengths.
+    It is about recurrent layers and about attention along the first dimension. Nothing if both dimensions have equal
+    sizes.
     """
     reported = set()
     for event in story.calls(*RECURRENT):
@@ -76,10 +75,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _attending(story: Story, attention: Event) -> ExamplesTakenForSteps | None:
-    """The finding's data for an ``nn.MultiheadAttention`` that attends along the first axis,
-    later used as the examples' axis.
-
-    None if there is none.
+    """Return the data of the finding for an ``nn.MultiheadAttention``, or a module with it, that attends along the
+    first dimension, which is later used as that of the examples; None if there is none.
     """
     shape = story.shape(attention.results[0], attention.step) or ()
     inside = attention.name == "softmax"
@@ -112,10 +109,8 @@ def _attending(story: Story, attention: Event) -> ExamplesTakenForSteps | None:
 
 
 def _picked(story: Story, view: Event, sizes: tuple[int, int]) -> Event | None:
-    """The call that takes one place along the second axis, ``[:, 0]``, out of what the layers made of their
-    result; None if there is none.
-
-    What keeps the first two axes is followed for ``DEEP`` calls.
+    """Return the call that selects one index along the second dimension, as ``[:, 0]`` does, from the result of
+    ``view`` or of later calls that keep the first two sizes; None if there is none among the next ``DEEP`` events.
     """
     reached = set(view.results[:1])
     for event in story.events[view.step + 1 : view.step + DEEP]:
@@ -139,7 +134,9 @@ def _picked(story: Story, view: Event, sizes: tuple[int, int]) -> Event | None:
 
 
 def _is_a_column(story: Story, label: str | None, loss: Event, sizes: tuple[int, int]) -> bool:
-    """Whether the tensor was itself taken out of a table of these sizes: targets of all steps of one example."""
+    """Whether the tensor was itself indexed from a table of these sizes: it then has the targets of all steps of one
+    example.
+    """
     made = story.event((story.tensor(label, loss.step) or {}).get("born"))
     if made is None or made.name != "__getitem__" or label not in made.results:
         return False
@@ -168,7 +165,9 @@ def _mixed(story: Story, layer: Event) -> ExamplesTakenForSteps | None:
 
 
 def _leaves_out(event: Event, examples: int) -> bool:
-    """Whether the call takes the last element along the second axis, of length ``examples``, or reduces that axis."""
+    """Whether the call selects the last element along the second dimension, of size ``examples``, or reduces that
+    dimension.
+    """
     if event.name == "__getitem__":
         parts = event.operands[1].text.strip("()").split(", ") if len(event.operands) > 1 else []
         return len(parts) > 1 and parts[0] == ":" and whole(parts[1].rstrip(",")) in (-1, examples - 1)
@@ -176,9 +175,8 @@ def _leaves_out(event: Event, examples: int) -> bool:
 
 
 def _measured(story: Story, pick: Event, count: int) -> Event | None:
-    """The loss or difference that compares ``count`` rows, computed from the result, with as many targets.
-
-    None if there is none among the next ``FURTHER`` events.
+    """Return the loss or difference that compares ``count`` rows, computed from the result of ``pick``, with as many
+    targets; None if there is none among the next ``FURTHER`` events.
     """
     reached = set(pick.results[:1])
     for event in story.events[pick.step + 1 : pick.step + FURTHER]:
@@ -235,7 +233,7 @@ def _finding(story: Story, found: ExamplesTakenForSteps) -> Finding:
 
 
 def _names(story: Story, layer: Event) -> tuple[str, ...]:
-    """The names of torch's classes that the layer may be an instance of, as far as the program calls one of them."""
+    """Return the names of the torch modules that the layer may be; for attention, those that the program calls."""
     if layer.name in RECURRENT:
         return (RECURRENT[layer.name],)
     made = {call_name(node) for node in story.program.nodes if isinstance(node, ast.Call)}

@@ -1,4 +1,4 @@
-"""PL404: a tensor made by ``expand`` was written. Its rows are one row, shown several times."""
+"""PL404: a tensor made by ``expand`` was written. All its rows are the same elements in its storage."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pitfall_lab.trace import Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each write into repeated elements (``expand``): refused by torch, or changing more elements
-    than it was given.
+    """Yield one finding for each write into repeated elements (``expand``) in which torch raised an error, or that
+    changed more elements than it was given.
     """
     for step, failure in story.failures("overlap"):
         if is_repeated(story.tensor(failure.tensor, step) or {}):
@@ -72,24 +72,26 @@ def _finding(
 
 
 def _numbers(record: Record) -> int:
-    """Return the number of elements in memory, where a repeated axis (stride 0) counts once."""
+    """Return the number of different elements in the storage, where a repeated dimension (stride 0) counts once."""
     pairs = zip(record.get("shape") or (), record.get("stride") or (), strict=True)
     return math.prod(length for length, step in pairs if step)
 
 
 def _renewed(story: Story, step: int) -> tuple[Fix, ...]:
-    """The fix that makes a new tensor on the line that writes: ``grid = grid + shift``; empty if there is none."""
+    """Return the fix that creates a new tensor on the line that writes: ``grid = grid + shift``; empty if there is
+    none.
+    """
     node, statement = story.program.at(story.span(step)), story.program.statement_at(story.span(step))
     fix = new_value(story.program, node, statement) if node is not None and statement is not None else None
     return (fix,) if fix is not None else ()
 
 
 def copies(story: Story, born: int | None, label: str | None, *, later: bool) -> tuple[Fix, ...]:
-    """Return at most one fix that copies the tensor ``label`` where the event at step ``born`` made it; if that event
-    has several results, on the next line, by the tensor's name.
+    """Return at most one fix that copies the tensor ``label`` where the event at step ``born`` created it or, if that
+    event has several results, on the next line, by the tensor's name.
 
-    Empty if neither is possible. ``later`` is True where the copy changes the results after it, as the writes then keep
-    apart.
+    Empty if neither is possible. ``later`` is True if the copy changes later results, because later writes then change
+    only one of the two tensors.
     """
     program = story.program
     node = program.at(story.span(born)) if program.tree else None

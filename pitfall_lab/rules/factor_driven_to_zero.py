@@ -1,4 +1,4 @@
-"""PL554: a factor of a part of the loss is trained with it, and nothing else in the loss depends on the factor."""
+"""PL554: a factor of a term of the loss is trained with it, and nothing else in the loss depends on the factor."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ OF_ONE = (
     | {"exp", "exp2", "getitem", "log_softmax", "mean", "reciprocal", "relu", "softmax", "softplus", "sqrt", "square",
        "sum", "tanh"}
 )  # fmt: skip
-"""Calls whose result is computed from a factor, if they are given nothing else that is trained."""
+"""Calls whose result is computed from a factor alone, if they have no other operand that requires grad."""
 PRODUCTS = spellings("mul") | {"dot"}
 MOST, FEWEST, MOVED = 64, 2, 0.02
-"""The largest number of elements of a factor, the fewest rounds, and the part of itself by which it must have moved."""
+"""The largest number of elements of a factor, the fewest iterations, and the fraction of itself by which the factor
+must have moved.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,9 @@ class Driven:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each parameter of at most ``MOST`` elements that an optimizer holds and that the loss
-    depends on only as a factor of one of its parts, if that factor moved to where the loss is smaller.
+    depends on only as a factor of one of its terms, if that factor moved to where the loss is smaller.
 
-    Of each line with a backward, the last run is looked at. Nothing where the program writes the parameter itself.
+    Only the last backward of each line is looked at. Nothing if the program writes the parameter itself.
     """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     small = [label for label in held if _size(story, label) <= MOST]
@@ -75,8 +77,8 @@ def _size(story: Story, label: str) -> int:
 
 
 def _driven(story: Story, parameter: str, backward: Event, rising: dict[str, list[Slope]]) -> Driven | None:
-    """The product of the last round with a factor computed from ``parameter`` alone, if all that the loss depends on
-    it by are such products.
+    """Return the data of the finding for a product of the last iteration with a factor computed from ``parameter``
+    alone, if the loss depends on ``parameter`` only by such products; else None.
     """
     loss = backward.operands[0].label
     behind = set(story.behind((story.tensor(loss, backward.step) or {}).get("grad_fn")))
@@ -110,7 +112,9 @@ def _driven(story: Story, parameter: str, backward: Event, rising: dict[str, lis
 
 
 def _is_written(story: Story, parameter: str) -> bool:
-    """Whether anything but an optimizer wrote the parameter after the first backward: the program keeps its bounds."""
+    """Whether anything but an optimizer wrote the parameter after the first backward: the program then limits it
+    itself.
+    """
     storage, first = str((story.tensor(parameter) or {}).get("storage")), story.backwards()[0].step
     members = {label for label, _ in story.tensors_on(storage)}
     writes = (story.events[step] for step in story.writes(storage, first, len(story.events)))
@@ -120,12 +124,12 @@ def _is_written(story: Story, parameter: str) -> bool:
 
 
 def _moved(story: Story, product: Event, pair: tuple[str, str], sign: int) -> tuple[float, float] | None:
-    """A number of the factor in the first and in the last round of the product: the one whose move made the loss
-    smallest.
+    """Return a number of the factor in the first and in the last run of the product's line: the one whose move made the
+    loss smallest.
 
-    None if numbers are unknown, if it hardly moved, or if all moves together did not make the loss smaller, as they do
-    when the factor is trained to minimize it. ``pair``: the factor and the term of the last round; ``sign``: whether
-    the loss grows with the product.
+    None if numbers are unknown, if that number hardly moved, or if all moves together did not make the loss smaller.
+    ``pair`` is the factor and the term of the last run; ``sign`` is positive if the loss grows with the product, else
+    negative.
     """
     rounds = story.steps_at.get((product.span, product.op), [])
     if len(rounds) < FEWEST:
@@ -146,7 +150,7 @@ def _moved(story: Story, product: Event, pair: tuple[str, str], sign: int) -> tu
 
 
 def _numbers(story: Story, label: str | None, step: int) -> list[float]:
-    """The known numbers of a tensor whose elements lie next to each other; empty if some are unknown."""
+    """Return the known numbers of a tensor, taken to be contiguous in its storage; empty if some are unknown."""
     known = values(story, label, step)
     offset, size = int((story.tensor(label, step) or {}).get("offset") or 0), _size(story, label or "")
     return known[offset : offset + size] if len(known) >= offset + size else []
@@ -192,7 +196,7 @@ def _finding(story: Story, found: Driven) -> Finding:
 
 
 def _fixes(story: Story, found: Driven) -> tuple[Fix, ...]:
-    """Fixes that add the logarithm to the loss where the factor is ``exp(-s)``, and that keep the factor constant."""
+    """At most one fix: if the factor is ``exp(-s)``, it adds ``s.sum()`` to the loss; empty for other factors."""
     program = story.program
     node = program.at(story.span(found.product.step))
     made = next((e for e in story.calls("exp") if found.factor in e.results or _leads(story, e, found)), None)
@@ -210,13 +214,13 @@ def _fixes(story: Story, found: Driven) -> tuple[Fix, ...]:
 
 
 def _leads(story: Story, event: Event, found: Driven) -> bool:
-    """Whether the factor is a part of the result of ``event``."""
+    """Whether the call that created the factor has a result of ``event`` as an operand."""
     born = story.event((story.tensor(found.factor, found.product.step) or {}).get("born"))
     return born is not None and bool({o.label for o in born.operands} & set(event.results))
 
 
 def _sum_around(program: Program, node: ast.expr) -> ast.expr:
-    """The largest sum of which an expression is a term."""
+    """Return the largest sum or difference of which an expression is a term; the expression itself if there is none."""
     around: ast.AST | None = node
     while isinstance(around := program.parents.get(node), ast.BinOp) and isinstance(around.op, ast.Add | ast.Sub):
         node = around

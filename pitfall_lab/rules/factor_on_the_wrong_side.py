@@ -1,4 +1,4 @@
-"""PL839: noise was multiplied with a Cholesky factor the wrong way round, so that it has another covariance."""
+"""PL839: noise was multiplied with a Cholesky factor on the wrong side, so that it has another covariance."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from pitfall_lab.trace.operation_facts import operations_that, spellings
 FACTORS = {"cholesky", "cholesky_ex"}
 PRODUCTS = operations_that("matrix_product") | {"__rmatmul__", "einsum", "linear"}
 TURNS = spellings("transpose") | {"H", "T", "adjoint", "mH", "mT", "movedim", "permute", "t"}
-"""Calls that exchange the last two axes."""
+"""Calls that swap the last two dimensions."""
 SAME = (
     spellings("div", "expand", "mul")
     | {"__getitem__", "clone", "contiguous", "detach", "double", "float", "to", "unsqueeze"}
 )  # fmt: skip
-"""Calls whose result is still the factor, scaled or in a batch, the last two axes in their order."""
+"""Calls whose result is still the factor, scaled or in a batch, with the last two dimensions in the same order."""
 NOISE = {"randn", "randn_like", "normal_", "normal", "sample", "rsample"}
 """Calls that draw normal numbers."""
 VIEWS = {"view", "reshape", "t", "T", "mT", "transpose", "permute", "to", "float", "double", "unsqueeze", "squeeze",
          "__getitem__", "expand", "clone", "contiguous", "unbind", "split", "chunk"}  # fmt: skip
-"""Calls that a factor is followed through back to its decomposition."""
+"""Calls that noise is followed through, back to the call that drew it."""
 SQUARES = spellings("mul", "pow") | {"dot", "norm", "square", "vdot", "vector_norm"}
-"""Calls that square the numbers, or are a length of them."""
+"""Calls that square the numbers, or compute a norm of them."""
 SUMS = {"sum", "mean", "norm", "vector_norm"}
-"""Reductions over the last axis after which the side of the factor no longer shows."""
+"""Reductions over the last dimension after which the side of the factor no longer shows."""
 DEEPEST, MATRIX = 12, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """``product`` is the call (``Event``) that multiplied standard noise with a Cholesky factor the wrong way round;
+    """``product`` is the call (``Event``) that multiplied standard noise with a Cholesky factor on the wrong side;
     ``factor`` is the call that computed the factor.
 
-    ``label`` is the label of the factor in that product (it may be a transpose), ``noise`` that of the noise.
+    ``label`` is the label of the factor in that product (it may be a transpose), ``noise`` the label of the noise.
     """
 
     product: Event
@@ -54,10 +54,10 @@ class Wrong:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that multiplies standard normal noise with a Cholesky factor, a lower one summed
-    over its rows or an upper one over its columns.
+    """Yield one finding for each line that multiplies standard normal noise with a Cholesky factor on the wrong side:
+    with a lower factor summed over its rows, or an upper one summed over its columns.
 
-    Not for a factor that is diagonal, nor where only the length of the result is taken.
+    Nothing for a factor that is diagonal, or if a norm of each row of the result is taken.
     """
     if not any(True for _ in story.calls(*FACTORS)):
         return
@@ -90,8 +90,8 @@ def _wrong(story: Story, product: Event) -> Wrong | None:
 
 
 def _summed_axis(story: Story, product: Event, place: int, labels: list[str]) -> int | None:
-    """Which of the last two axes of an operand a product sums over: 0 for the rows' axis, 1 for the columns'; else
-    None.
+    """Return which of the last two dimensions of an operand a product sums over: 0 for that of the rows, 1 for that of
+    the columns; None if the operand is not square, or this is not known.
     """
     shape = story.shape(labels[place], product.step) or ()
     if len(shape) < MATRIX or shape[-1] != shape[-2]:
@@ -112,7 +112,9 @@ def _summed_axis(story: Story, product: Event, place: int, labels: list[str]) ->
 
 
 def _factor(story: Story, label: str, step: int) -> tuple[Event, int] | None:
-    """The call that made the Cholesky factor which a tensor is, and how often it was transposed since; else None."""
+    """Return the call that computed the Cholesky factor which the tensor ``label`` is, and how often the factor was
+    transposed since; None if the tensor is none.
+    """
     turned = 0
     for _ in range(DEEPEST):
         made = story.event((story.tensor(label, step) or {}).get("born"))
@@ -139,7 +141,7 @@ def _factor(story: Story, label: str, step: int) -> tuple[Event, int] | None:
 
 
 def _is_noise(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor holds standard normal numbers, in any shape."""
+    """Whether a tensor contains standard normal numbers, in any shape."""
     for _ in range(DEEPEST):
         made = story.event((story.tensor(label, step) or {}).get("born"))
         if made is None or label not in made.results:
@@ -154,14 +156,16 @@ def _is_noise(story: Story, label: str, step: int) -> bool:
 
 
 def _all(story: Story, given: Operand, step: int) -> set[float]:
-    """The numbers that an argument consists of."""
+    """Return the set of numbers in an argument (a tensor or a Python number); empty if they are not known."""
     if given.label is not None:
         return set(values(story, given.label, step))
     return {float(given.text)} if given.text.replace(".", "", 1).isdigit() else set()
 
 
 def _is_diagonal(story: Story, factor: Event) -> bool:
-    """Whether all known elements outside of the diagonal are 0, so that the factor equals its transpose."""
+    """Whether the factor is diagonal, so that it equals its transpose: its matrix was made by a call such as ``diag``,
+    or all known elements outside of the diagonal are 0.
+    """
     known = list(Elements(story, factor.results[0], factor.step).known())
     made = story.event((story.tensor(factor.operands[0].label, factor.step) or {}).get("born"))
     if made is not None and made.name in ("diag", "diag_embed", "eye", "diagflat"):
@@ -170,8 +174,8 @@ def _is_diagonal(story: Story, factor: Event) -> bool:
 
 
 def _is_a_length(story: Story, product: Event) -> bool:
-    """Whether the product is only measured, row by row, as for the length of a vector under a matrix: a Mahalanobis
-    distance of ``x`` is the length of ``x @ L``.
+    """Whether a norm, or a sum of squares, of each row of the product is taken: a Mahalanobis distance of ``x``, for
+    example, is the norm of ``x @ L``.
     """
     count = len(story.shape(product.results[0], product.step) or ())
     for use in story.uses(product.results[0]):
@@ -214,7 +218,9 @@ def _finding(story: Story, found: Wrong) -> Finding:
 
 
 def _fixes(story: Story, found: Wrong) -> tuple[Fix, ...]:
-    """The fix that transposes the factor where it is multiplied, or no longer transposes it there."""
+    """The fix that transposes the factor where it is multiplied, or removes its transposition there; empty if the
+    program does not show the factor.
+    """
     program = story.program
     node = written_as(story, found.product, found.label)
     if node is None:

@@ -1,5 +1,5 @@
-"""PL922: probabilities are divided by a temperature after the softmax, and what draws from
-them divides by their sum again.
+"""PL922: probabilities are divided by a temperature after the softmax, but the call that draws from them normalizes
+them again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOPS = 12
 @dataclass(frozen=True, slots=True)
 class FactorWithoutEffect:
     """``factor`` is the call (``Event``) that multiplied or divided all results of the call ``softmax`` by one number;
-    ``draw`` is the call that drew from the product, which uses only the ratios.
+    ``draw`` is the call that drew from the product and uses only the ratios of its numbers.
 
     ``text`` is that number or, if it is a tensor, the tensor's name (``"one number"`` if it has none).
     """
@@ -52,9 +52,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _idle(story: Story, draw: Event) -> FactorWithoutEffect | None:
-    """The data of the finding if a softmax's result was multiplied with one number before ``draw``; else None.
+    """Return the data of the finding if a softmax's result was multiplied or divided by one number before ``draw``;
+    None if it was not.
 
-    Views and normalisation between the two are followed backwards.
+    Views and normalization between the two are followed backwards.
     """
     label, step = draw.operands[0].label, draw.step
     for _ in range(HOPS):

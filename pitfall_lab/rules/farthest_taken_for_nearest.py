@@ -1,4 +1,4 @@
-"""PL949: the largest distances, or the smallest similarities, are taken for the nearest neighbours or classes."""
+"""PL949: the largest distances, or the smallest similarities, are taken as the nearest neighbours or classes."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from pitfall_lab.trace.operation_facts import spellings
 ORDERS = ("sort", "argsort")
 LARGEST, SMALLEST = ("argmax", "max"), ("argmin", "min")
 RANKINGS = ("topk", *ORDERS, *LARGEST, *SMALLEST)
-"""Calls that say at which places the best numbers are."""
+"""Calls that return the indices of the best numbers."""
 LOOKS = {"__getitem__", "index_select", "take", "gather", "take_along_dim"}
-"""Calls that look answers up by their places."""
+"""Calls that look labels up by their indices."""
 SAME = SAME_NUMBERS | {"long", "int", "unbind", "cpu", "select"}
-"""Calls that places, and the answers that were looked up, are followed through."""
+"""Calls that indices, and the labels that were looked up, are followed through."""
 COUNTS = {"mode", "bincount", "one_hot"}
-"""Calls by which the neighbours vote, also those of a single example."""
+"""Calls that count the labels of the neighbours."""
 AVERAGES = {"mean", "sum", "float", "median"}
-"""Calls that a vote is followed through."""
+"""Calls that such a count is followed through."""
 LOSSES = ("cross_entropy", "log_softmax", "softmax")
-"""Calls that take numbers for scores of classes."""
+"""Calls that take numbers as scores of classes."""
 CENTRES = {"mean", "median", "sum"}
-"""Calls that make one row of many."""
+"""Calls that compute one row from many."""
 PAIR, FURTHER, FEWEST = 2, 30, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Farthest:
-    """``ranked`` is the call (``Event``) that takes the places of the largest of ``count`` distances, or of the
-    smallest similarities, along the axis ``axis`` (from 0).
+    """``ranked`` is the call (``Event``) that returns the indices of the largest of ``count`` distances, or of the
+    smallest similarities, along the dimension ``axis`` (from 0).
 
-    ``table`` says which call computed the distances or similarities (:class:`Comparisons`); ``used`` is the call that
-    takes the places for those of the nearest.
+    ``table`` contains the call that computed the distances or similarities (:class:`Comparisons`); ``used`` is the call
+    that takes the indices as those of the nearest.
     """
 
     ranked: Event
@@ -56,9 +56,9 @@ class Farthest:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that ranks at least ``FEWEST`` distances or similarities and takes the farthest
-    of the neighbours, or classes, for the nearest.
+    of the neighbours, or classes, as the nearest.
 
-    Not where the nearest are taken too, or the distances are scores that a loss trains.
+    Nothing if the program also takes the nearest, or the distances are scores that a loss trains.
     """
     reported = set()
     for event in story.calls(*RANKINGS):
@@ -72,8 +72,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _farthest(story: Story, event: Event) -> Farthest | None:
-    """What is wrong with a ranking; None if it is not one of distances or similarities, if it takes the nearest, or if
-    nothing shows that they were meant.
+    """Return the data of the finding for a ranking; None if it does not rank distances or similarities, if it takes the
+    nearest, or if no call uses the indices as those of the nearest.
     """
     if event.name in ("max", "min") and len(event.results) != PAIR:
         return None
@@ -90,7 +90,7 @@ def _farthest(story: Story, event: Event) -> Farthest | None:
 
 
 def _axis(event: Event, count: int) -> int | None:
-    """The axis along which a ranking goes; None if it is not known."""
+    """Return the dimension along which a ranking goes, from 0; None if it is not known."""
     if not count:
         return None
     text = argument(event, "dim", PAIR if event.name == "topk" else 1)
@@ -101,7 +101,9 @@ def _axis(event: Event, count: int) -> int | None:
 
 
 def _wrong(story: Story, event: Event, axis: int, shape: tuple[int, ...], is_likeness: bool) -> list[str]:
-    """The places of the largest distances, or of the smallest similarities, that a ranking gives."""
+    """Return the labels of the indices of the largest distances, or (``is_likeness``) of the smallest similarities,
+    that a ranking gives; empty if it gives none.
+    """
     last = event.results[-1]
     if event.name in LARGEST + SMALLEST:
         return [last] if (event.name in LARGEST) != is_likeness else []
@@ -120,7 +122,9 @@ def _wrong(story: Story, event: Event, axis: int, shape: tuple[int, ...], is_lik
 
 
 def _is_beginning(use: Event, axis: int, count: int) -> bool | None:
-    """Whether a call takes the first entries along an axis, True, or the last ones, False; None for others."""
+    """Return True if an index takes the first entries along a dimension, False if it takes the last ones; None for
+    other calls.
+    """
     if use.name != "__getitem__" or len(use.operands) != PAIR or use.operands[1].label is not None:
         return None
     parts = [part.strip() for part in use.operands[1].text.strip("()").split(",") if part.strip()]
@@ -137,8 +141,8 @@ def _is_beginning(use: Event, axis: int, count: int) -> bool | None:
 
 
 def _used(story: Story, places: str, count: int, is_table: bool) -> Event | None:
-    """The call that takes the places for those of the nearest: it compares them with labels, or looks labels up that
-    then vote, or are compared; None if there is none.
+    """Return the call that takes the indices as those of the nearest: it compares them with labels, or counts, averages
+    or compares labels that were looked up by them; None if there is none.
     """
     pending, seen = [places], {places}
     while pending and len(seen) < FURTHER:
@@ -162,7 +166,11 @@ def _used(story: Story, places: str, count: int, is_table: bool) -> Event | None
 
 
 def _is_with_labels(story: Story, use: Event, label: str, count: int) -> bool:
-    """Whether places, or answers, are compared with whole numbers that are not the places of another ranking."""
+    """Whether indices, or labels that were looked up, are compared with integers that are not the indices of another
+    ranking.
+
+    With a ``count`` above 0, the known integers must also be indices below it.
+    """
     other = next((o.label for o in use.operands if o.label not in (None, label)), None)
     record = story.tensor(other, use.step) or {}
     if other is None or not str(record.get("dtype")).startswith(("int", "bool")) or not record.get("shape"):
@@ -175,7 +183,7 @@ def _is_with_labels(story: Story, use: Event, label: str, count: int) -> bool:
 
 
 def _is_answers(story: Story, label: str, use: Event, count: int) -> bool:
-    """Whether a tensor has one label, or one target, for each of the things that were ranked."""
+    """Whether a tensor has one label, or one target, for each of the ``count`` things that were ranked."""
     shape = [n for n in story.shape(label, use.step) or () if n > 1]
     record = story.tensor(label, use.step) or {}
     by_row = use.name in ("gather", "take_along_dim")
@@ -189,9 +197,11 @@ def _is_answers(story: Story, label: str, use: Event, count: int) -> bool:
 
 
 def _vote(story: Story, looked: Event, is_table: bool) -> Event | None:
-    """The call by which answers that were looked up vote, or are compared with the right ones; None if there is none.
+    """Return the call by which labels that were looked up are counted, averaged, or compared with the right ones; None
+    if there is none.
 
-    Of a single example (not ``is_table``), only a vote counts: the farthest of all may be looked at for themselves.
+    For a single example (``is_table`` is False), only a count whose largest entry is taken is accepted: a program may
+    look at the farthest of all for its own sake.
     """
     pending, seen = [looked.results[0]], {looked.results[0]}
     is_whole = str((story.tensor(looked.results[0], looked.step) or {}).get("dtype")).startswith(("int", "bool"))
@@ -214,7 +224,7 @@ def _vote(story: Story, looked: Event, is_table: bool) -> Event | None:
 
 
 def _is_chosen(story: Story, counted: Event) -> bool:
-    """Whether the class with most votes is taken."""
+    """Whether the class with the largest count is taken."""
     pending, seen = [counted.results[0]], {counted.results[0]}
     while pending and len(seen) < FURTHER:
         for use in story.uses(pending.pop()):
@@ -227,7 +237,9 @@ def _is_chosen(story: Story, counted: Event) -> bool:
 
 
 def _is_of_a_centre(story: Story, made: Event) -> bool:
-    """Whether one side of the distances is the mean of the other: the farthest of all are then what was looked for."""
+    """Whether one operand of the distances was computed as a mean or sum of rows: a program then looks for the farthest
+    on purpose.
+    """
     behind, step = [o.label for o in made.operands if o.label is not None], made.step
     for _ in range(FURTHER):
         if not behind:
@@ -243,7 +255,9 @@ def _is_of_a_centre(story: Story, made: Event) -> bool:
 
 
 def _is_meant(story: Story, found: Farthest) -> bool:
-    """Whether the nearest are taken too, from the same distances, or the distances are scores that a loss trains."""
+    """Whether the program also takes the nearest by the same distances, or the distances are scores that a loss
+    trains.
+    """
     line = story.span(found.table.event.step)
     axis_of = {}
     for event in story.calls(*RANKINGS):
@@ -315,7 +329,7 @@ def _finding(story: Story, found: Farthest) -> Finding:
 
 
 def _ends(story: Story, found: Farthest) -> tuple[float, float] | None:
-    """The smallest and the largest number of the first row that is ranked; None if not all are known."""
+    """Return the smallest and the largest number of the first row that is ranked; None if not all are known."""
     table = Elements(story, found.ranked.operands[0].label, found.ranked.step)
     places = [tuple(k if axis == found.axis else 0 for axis in range(len(table.shape))) for k in range(found.count)]
     row = [value for place in places if (value := table.at(place)) is not None]
@@ -323,7 +337,7 @@ def _ends(story: Story, found: Farthest) -> tuple[float, float] | None:
 
 
 def _fixes(story: Story, found: Farthest) -> tuple[Fix, ...]:
-    """At most one fix: the ranking takes the other end."""
+    """At most one fix: it lets the ranking take the nearest; empty if the program does not show the call."""
     program, name = story.program, found.ranked.name
     call = program.at(story.span(found.ranked.step))
     if not isinstance(call, ast.Call) or called(call) != name:

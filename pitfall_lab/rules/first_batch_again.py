@@ -1,5 +1,5 @@
-"""PL962: each step of a training starts reading its data from the beginning and takes the same first batch, so the rest
-is never seen.
+"""PL962: each step of a training starts a new pass over the data and takes the same first batch, so that the rest is
+never used.
 """
 
 from __future__ import annotations

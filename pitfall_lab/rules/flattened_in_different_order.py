@@ -1,5 +1,5 @@
-"""PL416: predictions and targets of several sequences were flattened in different orders: time
-first here, example first there.
+"""PL416: predictions and targets of several sequences were flattened in different orders: one time first, the other
+example first.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ LOSSES = (
 )  # fmt: skip
 """The losses that predictions and targets are given to."""
 JOINS = {"reshape", "view", "flatten"}
-"""Calls that can join two axes to one."""
+"""Calls that can flatten two dimensions into one."""
 ON_THE_WAY = (
     ELEMENTWISE | LAYERS | {"log_softmax", "softmax", "squeeze", "unsqueeze", "long", "mul", "div", "view", "reshape"}
 )
-"""Calls between the flattening and the loss: the rows keep their order."""
+"""Calls between the flattening and the loss that keep the order of the rows."""
 HOPS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class FlattenedInDifferentOrder:
     """How one side of a loss, the predictions or the targets, was flattened: ``event`` is the call (``Event``) that
-    joined the first two axes of the tensor ``source`` (a label), of lengths ``sizes``, into one.
+    joined the first two dimensions of the tensor ``source`` (a label), of sizes ``sizes``, into one.
 
-    A finding is about two such records, one for each side, with exchanged ``sizes``.
+    A finding is about two such records, one for each side, with swapped ``sizes``.
     """
 
     event: Event
@@ -46,10 +46,10 @@ class FlattenedInDifferentOrder:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of a loss whose two sides had their first two axes in opposite orders when these
-    were joined into one.
+    """Yield one finding for each line of a loss whose two sides had their first two dimensions in opposite orders when
+    these were flattened into one.
 
-    Only for axes of different lengths; with equal ones the shapes do not tell.
+    Only for dimensions of different sizes; with equal ones the shapes do not show the order.
     """
     reported = set()
     for loss in story.calls(*LOSSES):
@@ -68,9 +68,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story, label: str, step: int) -> FlattenedInDifferentOrder | None:
-    """How the first two axes were joined into one on the way to ``label``.
-
-    None if they were not, or if a call between may have mixed the rows.
+    """Return how the first two dimensions were flattened into one on the way to ``label``; None if they were not, or if
+    a call in between may have mixed the rows.
     """
     rows = (story.shape(label, step) or (0,))[:1]
     for _ in range(HOPS):

@@ -1,5 +1,5 @@
-"""PL982: a network trained in one fold of a cross-validation is trained on in the next, and is measured with rows that
-it has learned from.
+"""PL982: a network trained in one fold of a cross-validation is trained further in the next, and is measured with rows
+that it has learned from.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pitfall_lab.trace.operation_facts import spellings
 LAYERS = ("linear", "conv1d", "conv2d", "conv3d", "embedding")
 """Layers that have a weight, by whose calls a network is recognised."""
 SET = {*INITS, "copy_", "zero_", "fill_", "constant_"}
-"""Writes that give a weight new numbers: then it starts again."""
+"""Writes that give a weight new numbers: its training then starts again."""
 UPWARD, MOST = 12, 40
 
 Piece = tuple[object, ...]
@@ -35,7 +35,7 @@ Piece = tuple[object, ...]
 class FoldsShareAModel:
     """One fold of a cross-validation for a network that several folds share.
 
-    ``learned`` are the rows that it was trained with, as pieces that can be compared, and ``trained`` the last such
+    ``learned`` are the rows that it was trained with (tuples made by :func:`_pieces`), and ``trained`` the last such
     call (``Event``) of a layer; ``held_out`` are the rows that it was measured with after that, and ``measured`` the
     first such call.
     """
@@ -64,10 +64,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _folds(story: Story, *, from_first: bool) -> dict[str, list[FoldsShareAModel]]:
-    """The pairs of trained and measured rows of each weight that gets the rows themselves, in order; equal pairs once.
+    """Return, for each weight that is applied to the rows themselves, its folds in order: the rows that it was trained
+    with, and those that it was measured with after that.
 
-    ``from_first``: rows of a table that was itself selected from another count as those of the first table.
-    Only weights with at least two pairs, and at most ``MOST`` of each.
+    ``from_first``: rows of a table that was itself selected from another count as those of the first table. Only
+    weights with at least two folds, and at most ``MOST`` folds of each.
     """
     learned: dict[str, tuple[Event, frozenset[Piece]]] = {}
     found: dict[str, list[FoldsShareAModel]] = {}
@@ -103,10 +104,12 @@ def _folds(story: Story, *, from_first: bool) -> dict[str, list[FoldsShareAModel
 
 
 def _pieces(story: Story, label: str | None, step: int, *, from_first: bool) -> frozenset[Piece]:
-    """The rows that a network was given, as pieces that can be compared; empty if they are not known.
+    """Return the rows that the tensor ``label`` consists of, as a set of tuples that can be compared; empty if they are
+    not known.
 
-    A piece is a run of an order or of a table, a mask, or a row that a loader stacked. With ``from_first``, for a batch
-    of a table that was selected from another, as ``x[rest][batch]``, the pieces are all those of that selection.
+    A tuple is a slice of a permutation or of a table, a mask, or a row that a loader stacked. With ``from_first``, for
+    a batch of a table that was selected from another, as in ``x[rest][batch]``, the set describes the whole selection
+    ``x[rest]``.
     """
     for _ in range(UPWARD):
         record = story.tensor(label, step) or {}
@@ -138,20 +141,24 @@ def _pieces(story: Story, label: str | None, step: int, *, from_first: bool) -> 
 
 
 def _by_array(story: Story, table: str, step: int) -> frozenset[Piece]:
-    """The rows that a call picked out of a table by an array or a list; of a long table, a part of them."""
+    """Return the rows that a call selected from a table by an array or a list, as tuples; for a long table only some of
+    them, and empty if the trace does not have them.
+    """
     storage = (story.tensor(table, step) or {}).get("storage")
     return frozenset(("row", storage, row) for row in story.picked.get(step, ()))
 
 
 def _of_table(story: Story, storage: str, step: int) -> frozenset[Piece]:
-    """The pieces that the table on a memory was selected from another as; empty if it was not."""
+    """Return the rows as which the first tensor on the storage ``storage`` was selected from another table; empty if it
+    was not.
+    """
     first = next((label for label, record in story.tensors_on(storage) if (record.get("born") or 0) < step), None)
     return _pieces(story, first, step, from_first=True) if first is not None else frozenset()
 
 
 def _of_index(story: Story, index: str, step: int) -> frozenset[Piece]:
-    """The pieces that an index stands for: its runs of positions, or the mask that it is; for
-    ``~mask``, ``not`` that mask.
+    """Return the tuples of an index: its slices of positions, or the mask that it is; for ``~mask`` the tuple of the
+    mask after ``"not"``.
     """
     record = story.tensor(index, step) or {}
     made = story.event(record.get("born"))
@@ -166,9 +173,10 @@ def _of_index(story: Story, index: str, step: int) -> frozenset[Piece]:
 
 
 def _mask(story: Story, label: str, step: int) -> Piece:
-    """A mask as a piece.
+    """Return the tuple of a mask.
 
-    One that is a comparison with a number is named by its operands: ``fold == 2``; for ``!=``, ``not`` that.
+    A comparison with a number (``fold == 2``) is described by its operands, with ``"not"`` before it for ``!=``; any
+    other mask by its label.
     """
     made = story.event((story.tensor(label, step) or {}).get("born"))
     name = made.name.strip("_") if made is not None and label in made.results else ""
@@ -179,14 +187,16 @@ def _mask(story: Story, label: str, step: int) -> Piece:
 
 
 def _piece(story: Story, label: str, step: int) -> Piece:
-    """A vector of positions as a piece: the storage of the order, where in it the vector begins, and its length."""
+    """Return the tuple of a vector of positions: the storage of the permutation, the vector's offset in it, and its
+    length.
+    """
     record = story.tensor(label, step) or {}
     return ("piece", record.get("storage"), int(record.get("offset") or 0), int((record.get("shape") or [0])[0]))
 
 
 def _slice(story: Story, table: str, label: str, step: int) -> Iterator[Piece]:
-    """Yield, at most once, a run of consecutive rows of a table as a piece: its storage, its first
-    row, and the number of rows.
+    """Yield, at most once, the tuple of consecutive rows of a table: its storage, the first row, and the number of
+    rows.
     """
     whole, part = story.tensor(table, step) or {}, story.tensor(label, step) or {}
     full, shape, stride = (
@@ -222,13 +232,13 @@ def _overlap(a: Piece, b: Piece) -> bool:
 
 
 def _are_folds(a: FoldsShareAModel, b: FoldsShareAModel) -> bool:
-    """Whether each fold trains with what the other one holds out, and not with what it holds out itself."""
+    """Whether each fold trains with rows that the other one holds out, and with none that it holds out itself."""
     crossed = _meet(a.learned, b.held_out) and _meet(b.learned, a.held_out)
     return crossed and not _meet(a.learned, a.held_out) and not _meet(b.learned, b.held_out)
 
 
 def _begins_anew(story: Story, weight: str, a: FoldsShareAModel, b: FoldsShareAModel) -> bool:
-    """Whether the weight is set, to its first numbers or to random ones, between two folds."""
+    """Whether the weight is set to initial, random or loaded numbers between two folds."""
     memory = (story.tensor(weight) or {}).get("storage")
     between = story.writes(str(memory), a.trained.step, b.trained.step)
     return any(story.events[at].name in SET for at in between) or any(
@@ -269,10 +279,10 @@ def _finding(story: Story, weight: str, a: FoldsShareAModel, b: FoldsShareAModel
 
 
 def _fixes(story: Story, weight: str, a: FoldsShareAModel, b: FoldsShareAModel) -> tuple[Fix, ...]:
-    """At most one fix: it moves the statements that make the network and its optimizer into the loop over the folds.
+    """At most one fix: it moves the statements that create the network and its optimizer into the loop over the folds.
 
-    Empty unless both are in the block of that loop, before it, the loop trains and measures, and
-    nothing between reads their names. An optimizer that each fold creates stays where it is.
+    Empty unless both are in the block of that loop, before it, the loop trains and measures, and nothing between them
+    reads the variables. An optimizer that each fold creates is not moved.
     """
     program = story.program
     born = story.event((story.tensor(weight) or {}).get("born"))
@@ -327,7 +337,9 @@ def _fixes(story: Story, weight: str, a: FoldsShareAModel, b: FoldsShareAModel) 
 
 
 def _own(statement: ast.stmt) -> set[str]:
-    """The parameters of a function that the statement defines: in it they are other names; else empty."""
+    """Return the parameters of the function that the statement defines, which are other variables inside of it; empty
+    for other statements.
+    """
     return set(parameters(statement)) if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) else set()
 
 

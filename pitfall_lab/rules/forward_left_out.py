@@ -1,5 +1,5 @@
-"""PL971: in evaluation torch computes a transformer layer from the weights of its parts, and leaves out the ``forward``
-that the program wrote for one of them.
+"""PL971: in evaluation mode torch computes a transformer layer from the weights of its submodules, and skips the
+``forward`` that the program wrote for one of them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Event, Skipped, T
 
 PLAIN = {"layer_norm", "linear"}
-"""What the parts with a weight compute without a ``forward`` of their own."""
+"""Calls that torch's own submodules with a weight make."""
 ACTIVATIONS = {"gelu", "relu"}
-"""The activations of a layer that torch computes in one piece."""
+"""The activations of a layer that torch computes in one call."""
 RUN = 200
 """The most calls of one run of a function that are looked at."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each call of a transformer layer that left out functions of the program which change what
-    the layer computes; for the same parts and functions once.
+    """Yield one finding for each call of a transformer layer that skipped functions of the program which change what
+    the layer computes; only the first call for the same submodules and functions.
     """
     by_step: dict[int, list[Skipped]] = {}
     for skipped in story.trace.beside.skipped:
@@ -40,9 +40,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _changes(story: Story, skipped: Skipped) -> bool:
-    """Whether the function that was left out computes something else than torch does from the part's weight.
+    """Whether the skipped function computes something else than torch does from the submodule's weight.
 
-    Where it ran elsewhere, its calls show this; else it must read attributes of its own, in any case.
+    If the function ran elsewhere, the calls in it show this; else it must read attributes of its own, whatever else it
+    does.
     """
     starts = _runs(story, skipped)
     if skipped.asks == "mode" or (skipped.weight is not None and _is_merged(story, skipped, starts)):
@@ -53,7 +54,9 @@ def _changes(story: Story, skipped: Skipped) -> bool:
 
 
 def _runs(story: Story, skipped: Skipped) -> list[int]:
-    """The first steps of the runs of the function."""
+    """Return the first steps of the runs of the function, of those that use the submodule's weight if it has one; empty
+    if there are none.
+    """
     inside = [e.step for e in story.calls() if skipped.function in e.scope]
     if skipped.weight is None:
         return [step for step in inside if step - 1 not in inside]
@@ -68,7 +71,7 @@ def _runs(story: Story, skipped: Skipped) -> list[int]:
 
 
 def _is_merged(story: Story, skipped: Skipped, starts: list[int]) -> bool:
-    """Whether something else than an optimizer or a loading wrote the weight after the function had run."""
+    """Whether anything but an optimizer or a load wrote the weight after the function had run."""
     storage = str((story.tensor(skipped.weight, skipped.step) or {}).get("storage"))
     loaded = {(each.span.source, each.span.line) for each in story.trace.beside.loadings if each.span is not None}
     writes = (story.events[step] for step in story.writes(storage, starts[-1], skipped.step)) if starts else ()
@@ -77,8 +80,8 @@ def _is_merged(story: Story, skipped: Skipped, starts: list[int]) -> bool:
 
 
 def _is_other(story: Story, skipped: Skipped, start: int) -> bool:
-    """Whether a run of the function returned something else than the one call that torch makes of the part; False where
-    it is not known what it returned.
+    """Whether a run of the function returned something else than the one call that torch makes for the submodule; False
+    if it is not known what it returned.
     """
     run = list[Event]()
     for event in story.events[start : start + RUN]:
@@ -144,7 +147,7 @@ def _finding(story: Story, step: int, several: list[Skipped]) -> Finding:
 
 
 def _fixes(story: Story) -> tuple[Fix, ...]:
-    """At most one fix: the fast operation is switched off, after the imports; empty where torch has no name."""
+    """At most one fix: it switches the fast path off, after the imports; empty if the program does not import torch."""
     program = story.program
     torch = torch_name(program)
     body = program.tree.body if program.tree is not None else []
@@ -162,7 +165,9 @@ def _fixes(story: Story) -> tuple[Fix, ...]:
 
 
 def _names(statement: ast.Import | ast.ImportFrom) -> set[str]:
-    """The names that an import binds; of ``import torch.nn`` the first part."""
+    """Return the names that an ``import`` statement binds (``torch`` for ``import torch.nn``); empty for ``from …
+    import``.
+    """
     names = {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
     return names if isinstance(statement, ast.Import) else set()
 

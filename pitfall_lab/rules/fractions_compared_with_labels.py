@@ -1,6 +1,4 @@
-"""PL918: numbers with fractions are compared for equality with whole numbers, so no
-prediction is ever counted as right.
-"""
+"""PL918: numbers with fractions are compared for equality with integers, so no prediction is ever counted as right."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from pitfall_lab.trace.operation_facts import spellings
 
 EQUAL = spellings("eq", "ne")
 LARGEST = {"max": "argmax", "min": "argmin", "amax": "argmax", "amin": "argmin", "topk": "topk", "sort": "sort"}
-"""Calls that return the largest numbers themselves, and the ones that return their positions."""
+"""Calls that return the largest or smallest numbers themselves, each with the call that returns their indices."""
 LOSSES = {
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
@@ -31,13 +29,13 @@ LOSSES = {
     "mse_loss",
     "l1_loss",
 }
-"""Losses by whose second operand a tensor is known as a target."""
+"""Losses whose second operand is a target."""
 FEWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Unequal:
-    """``events`` are the calls (``Event``) of one line that compare computed numbers with whole ones; ``numbers`` and
+    """``events`` are the calls (``Event``) of one line that compare computed numbers with integers; ``numbers`` and
     ``labels`` are the labels of the two tensors in the first of them.
 
     ``maker`` is the call that computed the numbers, ``shown`` are the known values in their storage.
@@ -52,7 +50,7 @@ class Unequal:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that compares computed numbers with labels for equality, if none of the known
-    numbers is ever a whole one (at least ``FEWEST`` must be known in each call).
+    numbers is ever an integer (at least ``FEWEST`` must be known in each call).
     """
     places: dict[object, list[tuple[Event, str, str]]] = defaultdict(list)
     for event in story.calls(*EQUAL):
@@ -68,11 +66,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _pair(story: Story, event: Event) -> tuple[str, str] | None:
-    """The operands of a comparison as (computed numbers, labels).
+    """Return the operands of a comparison as a pair of computed numbers and labels; None if they are none.
 
     Labels have an integer dtype, or are the target of a loss.
-
-    None if there is none.
     """
     labels = [o.label for o in event.operands if o.label is not None]
     if event.error is not None or event.parent is not None or len(labels) != 2:
@@ -92,7 +88,7 @@ def _is_target(story: Story, label: str) -> bool:
 
 
 def _no_whole(story: Story, label: str, step: int) -> bool:
-    """Whether no known value is a whole number; False if fewer than :data:`FEWEST` values are known."""
+    """Whether no known value is an integer; False if fewer than :data:`FEWEST` values are known."""
     known = values(story, label, step)
     return len(known) >= FEWEST and all(value % 1 != 0 for value in known)
 

@@ -14,8 +14,8 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that froze parameters whose ``.grad`` was left, if an optimizer's step then still
-    changed their values.
+    """Yield one finding for each line that froze parameters without clearing their ``.grad``, if an optimizer's step
+    then still changed their values.
     """
     reported: set[object] = set()
     for label, moments in lives(story).items():

@@ -23,8 +23,8 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class FrozenStatisticsMove:
-    """``passes`` are the calls of one batch norm (:class:`LayerCall`) that changed its running statistics although its
-    weight, labelled ``weight``, was frozen.
+    """``passes`` are the forward passes of one batch norm (:class:`LayerCall`) that changed its running statistics
+    although its weight, labelled ``weight``, was frozen.
 
     ``update`` is the event of the program's first optimizer step; None if it is not known.
     """
@@ -36,7 +36,7 @@ class FrozenStatisticsMove:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield at most one finding: for the first batch norm whose weight is frozen and no longer written, and whose
-    running statistics still move in at least ``ROUNDS`` passes with optimizer steps between them.
+    running statistics still change in at least ``ROUNDS`` forward passes with optimizer steps between them.
     """
     updates = story.trace.optimizer_steps
     if not updates:
@@ -59,8 +59,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _frozen_since(story: Story, weight: str) -> int | None:
-    """The step from which on a layer's weight never requires grad again; ``None`` if there is none, or an
-    optimizer made later has it.
+    """Return the step from which on a layer's weight never requires grad again; None if there is none, or if an
+    optimizer created or run later holds the weight.
     """
     if (story.tensor(weight) or {}).get("kind") != "parameter":
         return None
@@ -111,7 +111,7 @@ def _finding(story: Story, found: FrozenStatisticsMove) -> Finding:
 
 
 def _switches(program: Program) -> list[ast.Call]:
-    """The calls `….train()` of the program."""
+    """The ``….train()`` calls of the program without arguments."""
     return [
         n
         for n in program.nodes
@@ -120,8 +120,8 @@ def _switches(program: Program) -> list[ast.Call]:
 
 
 def _switches_before(story: Story, found: FrozenStatisticsMove) -> Iterator[Related]:
-    """Yield, as related lines, the calls of ``train()`` in the functions that were running in the first
-    forward pass of the finding.
+    """Yield, as related lines, the ``train()`` calls in the functions that were running in the first forward pass of
+    the finding.
     """
     running = {story.program.function(statement) for statement in call_chain(story, found.passes[0].event)}
     for node in _switches(story.program):
@@ -132,10 +132,10 @@ def _switches_before(story: Story, found: FrozenStatisticsMove) -> Iterator[Rela
 
 
 def _fixes(story: Story, found: FrozenStatisticsMove) -> tuple[Fix, ...]:
-    """Fixes that add ``….eval()`` for the module whose parameters the program froze: after each
-    ``….train()``, else after the freezing.
+    """Fixes that add ``….eval()`` for the module whose parameters the program froze, after each ``….train()`` or else
+    after the freezing, or that switch the module to training mode only while its weights require grad.
 
-    Empty if the text does not show that module.
+    Empty if the program does not show that module.
     """
     program = story.program
     if program.tree is None:
@@ -195,10 +195,10 @@ def _fixes(story: Story, found: FrozenStatisticsMove) -> tuple[Fix, ...]:
 
 
 def _of_its_owner(story: Story, found: FrozenStatisticsMove, name: str) -> Iterator[Fix]:
-    """Fixes for a frozen part that a module has as ``self.teacher``.
+    """Yield fixes for a frozen submodule that a module has as ``self.teacher``.
 
-    One puts the part into evaluation mode after each ``train()`` of its owner, by the name that the owner has there;
-    one lets the owner do so itself, with a method ``train`` of its own.
+    One calls ``eval()`` of the submodule after each ``train()`` of its owner; the other gives the owner a method
+    ``train`` that does so.
     """
     program, rest = story.program, name.removeprefix("self.")
     running = {program.function(statement) for statement in call_chain(story, found.passes[0].event)}
@@ -241,8 +241,8 @@ def _of_its_owner(story: Story, found: FrozenStatisticsMove, name: str) -> Itera
 
 
 def _frozen(story: Story, weight: str) -> str | None:
-    """The text of ``net`` where ``for p in net.parameters()`` or ``net.requires_grad_(False)`` froze the
-    weight; None for other texts.
+    """Return the source text of ``net`` if ``for p in net.parameters()`` or ``net.requires_grad_(False)`` froze the
+    weight; None if it was frozen in another way.
     """
     program = story.program
     for event in story.calls("requires_grad_", "requires_grad"):

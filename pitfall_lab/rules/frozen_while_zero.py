@@ -1,4 +1,4 @@
-"""PL614: a weight of zeros was frozen: the branch that it belongs to adds nothing, and never will."""
+"""PL614: a weight of zeros was frozen, so the branch that it belongs to adds nothing, and never will."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pitfall_lab.trace.operation_facts import spellings
 WEIGHTED = spellings("matmul", "mm") | {"addmm", "bmm", "conv1d", "conv2d", "conv3d", "linear"}
 """Calls that multiply their input with a weight."""
 TURNED = {"t", "T", "mT", "transpose", "permute"}
-"""Calls that turn the weight before the product."""
+"""Calls that transpose the weight before the product."""
 ROUNDS = 2
 
 
@@ -37,9 +37,9 @@ class Frozen:
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that froze weights which an optimizer holds, and which are all zeros at the first
     and at the last call that multiplies with them afterwards, if there are at least ``ROUNDS`` such calls and an
-    optimizer steps between these two.
+    optimizer steps between the first and the last.
 
-    Only for weights of two or more axes that do not require grad at the end.
+    Only for weights of at least two dimensions that do not require grad at the end.
     """
     reported = set()
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
@@ -118,8 +118,8 @@ def _update(story: Story, found: Frozen) -> int | None:
 
 
 def _fixes(story: Story, found: Frozen) -> tuple[Fix, ...]:
-    """Fixes that freeze before the weight is made; empty unless the two statements are in
-    one block, the freezing below.
+    """Fixes that freeze before the weight is created; empty unless the two statements are in one block, with the
+    freezing below.
     """
     program = story.program
     storage = (story.tensor(found.weight) or {}).get("storage")
@@ -145,7 +145,7 @@ def _fixes(story: Story, found: Frozen) -> tuple[Fix, ...]:
 
 
 def _around(program: Program, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """The statement, the statements that contain it, and so on, up to the function."""
+    """Yield the statement and the statements that contain it, from the inside out, up to the function or class."""
     for each in (statement, *program.ancestors(statement)):
         if isinstance(each, Function | ast.ClassDef):
             return

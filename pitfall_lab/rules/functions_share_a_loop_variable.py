@@ -1,5 +1,5 @@
-"""PL343: functions made in a loop, as hooks for instance, read the loop's variable when they are called:
-all of them use its last value.
+"""PL343: functions made in a loop, such as hooks, read the loop's variable when they are called, so that all of them
+use its last value.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Loop = ast.For | ast.comprehension
 Made = ast.Lambda | ast.FunctionDef
 ROUNDS = 2
 NEAR = 400
-"""How many events after a call are searched for the line that goes on after it."""
+"""How many events after a call are searched for the line that runs next."""
 AGAIN = {"checkpoint"}
-"""Calls that run a function at once, and once more in backward."""
+"""Calls that run a function at once, and again in backward."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionsShareALoopVariable:
-    """``function`` is a ``def`` or ``lambda`` that each round of ``loop`` makes anew; both are nodes of the program's
-    syntax tree.
+    """``function`` is a ``def`` or ``lambda`` that each iteration of ``loop`` makes anew; both are nodes of the
+    program's syntax tree.
 
-    ``variables`` are the loop's variables that it reads; ``calls`` are events (``Event``) in it after the loop, one for
-    each of its runs.
+    ``variables`` are the loop's variables that the function reads; ``calls`` are events (``Event``) in the function
+    after the loop, one for each of its runs.
     """
 
     function: Made
@@ -44,8 +44,9 @@ class FunctionsShareALoopVariable:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each function that a loop makes again in each iteration and that reads the loop's variable,
-    if at least ``ROUNDS`` runs come after the loop, and none inside of it (but for a checkpoint), and they are of
-    several of these functions.
+    if at least ``ROUNDS`` runs come after the loop and none inside of it (except with a checkpoint).
+
+    A hook on tensors must have been registered on several of them.
     """
     made = dict(_made_in_loops(story.program)) if story.program.tree is not None else {}
     runs = _runs(story, made) if made else {}
@@ -70,10 +71,10 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def _made_in_loops(program: Program) -> Iterator[tuple[Made, tuple[ast.AST, tuple[str, ...]]]]:
-    """The functions that a loop makes and keeps in each round, with the loop and those of its
-    variables that they read when called.
+    """Yield the functions that a loop makes and keeps in each iteration, each with the loop and those of the loop's
+    variables that the function reads when called.
 
-    Functions that get these as arguments or assign them are left out.
+    Functions that have these variables as parameters or assign them are left out.
     """
     for node in program.nodes:
         if not isinstance(node, Made):
@@ -93,10 +94,10 @@ def _body(function: Made) -> list[ast.AST]:
 
 
 def _loop(program: Program, function: Made) -> tuple[ast.AST | None, set[str]]:
-    """The innermost loop around a function, in the same function or module, and the names that
-    it gives values in each round.
+    """Return the innermost loop around a function, in the same function or module, and the names that it assigns in
+    each iteration.
 
-    ``None`` and no names if there is none, or if the nearest scope around the function is a class.
+    None and no names if there is none, or if the nearest scope around the function is a class.
     """
     for around in program.ancestors(function):
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
@@ -112,8 +113,8 @@ def _loop(program: Program, function: Made) -> tuple[ast.AST | None, set[str]]:
 
 
 def _uses(program: Program, function: Made) -> list[ast.AST]:
-    """Where a function is handed on: the lambda itself, or the places that read the name of a ``def``,
-    in the block where it is made.
+    """Return the nodes by which a function is passed on: the lambda itself, or the reads of a ``def``'s name in the
+    block where it is made.
     """
     if isinstance(function, ast.Lambda):
         return [function]
@@ -131,8 +132,8 @@ def _uses(program: Program, function: Made) -> list[ast.AST]:
 
 
 def _is_kept(program: Program, function: Made) -> bool:
-    """Whether a use registers the function as a hook, puts it into a collection or
-    makes it an attribute of an object.
+    """Whether the program registers the function as a hook, puts it into a collection or makes it an attribute of an
+    object.
     """
     for use in _uses(program, function):
         parent = program.parents.get(use)
@@ -159,7 +160,9 @@ def _is_given_to(program: Program, function: Made, names: set[str]) -> bool:
 
 
 def _runs(story: Story, made: dict[Made, tuple[ast.AST, tuple[str, ...]]]) -> dict[Made, list[Event]]:
-    """For each function the events of one of its lines, that with the most of them: one for each time it ran."""
+    """Return, for each function, the events of that line of it which has the most events: one for each time the
+    function ran.
+    """
     places: dict[Made, dict[Span, list[Event]]] = defaultdict(lambda: defaultdict(list))
     names = {function: function.name if isinstance(function, ast.FunctionDef) else "<lambda>" for function in made}
     for event in story.calls():
@@ -178,8 +181,8 @@ def _contains(story: Story, node: ast.AST, span: Span) -> bool:
 
 
 def _caller(story: Story, event: Event, function: Made) -> Span | None:
-    """The line that a run of the function goes back to: that of the backward around it, or
-    else of the next call after it.
+    """Return the source position of the backward in which the function ran or else of the next call outside of the
+    function; None if there is none among the next ``NEAR`` events.
     """
     outer = story.outer_call(event.step)
     if outer is not None and outer is not event:
@@ -192,9 +195,8 @@ def _caller(story: Story, event: Event, function: Made) -> Span | None:
 
 
 def _of_several(story: Story, function: Made) -> bool:
-    """Whether the function's calls may be calls of several functions that a loop made.
-
-    True unless it is a hook on tensors that was registered on fewer than ``ROUNDS`` of them.
+    """Whether the calls may be calls of several functions that the loop made: False only for a hook on tensors that was
+    registered on fewer than ``ROUNDS`` of them.
     """
     program = story.program
     calls = [parent for use in _uses(program, function) if isinstance(parent := program.parents.get(use), ast.Call)]
@@ -248,9 +250,9 @@ def _finding(story: Story, found: FunctionsShareALoopVariable) -> Finding:
 
 
 def _fixes(program: Program, found: FunctionsShareALoopVariable) -> tuple[Fix, ...]:
-    """The fix that gives the function the values of its round as default arguments.
+    """At most one fix: it gives the function the values of its iteration as default arguments.
 
-    Empty if it has defaults, ``*args`` or keyword-only arguments, or is a ``def`` without arguments.
+    Empty if it has defaults, ``*args``, ``**kwargs`` or keyword-only arguments, or is a ``def`` without arguments.
     """
     node, given = found.function, ", ".join(f"{name}={name}" for name in found.variables)
     arguments = node.args

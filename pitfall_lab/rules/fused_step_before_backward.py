@@ -1,8 +1,7 @@
 """PL304: a fused optimizer stepped between a forward pass and its backward.
 
-It writes without being counted: a wrong gradient, no error.
-
-A special case of PL301, and the silent form of PL104.
+Its writes are not counted by the version counters: the gradient is wrong, and no error is raised. A special case of
+PL301, and the silent form of PL104.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of ``general`` (one of PL301) if the call that wrote was a fused optimizer step;
-    else None.
+    """Return this rule's finding in place of ``general`` (one of PL301) if the call that wrote was a fused optimizer
+    step; else None.
     """
     event = story.event(general.step)
     if event is None or not event.name.startswith("_fused_"):

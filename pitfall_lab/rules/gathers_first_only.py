@@ -1,5 +1,5 @@
-"""PL446: an index for ``gather`` or ``scatter`` has length 1 along another axis, so nothing but its
-first entry is ever read there.
+"""PL446: an index for ``gather`` or ``scatter`` has size 1 along another dimension, so only the first entry along that
+dimension is ever read.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ TENSORS = 2
 
 @dataclass(frozen=True, slots=True)
 class FirstOnly:
-    """``event`` is the call (``Event``) of ``gather`` or ``scatter`` that reads the tensor ``source`` along the axis
-    ``dim`` by the tensor ``index`` (both are labels).
+    """``event`` is the call (``Event``) of ``gather`` or ``scatter`` that reads the tensor ``source`` by the tensor
+    ``index`` (both are labels) along the dimension ``dim``.
 
-    ``axis`` is another axis, along which the index has length 1: of ``count`` entries of the source there it reads one.
-    Axes are counted from 0.
+    ``axis`` is another dimension, along which the index has size 1: of ``count`` entries of the source along it, only
+    one is read. Dimensions count from 0.
     """
 
     event: Event
@@ -44,8 +44,8 @@ class FirstOnly:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose ``gather`` or ``scatter`` has an index of length 1 along another axis than
-    ``dim``, where both tensors are longer, so that only the first entries are read there.
+    """Yield one finding for each line whose ``gather`` or ``scatter`` has an index of size 1 along another dimension
+    than ``dim``, where the source and the target are larger, so that only the first entry along it is read.
     """
     reported = set()
     for event in story.calls(*GATHERS, *SCATTERS):
@@ -101,10 +101,10 @@ def _finding(story: Story, found: FirstOnly) -> Finding:
 
 
 def _fixes(story: Story, found: FirstOnly) -> tuple[Fix, ...]:
-    """Fixes that go along the axis on which the index has one entry for each row, or that expand the index.
+    """Fixes that change ``dim`` to the dimension along which the index has size 1, or that expand the index.
 
-    The first only for a call with a written ``dim`` where the other lengths agree, the second
-    only for a source with a name.
+    The first only for a ``gather`` with a literal ``dim`` whose other sizes agree, the second only if the source is a
+    variable or attribute.
     """
     program, event = story.program, found.event
     call = program.at(story.span(event.step)) if program.tree is not None else None

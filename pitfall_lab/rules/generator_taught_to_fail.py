@@ -1,5 +1,5 @@
-"""PL670: a generator's loss pushes the discriminator's answers to generated examples the same way as
-the discriminator's own loss.
+"""PL670: a generator's loss moves the discriminator's output for generated examples in the same direction as the
+discriminator's own loss.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pitfall_lab.trace import Event, OptimizerStep, T
 from pitfall_lab.trace.operation_facts import spellings
 
 LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss")
-"""Losses that a discriminator's answers are given to, with the target beside them."""
+"""Losses that are given a discriminator's output and a target."""
 LAYERS = spellings("matmul", "mm") | {"addmm", "bilinear", "bmm", "conv1d", "conv2d", "conv3d", "einsum", "linear"}
-"""Layers through which the way from a loss back to the generator leads."""
+"""Layers whose results are looked at on the way from a loss back to the generator."""
 CONSTANT = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros_like": 0.0, "new_ones": 1.0, "new_zeros": 0.0}
-"""Calls that make a target of ones, or of zeros, and the number."""
+"""Calls that create a target of ones or of zeros, each with that number."""
 OPPOSITE = {
     "zeros": "ones",
     "zeros_like": "ones_like",
@@ -35,18 +35,19 @@ OPPOSITE = {
     "ones": "zeros",
     "ones_like": "zeros_like",
 }
-"""For a call that makes a target, the one that makes the opposite."""
+"""For each call that creates a target, the call that creates the opposite one."""
 APART = 0.3
 FURTHER = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What minimising a loss does to the discriminator's result, labelled ``label``.
+    """In which direction minimising a loss moves the discriminator's result, labelled ``label``.
 
-    With ``kind`` "target" it moves the result towards the number ``value``; with "slope" it makes it smaller (``value``
-    1) or larger (-1). ``event`` is the loss that was given the result and the target or, with "slope", the layer that
-    computed the result. ``way`` is the path from the loss back to it (:class:`Slope`).
+    With ``kind`` ``"target"`` it moves the result towards the number ``value``; with ``"slope"`` it makes the result
+    smaller (``value`` 1) or larger (``value`` -1). ``event`` is the loss that was given the result and the target or,
+    with ``"slope"``, the layer that computed the result. ``way`` is the path from the loss back to ``event``
+    (:class:`Slope`).
     """
 
     kind: Literal["target", "slope"]
@@ -63,8 +64,8 @@ class GeneratorTaughtToFail:
     """One training step of one of the two networks: ``backward`` is the backward (``Event``), ``update`` the first
     optimizer step after it.
 
-    ``pushes`` say what minimising the loss does to results of layers and to those that a loss compares with a constant;
-    results that it moves both ways are left out.
+    ``pushes`` are the directions in which minimising the loss moves the results of layers, and the results that a loss
+    compares with a constant; results that it moves in both directions are left out.
     """
 
     backward: Event
@@ -125,7 +126,9 @@ def _pushes(story: Story, backward: Event, held: set[str]) -> Iterator[Push]:
 
 
 def _constant(story: Story, label: str | None, step: int) -> float | None:
-    """The number that all elements of a target are; None if there is none."""
+    """Return the number that all elements of a target are; None if they are not all equal, are not known, or the target
+    requires grad.
+    """
     if label is None or (story.tensor(label, step) or {}).get("requires_grad"):
         return None
     made = origin(story, label, step)
@@ -136,9 +139,9 @@ def _constant(story: Story, label: str | None, step: int) -> float | None:
 
 
 def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[str]:
-    """The parameters ``held`` that a result was computed from, with or without a graph.
+    """Return those of the parameters ``held`` that a result was computed from, with or without a graph.
 
-    The search ends at each parameter.
+    The search does not go beyond a parameter, nor beyond ``FURTHER`` tensors.
     """
     pending, seen, found = deque([(label, step)]), {label}, set()
     while pending and len(seen) < FURTHER:
@@ -157,12 +160,12 @@ def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[st
 def _wrong(
     own: GeneratorTaughtToFail, critics: GeneratorTaughtToFail
 ) -> tuple[Push, Push, GeneratorTaughtToFail, GeneratorTaughtToFail] | None:
-    """The data of a finding if the generator's loss pushes the scores of generated examples the same
-    way as the discriminator's loss.
+    """Return the data of a finding if the generator's loss moves the output for generated examples in the same
+    direction as the discriminator's loss; else None.
 
-    They are a push of the generator, an equal one of the discriminator (of the same ``kind`` and ``value``), and both
-    turns. None otherwise; also if the discriminator's pushes of generated examples differ, if it does not push the
-    scores of real examples the opposite way, or if a push of the generator has no equal one.
+    The data are a push of the generator, an equal one of the discriminator (of the same ``kind`` and ``value``), and
+    both training steps. None also if the discriminator's pushes for generated examples differ, if it does not push the
+    output for real examples in the opposite direction, or if a push of the generator has no equal one.
     """
     generator, critic = set(own.update.holds), set(critics.update.holds)
     judged = [push for push in critics.pushes if push.behind & critic]
@@ -232,10 +235,10 @@ def _finding(
 
 
 def _fixes(story: Story, want: Push, critics: GeneratorTaughtToFail) -> tuple[Fix, ...]:
-    """Fixes that give the loss the opposite constant, or the label of real examples by its name; for a
-    plain mean, a minus before it.
+    """Fixes that give the loss the opposite constant, or the label of real examples by its variable; for a plain mean,
+    a minus before it.
 
-    Empty if the text shows neither a constant nor a name.
+    Empty if the program shows neither a constant nor a variable.
     """
     program, fixes = story.program, []
     if want.kind == "slope":

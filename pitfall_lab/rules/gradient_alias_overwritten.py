@@ -1,4 +1,4 @@
-"""PL605: a gradient was kept without a copy. The next backward, or clearing it, writes into the same memory."""
+"""PL605: a gradient was kept without a copy. The next backward, or clearing it, writes into the same storage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pitfall_lab.trace import Event, Span, T
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that keeps a ``.grad`` without a copy, where a later backward, or clearing it,
-    overwrites the memory, and it is then used as the old one.
+    overwrites the storage, and the kept tensor is then used as the old gradient.
 
     Only in programs that finished.
     """
@@ -35,9 +35,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _read_by_name(story: Story, aliases: Aliases) -> Iterator[Kept]:
-    """Gradients with a name of their own that were read after they had been overwritten, and not fetched again.
+    """Yield gradients that were assigned, and that a call read after they had been overwritten, without ``.grad`` being
+    read again.
 
-    Writes and backwards are no reads.
+    Writes and backwards do not count as reads.
     """
     fetched: dict[str, list[Event]] = {}
     for made, label, _ in aliases.made:
@@ -59,9 +60,10 @@ def _read_by_name(story: Story, aliases: Aliases) -> Iterator[Kept]:
 
 
 def _combined(story: Story, aliases: Aliases) -> Iterator[Kept]:
-    """Yield gradients of one leaf that were kept at different times, and are one tensor where a call uses them as two.
+    """Yield gradients of one leaf that were kept at different times and are one tensor, if a call uses them as two
+    operands.
 
-    Each with the first write that replaced the gradient in between.
+    Each is yielded with the first write that replaced the gradient between the first and the last time.
     """
     fetched: dict[str, list[tuple[Event, str]]] = defaultdict(list)
     for made, label, storage in aliases.made:
@@ -83,7 +85,9 @@ def _combined(story: Story, aliases: Aliases) -> Iterator[Kept]:
 
 
 def _operands_of_one_memory(story: Story, event: Event, fetched: Mapping[str, object]) -> str | None:
-    """The storage of a gradient that two operands are, if the source has different expressions for them; else None."""
+    """Return the storage of a gradient that is two operands of a call, if the program has different expressions for
+    them; else None.
+    """
     records = [story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None]
     one = next(
         (
@@ -103,10 +107,9 @@ def _operands_of_one_memory(story: Story, event: Event, fetched: Mapping[str, ob
 
 
 def _is_kept(story: Story, made: Event) -> bool:
-    """Whether a gradient that was fetched is assigned, put into a list or the like, or
-    returned, perhaps by way of views.
+    """Whether a ``.grad`` that was read is assigned, put into a collection, or returned, possibly after views.
 
-    False if it goes into a calculation, or as an argument into any other call.
+    False if it is used in a calculation, or is an argument of any other call.
     """
     node = story.program.at(story.span(made.step))
     while node is not None:
@@ -124,7 +127,9 @@ def _is_kept(story: Story, made: Event) -> bool:
 
 
 def _replaces(story: Story, step: int) -> bool:
-    """Whether the write to a ``.grad`` is a backward, or clears it; not if it only clips or scales it."""
+    """Whether the write to a ``.grad`` is a backward, or clears it; False if it only clips or scales it, for
+    example.
+    """
     outer = story.outer_call(step)
     return outer is not None and (outer.op in BACKWARDS or outer.name in ("zero_", "_foreach_zero_", "zero_grad"))
 

@@ -1,5 +1,5 @@
-"""PL610: a backward started from a sum that an earlier one had gone through already: the same
-gradient went into ``.grad`` twice.
+"""PL610: a backward started from a sum that an earlier backward had gone through already: the same gradient was added
+to ``.grad`` twice.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from pitfall_lab.trace import Event, T
 
 SUMS = ("AddBackward", "SubBackward", "SumBackward", "MeanBackward", "StackBackward", "CatBackward", "MulBackward",
         "DivBackward", "UnsqueezeBackward", "ViewBackward", "SqueezeBackward")  # fmt: skip
-"""Nodes between a sum of losses and its terms: of sums, and of terms multiplied by a weight."""
+"""Prefixes of the names of graph nodes between a sum of losses and its terms: of sums, and of terms multiplied by a
+weight.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientCountedTwice:
-    """``first`` and ``second`` are the moments (:class:`Moment`) of two backwards that added the same part of a
-    gradient of the leaf ``label``; ``used`` is the step of the call that took the sum.
+    """``first`` and ``second`` are the moments (:class:`Moment`) of two backwards that added the same part of the
+    gradient of the leaf ``label``.
 
-    ``update`` is True where an update took it, by an optimizer or by hand; False where it was only read.
+    ``used`` is the step of the call that used the sum. ``update`` is True if that is an update, by an optimizer or by
+    hand; False if the sum was only read.
     """
 
     label: str
@@ -53,8 +56,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _twice(graphs: _Graphs, label: str, moments: list[Moment]) -> Iterator[GradientCountedTwice]:
-    """Yield the pairs of backwards of one leaf that counted something twice and whose sum was
-    used, each later backward once.
+    """Yield the pairs of backwards of one leaf of which the second one contains the first one's start, and whose sum
+    was used; each second backward once.
     """
     held: list[Moment] = []
     for index, moment in enumerate(moments):
@@ -83,7 +86,9 @@ class _Graphs:
         return self._behind[backward.step]
 
     def start(self, backward: Event) -> str | None:
-        """Return the node from which a backward started with the gradient 1; None if it started otherwise."""
+        """Return the graph node from which a backward started with the gradient 1; None if it started with another
+        gradient, from several tensors, or without a graph.
+        """
         labels = [operand.label for operand in backward.operands if operand.label is not None]
         alone = len(labels) == 1 or (labels and backward.name == "grad")  # the others are what is differentiated for
         node = (self.story.tensor(labels[0], backward.step) or {}).get("grad_fn") if alone else None
@@ -110,11 +115,12 @@ class _Graphs:
 
 
 def _used(graphs: _Graphs, first: Moment, second: Moment, later: list[Moment]) -> tuple[int, bool] | None:
-    """The step at which the sum was used, and whether by an update; None if it was not used as the
-    gradient of the later start.
+    """Return the step at which the sum was used, and whether by an update; None if it was not used as the gradient of
+    the later start.
 
-    A program that only reads its gradients may show that they add up. So there the later start has to be a sum, of
-    which the earlier one is a term, and the gradient must not be looked at between the two.
+    A program that only reads its gradients may do so to show that they add up. Therefore, without an update, the later
+    start has to be a sum of which the earlier start is a term, and no call between the two may read the gradient for
+    anything else than the second backward.
     """
     following = next((m for m in later if m.kind in ("used", "cleared")), None)
     if following is not None and following.kind == "used":
@@ -191,8 +197,8 @@ def _finding(story: Story, found: GradientCountedTwice) -> Finding:
 
 
 def _fixes(story: Story, found: GradientCountedTwice) -> tuple[Fix, ...]:
-    """Fixes: one backward after the loop that builds the sum; the earlier backward left out; or its
-    gradient kept out of ``.grad``.
+    """Fixes with one backward after the loop that builds the sum, without the earlier backward, or with the earlier
+    backward's gradient kept out of ``.grad``.
     """
     program = story.program
     places = (
@@ -243,10 +249,10 @@ def _backward_in(statement: ast.stmt) -> ast.Call | None:
 
 
 def _as_results(program: Program, statement: ast.stmt, call: ast.Call) -> Iterator[Fix]:
-    """Yield fixes that take the gradients from ``torch.autograd.grad`` where a comprehension after
-    the backward read ``p.grad``.
+    """Yield fixes that take the gradients from ``torch.autograd.grad`` where a comprehension after the backward reads
+    ``p.grad``.
 
-    One for each such comprehension with one loop, no ``if``, and no other use of the parameter.
+    There is one for each such comprehension with one loop, no ``if``, and no other use of the parameter.
     """
     torch, function = torch_name(program), call.func
     if torch is None or not isinstance(function, ast.Attribute) or not program.stands_alone(statement):
@@ -285,7 +291,9 @@ def _as_results(program: Program, statement: ast.stmt, call: ast.Call) -> Iterat
 
 
 def _cleared(story: Story, found: GradientCountedTwice, second: ast.stmt) -> Iterator[Fix]:
-    """Yield fixes that clear the gradients between the two backwards, where another result was computed from them."""
+    """Yield fixes that clear the gradients before the second backward, by ``zero_grad()`` of the optimizer or of the
+    module.
+    """
     program = story.program
     names = [stepper(story, found.used) if found.update else None, (story.name(found.label) or "").split(".")[0]]
     known = {

@@ -1,4 +1,6 @@
-"""PL341: a result was written in place after ``retain_grad()``: its ``.grad`` is that of the value after the write."""
+"""PL341: a result was written in place after ``retain_grad()``, so its ``.grad`` is that of the value after the
+write.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
 SHIFTS = ("Add", "Sub")
-"""Nodes of changes that leave the gradient as it is, at least where a number is added."""
+"""Prefixes of the names of graph nodes that do not change the gradient, at least if a number is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class Later:
     """``asked`` is the call (``Event``) of ``retain_grad()`` on the tensor ``label`` (a label), ``write`` the call that
     then wrote the tensor in place, ``backward`` the backward after that, and ``read`` the call that read ``.grad``.
 
-    ``got`` are the numbers of ``.grad``, which is the gradient after the write, ``meant`` those of the gradient before
-    it; None where they are unknown.
+    ``got`` are the numbers of ``.grad``, which is the gradient of the value after the write, ``meant`` those of the
+    gradient of the value before it; None if they are unknown.
     """
 
     label: str
@@ -40,10 +42,10 @@ class Later:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that is the first to write a tensor in place after ``retain_grad()`` was called
-    on it, if the ``.grad`` that is read differs from the gradient before the write.
+    on it, if the ``.grad`` that is read differs from the gradient of the value before the write.
 
-    Where the trace does not have these numbers: if the write is no addition or subtraction. Only if the result of the
-    write is used, or gets another name, as if the old tensor were unchanged.
+    If the trace does not have these numbers, any write other than an addition or subtraction counts. Only if the result
+    of the write is used, or assigned to another variable, as if the old tensor were unchanged.
     """
     reported = set()
     for asked in story.calls("retain_grad"):
@@ -133,9 +135,9 @@ def _finding(story: Story, found: Later) -> Finding:
 
 
 def _gets_another_name(story: Story, write: Event, label: str) -> bool:
-    """Whether the result of the write is used or gets another name, as if the old tensor were unchanged.
+    """Whether the result of the write is used or assigned to another variable, as if the old tensor were unchanged.
 
-    False for a statement that only writes, and for one that assigns the result to the old name.
+    False for a statement that only writes, and for one that assigns the result to the old variable.
     """
     program = story.program
     node = program.at(story.span(write.step))
@@ -153,7 +155,7 @@ def _gets_another_name(story: Story, write: Event, label: str) -> bool:
 
 
 def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
-    """Fixes by which the operation makes a new tensor; empty if its statement cannot be written so."""
+    """Fixes by which the operation creates a new tensor; empty if its statement cannot be written that way."""
     made = [fix for fix in changing_repairs(story.program, story, write.step) if fix is not None]
     return unique(story.program.text, [Fix(fix.title, fix.edits, meaning="later") for fix in made])
 

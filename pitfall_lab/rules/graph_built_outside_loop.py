@@ -19,13 +19,13 @@ from pitfall_lab.rules.signals.old_values import Old, old_values
 from pitfall_lab.trace import Event, T
 
 ROUNDS = 2
-"""The number of backwards, each followed by an update, that make a repeated one a training."""
+"""The least number of backwards, each followed by an update, for a repeated backward to count as training."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each loop in which an iteration found the graph freed by an earlier one, because it was
-    built before the loop, and one for each line of backward in a loop that goes through a graph of old parameter values
-    at least ``ROUNDS`` times.
+    """Yield one finding for each loop in which an iteration's graph had been freed by an earlier iteration, because it
+    was built before the loop; and one for each line of backward in a loop that goes at least ``ROUNDS`` times through a
+    graph of old parameter values, with an update after each.
     """
     for reuse in reuses(story):
         loop = reuse.loop()
@@ -40,15 +40,17 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _rounds(story: Story, old: Old) -> int:
-    """Through how many backwards the old value went that an update of the parameter followed."""
+    """Return the number of backwards that went through the old value and were followed by an update of the parameter
+    before the next one.
+    """
     updates = [m.step for m in lives(story)[old.leaf] if m.kind == "used"]
     ran = [step for step, value in story.history("nodes", old.old[0], "ran") if value is not None]
     return sum(any(a < step < b for step in updates) for a, b in pairwise([*ran, len(story.events)]))
 
 
 def _silent(story: Story, old: Old, loop: Loop) -> Finding:
-    """The finding about a loop in which torch raises nothing, since the graph is retained, or since nothing was saved
-    for backward.
+    """Return the finding about a loop in which torch raises no error, because the graph is retained, or because nothing
+    was saved for backward.
     """
     step, born = old.backward.step, (story.record("nodes", old.old[0]) or {}).get("born")
     here, built, update = (at_line(story, story.span(each)) for each in (step, born, old.update))
@@ -126,11 +128,12 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
 
 
 def _cut_off(reuse: Reuse, loop: Loop) -> Iterator[Fix]:
-    """Fixes that take what was computed before the loop as numbers: `returns =
-    returns.detach()` before the loop begins.
+    """Yield at most one fix: it detaches the tensors that were computed before the loop, ``returns = returns.detach()``
+    before the loop begins.
 
-    The tensors are those that the loop's lines use in the failing round and whose graph that round's backward goes
-    through. The result that `backward()` is called on is none of them: cut off, it has no gradient at all.
+    These are the tensors that the loop's lines use in the failing iteration and whose graph that iteration's backward
+    goes through. The tensor that ``backward()`` is called on is not among them: detached, it would have no gradient at
+    all.
     """
     story, program = reuse.story, reuse.story.program
     labels = [label for label in reuse.carried() if label != reuse.root]
@@ -150,10 +153,10 @@ def _cut_off(reuse: Reuse, loop: Loop) -> Iterator[Fix]:
 
 
 def _moved(story: Story, built: list[ast.stmt], loop: Loop, keeping: Event | None = None) -> tuple[Fix, ...]:
-    """At most one fix: it moves what builds the graph into the loop, as its first statements; the
-    backward ``keeping`` then frees it.
+    """At most one fix: it moves the statements that build the graph into the loop, as its first statements, and removes
+    ``retain_graph=True`` from the backward ``keeping``.
 
-    Empty unless it is built by assignments of their own in the loop's block, above it.
+    Empty unless the graph is built by assignments of their own in the loop's block, above it.
     """
     program = story.program
     block = program.block(loop)
@@ -178,8 +181,8 @@ def _moved(story: Story, built: list[ast.stmt], loop: Loop, keeping: Event | Non
 
 
 def _without_keeping(program: Program, call: ast.Call) -> tuple[Edit, ...]:
-    """The edits that remove ``retain_graph=True`` from a call without other arguments; none
-    if there is no such argument.
+    """Return the edits that remove ``retain_graph=True`` from a call without other arguments; empty if there is no such
+    argument.
     """
     if call.args or [keyword.arg for keyword in call.keywords] != ["retain_graph"]:
         return ()

@@ -1,4 +1,4 @@
-"""PL504: a loss has no way back to any parameter, because a value on the way left the graph."""
+"""PL504: a loss has no path back to a parameter, because a value on the way left the graph."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from pitfall_lab.rules.signals.value_origins import argument, origin, whole
 from pitfall_lab.trace import Event, Failure, T
 
 LEAVES = {"item", "tolist", "numpy", "cpu", "detach", "float", "data"}
-"""What takes numbers out of the graph, as methods or attributes in the program's text."""
+"""Methods and attributes by which the program takes numbers out of the graph."""
 OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place where the graph ended by mistake.
+    """Yield one finding for each line at which the graph ended by mistake.
 
-    That is a backward that torch refused because its root had no graph, a term of a loss that silently lost its graph,
-    a parameter that an optimizer skips because of that, and a ``torch.tensor(result, requires_grad=True)`` that
-    backward ends at.
+    That is: a backward that raised an error because its root had no graph, a term of a loss that silently lost its
+    graph, a parameter that an optimizer skips because of that, and a ``torch.tensor(result, requires_grad=True)`` at
+    which backward ends.
     """
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}
@@ -52,9 +52,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def copies(story: Story) -> Iterator[tuple[Event, list[Cut]]]:
-    """Yield the calls that made a new leaf from the values of a tensor with a graph,
-    ``torch.tensor(result, requires_grad=True)``, to which a backward gave a gradient; each in a pair with the places
-    where the graph was cut (:class:`Cut`).
+    """Yield the calls that created a new leaf from the values of a tensor with a graph, ``torch.tensor(result,
+    requires_grad=True)``, to which a backward gave a gradient; each in a pair with the places where the graph ended (a
+    list of :class:`Cut`).
     """
     flow, filled = Flow(story), lives(story)
     for event in story.calls(*FACTORIES):
@@ -65,8 +65,8 @@ def copies(story: Story) -> Iterator[tuple[Event, list[Cut]]]:
 
 
 def _ended(story: Story) -> Iterator[Finding]:
-    """One finding for each ``torch.tensor(result, requires_grad=True)`` whose own gradient is
-    filled by backward and never read.
+    """Yield one finding for each ``torch.tensor(result, requires_grad=True)`` whose own gradient is filled by backward
+    and never read.
     """
     reported = set()
     for event, cuts in copies(story):
@@ -80,7 +80,9 @@ def _ended(story: Story) -> Iterator[Finding]:
 
 
 def _copied(story: Story, event: Event, cuts: list[Cut], step: int) -> Finding:
-    """The finding for a backward that ends at a copy ``event`` of values whose graph ended at ``cuts``."""
+    """Return the finding for a backward, at the step ``step``, that ends at the copy ``event`` of values whose graph
+    ended at ``cuts``.
+    """
     cut = cuts[0]
     here, back = at_line(story, story.span(event.step)), at_line(story, story.span(step))
     value = called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
@@ -124,7 +126,7 @@ def _copied(story: Story, event: Event, cuts: list[Cut], step: int) -> Finding:
 
 
 def _silent(story: Story, lost: LostTerm) -> Finding:
-    """The finding for a loss that still reaches parameters, although one of its terms has no graph."""
+    """Return the finding for a loss that still reaches parameters, although one of its terms has no graph."""
     cut, step = lost.cuts[0], lost.backward.step
     here, back = at_line(story, story.span(cut.event.step)), at_line(story, story.span(step))
     term, how = expression(story, lost.term, lost.at), manner(story, cut)
@@ -159,8 +161,8 @@ def _silent(story: Story, lost: LostTerm) -> Finding:
 
 
 def _unreached(story: Story, found: Unreached) -> Finding:
-    """The finding for parameters that an optimizer holds and the loss does not reach, because a
-    value in between has no graph.
+    """Return the finding for parameters that an optimizer holds and the loss does not reach, because a value in between
+    has no graph.
     """
     cut, step, update = found.cut, found.backward.step, found.update
     here, back, there = (at_line(story, span) for span in (story.span(cut.event.step), story.span(step), update.span))
@@ -229,7 +231,9 @@ def _unreached(story: Story, found: Unreached) -> Finding:
 
 
 def _off(story: Story, cut: Cut) -> list[Related]:
-    """The line that switches recording off, where that is another one than the computation's."""
+    """Return the related line that switches recording off, if that is not the line of the computation; else an empty
+    list.
+    """
     switch = _switched_off(story, cut) if cut.kind == "no_grad" else None
     span, here = story.program.place(switch) if switch is not None else None, story.span(cut.event.step)
     if span is None or (here is not None and span.line == here.line):
@@ -238,10 +242,10 @@ def _off(story: Story, cut: Cut) -> list[Related]:
 
 
 def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
-    """Fixes that leave the value in the graph and detach it where another loss uses it: ``fake =
-    G(z)``, ``D(fake.detach())``.
+    """At most one fix: it leaves the value in the graph and detaches it where another loss uses it, ``fake = G(z)``,
+    ``D(fake.detach())``.
 
-    Empty if the cut is no ``detach`` in an assignment, or if no other loss uses the name.
+    Empty if the value is not detached in an assignment, or if no other loss uses the variable.
     """
     program, cut = story.program, found.cut
     node = program.at(story.span(cut.event.step))
@@ -281,11 +285,11 @@ def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
 
 
 def _before_the_estimate(story: Story, found: Unreached) -> tuple[Fix, ...]:
-    """Fixes for ``q = z + (q - z).detach()``, after which a loss is to move what ``q`` was: it keeps that under a name
-    of its own, and gives it to the loss.
+    """Fixes for ``q = z + (q - z).detach()``, after which a loss is to train the old ``q``: the old ``q`` is assigned
+    to a new variable, which is given to the loss.
 
-    Empty if the line gives no name that it reads a new value, or if no later loss compares the value with one that has
-    no graph.
+    Empty if the line does not assign a new value to a variable that it reads, or if no later call combines the value
+    with tensors that require no grad.
     """
     program, cut = story.program, found.cut
     statement = program.statement_at(story.span(cut.event.step))
@@ -314,10 +318,10 @@ def _before_the_estimate(story: Story, found: Unreached) -> tuple[Fix, ...]:
 
 
 def _going_on(story: Story, use: Event, function: ast.AST | None) -> Iterator[ast.stmt]:
-    """Yield the statement of ``function`` that was being executed when the call ``use`` ran inside
-    another function, if one was.
+    """Yield, at most once, the statement of ``function`` that was being executed when the call ``use`` ran, perhaps
+    inside another function.
 
-    It is found from the next call that is made in ``function`` itself.
+    It is that of the next call made directly in ``function``.
     """
     for event in story.events[use.step :]:
         statement = (
@@ -368,14 +372,14 @@ def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Find
 
 
 def _same_kind(story: Story, cuts: list[Cut]) -> list[int]:
-    """The steps of the cuts of the same kind as the first one; one step for each place in the source."""
+    """Return the steps of the cuts that have the kind of the first one, one step for each source position, in order."""
     places = {story.span(cut.event.step): cut.event.step for cut in reversed(cuts) if cut.kind == cuts[0].kind}
     return sorted(places.values())
 
 
 def manner(story: Story, cut: Cut) -> T:
-    """Return what ``cut``, of any kind but "gradient", does to the graph, in words: the rest of a sentence that begins
-    with its line.
+    """Return, as the rest of a sentence that begins with the line of ``cut``, how it ends the graph; for any kind of
+    cut but ``"gradient"``.
     """
     code = snippet(story, story.span(cut.event.step))
     shown = T(en=f" (`{code}`)", zh=f"（`{code}`）") if code else T(en="", zh="")
@@ -396,7 +400,9 @@ def manner(story: Story, cut: Cut) -> T:
 
 
 def _under(story: Story, cut: Cut, code: str) -> T | None:
-    """What a computation without a graph does, and what switched recording off; None if the text does not show it."""
+    """Return, as the rest of a sentence, what a computation without a graph does, and what switched recording off; None
+    if the program does not show the latter.
+    """
     switch = _switched_off(story, cut)
     if switch is None:
         return None
@@ -409,8 +415,8 @@ def _under(story: Story, cut: Cut, code: str) -> T | None:
 
 
 def _switched_off(story: Story, cut: Cut) -> ast.expr | None:
-    """The ``no_grad()`` of the ``with`` around a computation, or of the decorator of its function; None if the text
-    shows neither.
+    """Return the ``no_grad()`` of a ``with`` statement or decorator that was in effect when the computation ran; None
+    if the program shows none.
     """
     for statement in call_chain(story, cut.event):
         for around in story.program.ancestors(statement):
@@ -427,7 +433,9 @@ def _switched_off(story: Story, cut: Cut) -> ast.expr | None:
 
 
 def _draw(story: Story, cut: Cut) -> ast.Call | None:
-    """The call of a distribution's ``sample``, if this is what cut the graph: it draws under ``no_grad`` itself."""
+    """Return the call of a distribution's ``sample``, which draws under ``no_grad`` itself, if this is where the graph
+    ended; else None.
+    """
     node = story.program.at(story.span(cut.event.step)) if cut.kind == "no_grad" else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sample":
         return node
@@ -435,7 +443,9 @@ def _draw(story: Story, cut: Cut) -> ast.Call | None:
 
 
 def _explanation(story: Story, cut: Cut, lost: T) -> T:
-    """Why this kind of cut ends the graph, and what that means for its tensor, called ``lost``."""
+    """Return a text that says why this kind of cut ends the graph, and what that means for its tensor, called
+    ``lost``.
+    """
     texts = {
         "number": T(
             en="A Python number does not store how it was computed. What is computed from it starts anew, as if "
@@ -485,8 +495,8 @@ def _explanation(story: Story, cut: Cut, lost: T) -> T:
 
 
 def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
-    """Return candidate fixes that leave the graph whole at one of the first three of ``cuts``; empty if there are none
-    or the program's text does not parse.
+    """Return candidate fixes that keep the graph at one of the first three of ``cuts``; empty if there are none, or the
+    program does not parse.
     """
     program = story.program
     if program.tree is None:
@@ -501,9 +511,8 @@ def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
 
 
 def _with_slope(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Fixes that use a number with a gradient where a position or a comparison was used as a number.
-
-    The expected class for ``argmax``, the probability for ``probability > 0.5``.
+    """Yield at most one fix that uses a number with a gradient instead of an index or a comparison: the expected class
+    for ``argmax``, the probability for ``probability > 0.5``.
     """
     program, event = story.program, cut.event
     node, torch = program.at(story.span(event.step)), torch_name(program)
@@ -528,16 +537,16 @@ def _with_slope(story: Story, cut: Cut) -> Iterator[Fix]:
 
 
 def _is_share(story: Story, label: str, step: int) -> bool:
-    """Whether softmax or sigmoid made the values of a tensor, so that they are shares between 0 and 1."""
+    """Whether softmax or sigmoid computed the values of a tensor, so that they are between 0 and 1."""
     made = origin(story, label, step)
     return made is not None and made.name in ("softmax", "sigmoid")
 
 
 def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Fixes that remove what switched grad mode off: the ``with`` around the call, or the decorator of its function;
-    first, ``rsample`` in place of ``sample``.
+    """Yield fixes that remove what switched grad mode off (the ``with`` around the call, or the decorator of its
+    function), that write ``rsample`` for ``sample``, or that let a checkpoint record its function.
 
-    Nothing if the text shows neither.
+    Nothing if the program shows none of these.
     """
     program = story.program
     draw = _draw(story, cut)
@@ -564,9 +573,10 @@ def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
 
 
 def _switched_back(program: Program) -> Iterator[Fix]:
-    """Yield the fix for a function that switches gradients off: ``no_grad`` for it alone.
+    """Yield a fix for each function that calls ``set_grad_enabled(False)``: the function gets the decorator ``no_grad``
+    instead.
 
-    Nothing if they are switched on again.
+    Nothing if the program has another call of ``set_grad_enabled``.
     """
     switches = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "set_grad_enabled" and n.args]
     off = [call for call in switches if isinstance(call.args[0], ast.Constant) and call.args[0].value is False]
@@ -583,10 +593,10 @@ def _switched_back(program: Program) -> Iterator[Fix]:
 
 
 def _not_reentrant(program: Program, statement: ast.stmt) -> Iterator[Fix]:
-    """Yield a fix for each checkpoint of the statement that is written with
-    ``use_reentrant=True``: ``use_reentrant=False``.
+    """Yield a fix for each checkpoint of the statement that is written with ``use_reentrant=True``:
+    ``use_reentrant=False``.
 
-    Only with that does it record its calls for inputs that require no grad.
+    Only then does the checkpoint record its calls for inputs that require no grad.
     """
     for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call) and call_name(n).startswith("checkpoint")):
         argument = next((k for k in call.keywords if k.arg == "use_reentrant"), None)
@@ -604,9 +614,8 @@ def _switch(node: ast.expr) -> bool:
 
 
 def _kept_as_tensor(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Fixes that continue with the tensor itself, without ``.item()``, ``.detach()`` or ``torch.tensor(…)`` around it.
-
-    Nothing if the text shows none of these.
+    """Yield fixes that use the tensor itself, without ``.item()``, ``.detach()`` or ``torch.tensor(…)`` around it;
+    nothing if the program shows none of these.
     """
     program = story.program
     node = program.at(story.span(cut.event.step))
@@ -674,7 +683,7 @@ def _bare(node: ast.expr) -> ast.expr:
 
 
 def _wrapped(node: ast.AST) -> Iterator[ast.expr]:
-    """The outermost expressions under ``node`` that take a tensor out of the graph."""
+    """Yield the outermost expressions inside ``node`` that take a tensor out of the graph."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr) and _bare(child) is not child:
             yield child
@@ -683,8 +692,8 @@ def _wrapped(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _outermost(program: Program, node: ast.expr) -> ast.expr:
-    """The longest chain of calls around ``node`` that take it out of the graph, with the call
-    that makes a tensor of it again.
+    """Return the longest chain of calls around ``node`` that take it out of the graph, with the call that makes a
+    tensor of it again; ``node`` itself if there is none.
     """
     while True:
         parent = program.parents.get(node)

@@ -1,4 +1,4 @@
-"""PL511: results were stored, one in each iteration, with the whole graph of each.
+"""PL511: results were stored, one in each iteration, each with its whole graph.
 
 No backward ever goes through these graphs.
 """
@@ -19,14 +19,14 @@ from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, T
 
 ROUNDS, MOST = 3, 8
-"""The number of rounds whose results must be alive together: one more than a loop keeps
-until a name gets its next value.
+"""The least number of iterations whose results must be alive together: one more than a loop keeps until a variable is
+assigned its next value.
 """
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that adds a result with its graph to a sum, or to a list, in several iterations,
-    when no backward ever goes through what is kept.
+    """Yield one finding for each line that adds a result with its graph to a sum, or appends it to a list, in several
+    iterations, or for each forward hook that does, when no backward goes through the stored graphs any more.
 
     Only in programs that finished and ran a backward.
     """
@@ -40,8 +40,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _in_hook(program: Program, call: ast.Call) -> bool:
-    """Whether the call is inside a function or lambda that is registered with ``register_forward_hook``
-    and stores a parameter of it.
+    """Whether the call is inside a function or lambda that is registered with ``register_forward_hook``, and its
+    argument is a parameter of that function.
     """
     function = next((n for n in program.ancestors(call) if isinstance(n, ast.Lambda | ast.FunctionDef)), None)
     if (
@@ -59,7 +59,7 @@ def _in_hook(program: Program, call: ast.Call) -> bool:
 
 
 def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
-    """Yield at most one finding, for a forward hook that keeps a module's results in a list.
+    """Yield at most one finding, for a forward hook that appends a module's results to a list.
 
     Only if an optimizer steps and all results of one line outlive their iterations.
     """
@@ -86,10 +86,10 @@ def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
 
 
 def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Finding]:
-    """Yield a finding for a sum whose graph leads through at least ``ROUNDS`` iterations, if no
-    backward ever went through it.
+    """Yield at most one finding, for a sum whose graph leads through at least ``ROUNDS`` iterations, if no backward
+    ever went through it.
 
-    Nothing if the sum has several elements and no backward runs between two rounds.
+    Nothing if the sum has several elements and no backward runs between two iterations.
     """
     whole = {story.program.place(statement), story.program.place(value)}
     rounds = [
@@ -113,9 +113,9 @@ def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Find
 
 
 def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
-    """Yield a finding for results that stay alive in a list after the last backward that needed them.
+    """Yield a finding for the results of each line that stay alive in a list after the last backward that needed them.
 
-    All of one line, at least ``ROUNDS``, must stay alive until the last of them is made; else nothing.
+    All results of the line, at least ``ROUNDS``, must stay alive until the last of them is computed.
     """
     program, value = story.program, call.args[0]
     labels: list[tuple[str, int]] = []
@@ -143,10 +143,11 @@ def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
 
 
 def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[ast.expr, ast.AST | None]]:
-    """The expressions whose value is kept, each with the function that it is in (None: the top level).
+    """Return the expressions that compute the appended value, each with the function that contains it (None: the top
+    level).
 
-    If the kept value is a parameter of a function, also the arguments of its calls; if a function returned it,
-    also what that function returns.
+    These are the appended expression; if that is a parameter of a function, also the arguments of its calls; if a
+    function of the program returned it, also the expressions that this function returns.
     """
     function = program.function(call)
     found: list[tuple[ast.expr, ast.AST | None]] = [(value, function)]
@@ -163,10 +164,10 @@ def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[as
 
 
 def _returned(program: Program, value: ast.expr, function: ast.AST | None) -> Iterator[tuple[ast.expr, ast.AST | None]]:
-    """The expressions that a function returns, each with the function, if ``value`` is the result
-    of a function of the program.
+    """Yield the expressions that a function returns, each with the function, if ``value`` is the result of a function
+    of the program: a call of it, or a variable assigned from such a call in ``function``.
 
-    ``value`` is a call of it, or a name assigned from such a call in ``function``. Nothing for any other value.
+    Nothing for any other value.
     """
     text = program.segment(value)
     same = (n for n in program.nodes if isinstance(n, ast.Assign) and [program.segment(t) for t in n.targets] == [text])
@@ -188,8 +189,8 @@ def _in_function(story: Story, step: int, function: ast.AST | None) -> bool:
 
 
 def _outlives(story: Story, event: Event, following: Event, last: Event) -> bool:
-    """Whether the result of ``event`` is alive until the ``last`` round although no backward goes
-    through it after its own round.
+    """Whether the result of ``event`` is alive until the call ``last``, although no backward goes through it after its
+    own iteration, which ends at the call ``following``.
     """
     label = event.results[0]
     died = [step for step, alive in story.history("tensors", label, "alive") if not alive]
@@ -253,8 +254,8 @@ def _finding(story: Story, rounds: list[Event], statement: ast.AST, value: ast.e
 
 
 def _trained_between(story: Story, rounds: list[Event]) -> bool:
-    """Whether an optimizer made a step between the rounds, so that the kept graphs belong to
-    weights that have changed since.
+    """Whether an optimizer made a step between the iterations, so that the kept graphs belong to weights that have
+    changed since.
     """
     return any(rounds[0].step < update.step < rounds[-1].step for update in story.trace.optimizer_steps)
 

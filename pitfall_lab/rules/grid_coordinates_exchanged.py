@@ -19,14 +19,14 @@ from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 TURNING = spellings("transpose") | {"T", "mT", "moveaxis", "movedim", "permute", "rot90", "t"}
-"""Calls that change the order of the axes: the picture may be meant to be turned."""
+"""Calls that change the order of the dimensions: the program may transpose the image on purpose."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that joins the coordinates of a grid for ``grid_sample`` in the order of the axes (row,
-    column), which is the opposite of the order that it reads.
+    """Yield one finding for each line that joins the coordinates of a grid for ``grid_sample`` in the order of the
+    dimensions (row, column), which is the opposite of the order that ``grid_sample`` reads.
 
-    Not if the image or the result is turned on purpose.
+    Nothing if the program transposes the image or the result.
     """
     reported = set()
     for event in story.calls("grid_sampler"):
@@ -43,9 +43,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_exchanged(story: Story, joined: JoinedGrid) -> bool:
-    """Whether the first coordinate runs along the first axis, and so on, and all of them grow.
-
-    False if their numbers are not known.
+    """Whether the first coordinate varies along the first dimension, and so on, and all of them increase; False if
+    their numbers are not known.
     """
     step = joined.event.step
     if any(ramp(story, part, step) != frozenset([axis]) for part, axis in zip(joined.parts, joined.axes, strict=True)):
@@ -54,9 +53,10 @@ def _is_exchanged(story: Story, joined: JoinedGrid) -> bool:
 
 
 def _grows(story: Story, label: str, step: int) -> bool:
-    """Whether a ramp's numbers grow; False if neither its own numbers nor those it was computed from are known.
+    """Whether the numbers of a coordinate increase; False if neither its own numbers nor those it was computed from are
+    known.
 
-    A large tensor's numbers are not in the trace; those of the line that it was spread from are.
+    The trace does not have the numbers of a large tensor, but has those of the vector from which it was expanded.
     """
     grows = True
     for _ in range(FURTHER):
@@ -83,7 +83,9 @@ def _grows(story: Story, label: str, step: int) -> bool:
 
 
 def _sign(event: Event, place: int) -> int | None:
-    """1 if a call's result grows with the operand at ``place``, -1 if it falls, None if that is not known."""
+    """Return 1 if a call's result increases with the operand at index ``place``, -1 if it decreases, None if that is
+    not known.
+    """
     name = event.name.strip("_")
     if name in ("neg", "negative"):
         return -1
@@ -108,8 +110,8 @@ def _sign(event: Event, place: int) -> int | None:
 
 
 def _is_turned(story: Story, event: Event) -> bool:
-    """Whether the result is later used with rows and columns exchanged, or the image
-    already has the exchanged lengths.
+    """Whether the result is later used with rows and columns transposed, or its height and width are those of the image
+    swapped.
     """
     image, made = (story.shape(label, event.step) or () for label in (event.operands[0].label, event.results[0]))
     if image[2:] != made[2:] and image[2:] == made[:1:-1]:
@@ -158,10 +160,9 @@ def _finding(story: Story, event: Event, joined: JoinedGrid) -> Finding:
 
 
 def _fixes(story: Story, event: Event, joined: JoinedGrid) -> tuple[Fix, ...]:
-    """Fixes that join the coordinates in the opposite order, or turn the order of the grid
-    around where it is made or used.
+    """Fixes that join the coordinates in the opposite order, or reverse their order where the grid is made or used.
 
-    Empty if the text shows neither the joining call nor the grid's argument.
+    Empty if the program shows neither the joining call nor the grid's argument.
     """
     program, candidates = story.program, list[Fix]()
     node, call = (
@@ -188,7 +189,7 @@ def _fixes(story: Story, event: Event, joined: JoinedGrid) -> tuple[Fix, ...]:
 
 
 def _written(story: Story, joined: JoinedGrid) -> list[ast.expr]:
-    """The coordinates as the program lists them where it joins them; empty if it does not list them there."""
+    """Return the expressions of the coordinates in the list or tuple that the program joins; empty if there is none."""
     node = story.program.at(story.span(joined.event.step))
     parts = node.args[0] if isinstance(node, ast.Call) and node.args else None
     return list(parts.elts) if isinstance(parts, ast.List | ast.Tuple) and len(parts.elts) == len(joined.parts) else []

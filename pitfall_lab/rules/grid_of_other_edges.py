@@ -1,4 +1,4 @@
-"""PL455: a grid for ``grid_sample`` has -1 and 1 at the centres of the outer pixels, and is read as if they were the
+"""PL455: a grid for ``grid_sample`` has -1 and 1 at the centres of the outer pixels, and is read as if these were the
 image's edges, or the other way round.
 """
 
@@ -17,16 +17,17 @@ from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
 
 NEAR = 1e-5
-"""How far a coordinate may be from -1 and 1, relative to the image."""
+"""How far a coordinate may be from the expected one, where -1 and 1 are the ends of the image."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherEdges:
-    """``event`` is a ``grid_sampler`` call (``Event``) whose grid, without what was added to it, is that of all pixels
-    of the image.
+    """``event`` is a ``grid_sampler`` call (``Event``) whose grid, apart from what was added to it, is that of all
+    pixels of the image.
 
-    ``corners`` says whether the grid was made for ``align_corners=True``, which is not how the call reads it. ``size``
-    is the number of pixels along x, and ``ends`` are the first and the last number of x.
+    ``corners`` is True if the grid was computed for ``align_corners=True``, False if for ``align_corners=False``; the
+    call reads it the other way. ``size`` is the number of pixels along x, and ``ends`` are the first and the last
+    number of x.
     """
 
     event: Event
@@ -36,10 +37,10 @@ class OtherEdges:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that samples an image at all of its own pixels, as the grid was computed, but
-    with the other meaning of -1 and 1 than the one that the grid was computed for.
+    """Yield one finding for each line that samples an image with a grid that was computed for all of its pixels under
+    the other value of ``align_corners``.
 
-    Only grids are compared whose coordinates come from ``arange``, ``linspace`` or ``affine_grid``.
+    Only for grids whose coordinates come from ``arange``, ``linspace`` or ``affine_grid``.
     """
     reported = set()
     for event in story.calls("grid_sampler"):
@@ -105,7 +106,9 @@ def _finding(story: Story, found: OtherEdges) -> Finding:
 
 
 def _fixes(story: Story, found: OtherEdges) -> tuple[Fix, ...]:
-    """A fix that says in the call how its grid was made; empty if the program does not call ``grid_sample`` there."""
+    """A fix that gives the call the ``align_corners`` for which its grid was computed; empty if the program shows no
+    such call.
+    """
     program, text = story.program, f"align_corners={found.corners}"
     call = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(call, ast.Call) or not call.args or any(word.arg is None for word in call.keywords):

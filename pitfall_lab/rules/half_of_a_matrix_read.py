@@ -1,4 +1,4 @@
-"""PL849: a call for symmetric matrices reads one triangle, and the matrix has other numbers in the other one."""
+"""PL849: a call for symmetric matrices reads one triangle, and the matrix has other numbers in the other triangle."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.trace import Event, T
 
 CALLS = {"eigh", "eigvalsh", "cholesky", "cholesky_ex"}
-"""Calls that take their matrix for symmetric and read one triangle of it."""
+"""Calls that take their matrix to be symmetric and read one triangle of it."""
 CHOSEN = {"eigh", "eigvalsh"}
-"""Those that are told which one by ``UPLO``; the others are by ``upper``."""
+"""The calls that choose the triangle by ``UPLO``; the others do so by ``upper``."""
 
 
 @dataclass(frozen=True, slots=True)
 class HalfRead:
     """``event`` is the call (``Event``) that reads one triangle of the matrix ``label``; ``count`` of the ``of``
-    numbers in the other one are neither 0 nor the mirror image of those that are read.
+    numbers in the other triangle are neither 0 nor equal to their mirror images in the triangle that is read.
 
-    ``most`` is the largest difference of two mirrored numbers. ``lower`` is True where the lower triangle is the one
-    that is read, ``empty`` where that triangle has nothing but zeros, the diagonal apart.
+    ``most`` is the largest difference of two mirrored numbers. ``lower`` is True if the lower triangle is read,
+    ``empty`` if that triangle has nothing but zeros, apart from the diagonal.
     """
 
     event: Event
@@ -39,8 +39,8 @@ class HalfRead:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each call of ``CALLS`` of which the trace records that its matrix has two different
-    triangles, and that the one that is not read is not zero either.
+    """Yield one finding for each call of ``CALLS`` for which the trace records that the two triangles of its matrix
+    differ, and that the triangle that is not read is not zero.
     """
     for counted in story.trace.beside.counted:
         event = story.event(counted.step)
@@ -91,8 +91,8 @@ def _finding(story: Story, found: HalfRead) -> Finding:
 
 
 def _fixes(story: Story, found: HalfRead) -> tuple[Fix, ...]:
-    """A fix that makes ``eigh`` read the triangle with the numbers, or mirrors it for the others; empty if both have
-    numbers, since the program does not show which are meant.
+    """A fix that makes ``eigh`` read the triangle with the numbers, or that mirrors this triangle for the other calls;
+    empty if both triangles have numbers, since the program does not show which are intended.
     """
     program = story.program
     node = program.at(story.span(found.event.step)) if program.tree is not None else None

@@ -1,7 +1,8 @@
-"""PL107: a library call that does not look like a write (``nn.Embedding`` with ``max_norm``) wrote what backward needs.
+"""PL107: a library call that does not look like a write (``nn.Embedding`` with ``max_norm``) wrote a tensor that
+backward needs.
 
-A special case of PL101. Running statistics are written in the same hidden way, but torch does
-not even count these: PL305.
+A special case of PL101. Running statistics are written in the same hidden way, but torch does not even count these
+writes: PL305.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ ENTRY = re.compile(r"^([^\[\]]+)\[\d+\]$")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each loop in which a backward went through the graph of an earlier iteration, because a
-    value is passed on from one iteration to the next with its graph.
+    """Yield one finding for each loop in which a backward went through the graph of an earlier iteration that had been
+    freed, because a tensor is passed on from one iteration to the next with its graph.
     """
     for reuse in reuses(story):
         loop = reuse.loop()
@@ -97,14 +97,16 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
 
 
 def _kept_as(story: Story, name: str) -> T:
-    """Words saying that an object keeps the state ``c`` as ``self.c``; empty if no object does."""
+    """Return words saying that an object keeps the state ``name`` as ``self.name``; empty if no object does."""
     known = {part for _, owners, _ in _kept_attributes(story.program, [name]) for part in owners.split("`, `")}
     same = next((owner for owner in sorted(known) if owner.rpartition(".")[2] == name != owner), None)
     return T("", "") if same is None else T(en=f", kept as `{same}`,", zh=f"（存为 `{same}`）")
 
 
 def _used_again(story: Story, loop: Loop, used: int | None) -> T:
-    """Words for the line of the loop that uses the value of the earlier iteration again; empty if it is not known."""
+    """Return words for the line of the loop that uses the tensor of the earlier iteration again; empty if it is not
+    known.
+    """
     statement = _in_loop(story, loop, story.line_event(used)) if used is not None else None
     if statement is None:
         return T("", "")
@@ -113,10 +115,11 @@ def _used_again(story: Story, loop: Loop, used: int | None) -> T:
 
 
 def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
-    """Return the variable that holds the carried tensor if the loop gives it no name; else None.
+    """Return the variable that holds the tensor passed on, if the loop does not assign it to the tensor's own name;
+    else None.
 
-    It is ``state`` in ``out, state = lstm(x, state)``: assigned by the loop's statement that made the tensor, and read
-    by the one that uses it in the next round; or by the statements of a method that the loop calls.
+    It is ``state`` in ``out, state = lstm(x, state)``: assigned by the loop's statement that computed the tensor, and
+    read by the statement that uses it in the next iteration; or by such statements of a method that the loop calls.
     """
     program, story = reuse.story.program, reuse.story
     name = story.name(label, reuse.freed.step)
@@ -143,16 +146,17 @@ def statements(loop: Loop) -> list[ast.stmt]:
 
 
 def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:
-    """The statement in the loop's body during which the event happened, perhaps inside a function that it
-    calls; None if there is none.
+    """Return the innermost statement in the loop's body that was being executed when the event happened, perhaps inside
+    a function that it calls; None if there is none.
     """
     return next((one for one in call_chain(story, event) if loop in story.program.ancestors(one)), None)
 
 
 def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> tuple[Fix, ...]:
-    """Fixes that detach the state at the beginning of each round, after the backward, or where it is kept or used.
+    """Fixes that detach the state at the beginning of each iteration, after the backward, where it is stored in an
+    attribute, or where it is used.
 
-    Empty if the state has no name, or if the text shows no place of these.
+    Empty if the state has no name, or if the program shows none of these lines.
     """
     program, story = reuse.story.program, reuse.story
     names = list(dict.fromkeys(n for label in labels if (n := story.name(label, reuse.freed.step))))
@@ -192,9 +196,8 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> t
 
 
 def _cut_where_used(reuse: Reuse, labels: list[str]) -> Iterator[Fix]:
-    """Fixes that detach a state kept in an attribute where the next round uses it: ``self.cell(x, self.h.detach())``.
-
-    Nothing for states that are no attributes.
+    """Yield fixes that detach a state kept in an attribute where the next iteration uses it: ``self.cell(x,
+    self.h.detach())``; nothing for states that are not in attributes.
     """
     program, story = reuse.story.program, reuse.story
     for label in labels:
@@ -213,10 +216,11 @@ def _cut_where_used(reuse: Reuse, labels: list[str]) -> Iterator[Fix]:
 
 
 def _kept_attributes(program: Program, names: list[str]) -> Iterator[tuple[ast.stmt, str, str]]:
-    """The statements that keep the carried state in an attribute, the attribute, and a statement that detaches it.
+    """Yield the statements that store the state in an attribute, each with the attribute and with a statement that
+    detaches it.
 
     For example ``out, self.h = rnn(x, self.h)`` or ``self.state = (h, c)``. Statements that update the state come
-    first, then those that start it.
+    before those that initialize it.
     """
     statements = [n for n in program.nodes if isinstance(n, ast.Assign)]
     for statement in sorted(statements, key=lambda n: not assigned(program, n) & reads(program, n)):

@@ -1,4 +1,4 @@
-"""PL828: two histograms over ranges of their own are compared bin by bin."""
+"""PL828: two histograms, each over the range of its own data, are compared bin by bin."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ MEETING = (
 )  # fmt: skip
 """Calls in which two histograms are compared bin by bin."""
 BOUNDED = {"sigmoid", "softmax", "tanh", "rand", "rand_like", "normalize", "cosine_similarity", "erf", "sin", "cos"}
-"""Numbers of these reach about the same ends in any data."""
+"""Calls whose results have about the same smallest and largest numbers for any data."""
 SCALED = {"min", "max", "amin", "amax", "aminmax", "sort", "argsort", "quantile"}
-"""Calls by which data is brought to a range of its own."""
+"""Calls by which data is scaled to its own range."""
 CLAMPS = spellings("clamp", in_place=True)
 FURTHER, DEEPEST, CLOSE, PAIR = 60, 6, 1e-3, 2
 
@@ -46,7 +46,7 @@ class HistogramsOfOtherRanges:
     """``first`` and ``second`` are the calls (``Event``) that counted, each into bins from the smallest to the largest
     number of its own data; ``meeting`` is the call that compares the counts bin by bin.
 
-    ``ends`` are the first and last edge of each; None if those of one are not known.
+    ``ends`` are the first and the last edge of each histogram; None if those of one are not known.
     """
 
     first: Event
@@ -57,7 +57,8 @@ class HistogramsOfOtherRanges:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that makes a histogram from the smallest to the largest number of its data, where
-    its bins are compared with as many bins of another such histogram over a different range.
+    its bins are compared with as many bins of another such histogram whose range differs, or is not known and may
+    differ.
     """
     told = set()
     counted: dict[str, Event] = {}
@@ -83,7 +84,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _has_own_range(event: Event) -> bool:
-    """Whether a histogram goes from the smallest to the largest number of its data."""
+    """Whether the range of a histogram is from the smallest to the largest number of its data."""
     if event.name == "histogram":
         given = argument(event, "range") or next(
             (o.text for o in event.operands[2:] if o.text.startswith(("(", "["))), None
@@ -94,7 +95,11 @@ def _has_own_range(event: Event) -> bool:
 
 
 def _pair(story: Story, first: Event, second: Event, meeting: Event) -> HistogramsOfOtherRanges | None:
-    """The two histograms if they have as many bins and their ranges differ, or come from different unbounded data."""
+    """Return the two histograms if they have as many bins and their ranges differ; None otherwise.
+
+    If a range is not known, they count as different unless both data are the same or have limited values
+    (:func:`_is_limited`).
+    """
     if story.shape(first.results[0]) != story.shape(second.results[0]):
         return None
     data = [str(event.operands[0].label) for event in (first, second)]
@@ -111,7 +116,7 @@ def _pair(story: Story, first: Event, second: Event, meeting: Event) -> Histogra
 
 
 def _ends(story: Story, event: Event) -> Ends | None:
-    """The first and the last edge of a histogram, as far as the trace knows them."""
+    """Return the first and the last edge of a histogram; None if the trace does not have them."""
     if event.name == "histogram":
         edges = Elements(story, event.results[1], event.step)
         low, high = (edges.at((place,)) for place in (0, edges.shape[0] - 1))
@@ -129,8 +134,8 @@ def _ends(story: Story, event: Event) -> Ends | None:
 
 
 def _is_limited(story: Story, label: str, step: int) -> bool:
-    """Whether numbers go to about the same ends in all data: by the function that made them, or as they were scaled by
-    their own ends, or as a known one is at a limit to which all are cut.
+    """Whether the smallest and largest numbers are about the same for any data: by the function that computed them,
+    because they were scaled by their own ends, or because a known number is at a limit of a clamp.
     """
     pending, seen = [label], {label}
     known = {value for _, value in Elements(story, label, step).known()}
@@ -209,7 +214,9 @@ def _finding(story: Story, pair: HistogramsOfOtherRanges) -> Finding:
 
 
 def _fixes(story: Story, pair: HistogramsOfOtherRanges) -> tuple[Fix, ...]:
-    """Fixes that give both histograms one range: that to which the data were cut, or that of both data together."""
+    """Fixes that give both histograms one range: the limits to which both data were clamped, or the range of both data
+    together; empty if the program does not show the calls.
+    """
     program = story.program
     calls = [program.at(story.span(event.step)) for event in (pair.first, pair.second)]
     nodes = [node for node in dict.fromkeys(calls) if isinstance(node, ast.Call)]
@@ -230,7 +237,9 @@ def _fixes(story: Story, pair: HistogramsOfOtherRanges) -> tuple[Fix, ...]:
 
 
 def _of_all(story: Story, pair: HistogramsOfOtherRanges, nodes: list[ast.Call]) -> list[tuple[ast.AST, str]]:
-    """Changes that count over the range of both data: in the calls, or through the function that both calls ran in."""
+    """Return the changes that count over the range of both data together, in the two calls or through parameters of the
+    function that both calls ran in; empty if the program is written in another way.
+    """
     program = story.program
     if len(nodes) == PAIR and program.function(nodes[0]) is program.function(nodes[1]):
         data = [written_as(story, e, e.operands[0].label) for e in (pair.first, pair.second)]
@@ -261,13 +270,15 @@ def _both(names: list[str]) -> tuple[str, str]:
 
 
 def _with_range(text: str, name: str, low: str, high: str) -> str:
-    """The text of a call with a range as its last arguments."""
+    """Return the source of a call with a range added as its last arguments."""
     given = f"range=({low}, {high})" if name == "histogram" else f"min={low}, max={high}"
     return f"{text[:-1].rstrip().rstrip(',')}, {given})"
 
 
 def _cut(story: Story, label: str, step: int) -> tuple[str, str] | None:
-    """The limits to which numbers were cut last, as the program gives them; None if they were not cut on both sides."""
+    """Return the limits to which the numbers were clamped last, as texts; None if they were not clamped on both
+    sides.
+    """
     for _ in range(DEEPEST):
         made = made_by(story, label, step)
         if made is None or made.operands[0].label is None:

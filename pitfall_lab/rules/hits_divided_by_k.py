@@ -1,5 +1,5 @@
-"""PL917: the k best classes of each row are compared with its one label, and the hits are averaged over the k
-places too, so the share of rows with a hit comes out k times too small.
+"""PL917: the k best classes of each row are compared with its one label, and the hits are averaged over the k classes
+too, so the share of rows with a hit is k times too small.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from pitfall_lab.trace.operation_facts import spellings
 
 COMPARES = ("__eq__", "eq")
 RANKINGS = {"topk", "argsort", "sort"}
-"""Calls that give classes in the order of their scores."""
+"""Calls that return classes in the order of their scores."""
 VIEWS = {"view", "reshape", "flatten", "ravel", "t", "T", "mT", "transpose", "permute", "contiguous", "clone",
          "detach", "cpu", "to", "long", "int"}  # fmt: skip
 """Views, and copies with the same elements, that a tensor is followed through."""
 SELECTS = {"__getitem__", "narrow"}
 SAME_PLACES = {"float", "to", "int", "long", "double", "half", "type", "clone", "contiguous", "cpu", "detach"}
-"""Calls that convert the hits and leave them where they are."""
+"""Calls that convert the hits without changing their shape."""
 COUNTS = {"any", "sum", "amax", "max", "cumsum", "argmax", "logical_or", "nonzero"}
-"""Uses of the hits by which the program asks for something else than their mean."""
+"""Calls on the hits by which the program computes something else than their mean."""
 FURTHER, FEWEST = 12, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """``event`` is the call (``Event``) that averaged the hits, or summed them before a division: the results of the
-    comparison ``hits`` of ``k`` ranked places of each row, along the axis ``axis``, with one label for the row.
+    """``event`` is the call (``Event``) that averaged the hits, or summed them before a division.
 
-    ``alone`` is True where the mean goes over these places and nothing else.
+    The hits are the results of the comparison ``hits``: of ``k`` ranked classes of each row, along the dimension
+    ``axis``, with one label for the row. ``alone`` is True if the mean is over this dimension only.
     """
 
     hits: Event
@@ -51,10 +51,11 @@ class Share:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that averages the hits of each row over the places of its k best classes too, of
-    which at most one can be a hit.
+    """Yield one finding for each line that averages the hits of each row also over its k best classes, of which at most
+    one can be a hit.
 
-    Not where the mean is known to be 0, or is multiplied by k afterwards, or the hits are also counted otherwise.
+    Nothing if the mean is known to be 0 or is multiplied by k afterwards, or if the program also counts the hits in
+    another way.
     """
     told = set()
     for event in story.calls(*COMPARES):
@@ -67,8 +68,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _share(story: Story, event: Event) -> Share | None:
-    """The mean of a comparison of ranked places with one label for each row; None if there is none, or the hits
-    are also counted in another way.
+    """Return the mean of a comparison of ranked classes with one label for each row; None if there is none, or if the
+    program also counts the hits in another way.
     """
     labels = [o.label for o in event.operands if o.label is not None]
     shape = story.shape(event.results[0], event.step) or ()
@@ -84,7 +85,7 @@ def _share(story: Story, event: Event) -> Share | None:
 
 
 def _is_ranked(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor holds the places of the best entries, in their order."""
+    """Whether a tensor contains the indices of the best entries, in their order."""
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -99,8 +100,8 @@ def _is_ranked(story: Story, label: str, step: int) -> bool:
 
 
 def _repeated(story: Story, label: str, step: int, shape: tuple[int, ...]) -> int | None:
-    """The one axis of a result along which each label is repeated, two times or more; None if there is no such
-    axis, or there are several.
+    """Return the dimension of a result along which each label is repeated, at least twice; None if there is no such
+    dimension, or there are several.
     """
     record = story.tensor(label, step) or {}
     if not str(record.get("dtype")).startswith(("int", "uint")):
@@ -127,7 +128,9 @@ def _repeated(story: Story, label: str, step: int, shape: tuple[int, ...]) -> in
 
 
 def _mean(story: Story, hits: Event, shape: tuple[int, ...], axis: int) -> Share | None:
-    """The mean of the hits along ``axis``, or over all; None if there is none, or the program counts them otherwise."""
+    """Return the mean of the hits along ``axis``, or over all dimensions; None if there is none, or if the program also
+    counts the hits in another way.
+    """
     found: Share | None = None
     pending, seen = [(hits.results[0], True)], {hits.results[0]}
     while pending and len(seen) < FURTHER:
@@ -148,7 +151,9 @@ def _mean(story: Story, hits: Event, shape: tuple[int, ...], axis: int) -> Share
 
 
 def _along(event: Event, count: int) -> tuple[int, ...] | None:
-    """The axes that a reduction takes, () for all of them; None where that is not known (``count`` 0)."""
+    """Return the dimensions that a reduction takes, from 0, or ``()`` for all of them; None if they are not known, or
+    ``count`` is 0 and some are given.
+    """
     text = argument(event, "dim", 1)
     if text in (None, "None", "()", "[]"):
         return ()
@@ -162,7 +167,7 @@ def _along(event: Event, count: int) -> tuple[int, ...] | None:
 
 
 def _is_divided(story: Story, event: Event, count: int) -> bool:
-    """Whether a sum is divided by the number of all compared entries: a mean in two steps."""
+    """Whether a sum over all dimensions is divided by ``count``: a mean in two steps."""
     return not _along(event, 0) and any(
         SCALING.get(use.name) == -1 and isclose(_other(story, use, event.results[0]) or 0, count)
         for use in story.uses(event.results[0])
@@ -170,7 +175,7 @@ def _is_divided(story: Story, event: Event, count: int) -> bool:
 
 
 def _is_scaled(story: Story, event: Event, k: int) -> bool:
-    """Whether a mean is multiplied by k afterwards."""
+    """Whether a mean is multiplied by ``k`` afterwards."""
     return any(
         SCALING.get(use.name) == 1 and isclose(_other(story, use, event.results[0]) or 0, k)
         for use in story.uses(event.results[0])
@@ -183,7 +188,9 @@ def _other(story: Story, event: Event, label: str) -> float | None:
 
 
 def _finding(story: Story, share: Share) -> Finding | None:
-    """The finding with both numbers where there is one; None if the hits are all misses, and no number is wrong."""
+    """Return the finding, with the mean and its k-fold if they are known; None if the mean is 0, as no number is wrong
+    then.
+    """
     event, k, result = share.event, share.k, share.event.results[0]
     value = Elements(story, result, event.step).at(()) if not story.shape(result, event.step) else None
     if value == 0:
@@ -220,7 +227,9 @@ def _finding(story: Story, share: Share) -> Finding | None:
 
 
 def _fixes(story: Story, share: Share) -> tuple[Fix, ...]:
-    """At most one fix: one answer for each row before the mean; a sum in place of a mean over the places alone."""
+    """At most one fix: ``any`` over the ranked classes before the mean, or ``sum`` for a mean over these classes only;
+    empty if the program does not show the call.
+    """
     program = story.program
     node, call = program.at(story.span(share.hits.step)), program.at(story.span(share.event.step))
     if share.alone and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):

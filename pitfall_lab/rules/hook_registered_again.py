@@ -23,11 +23,11 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Piling:
-    """``registration`` is the call in the program's text that registers a hook again and again; ``runs`` are the torch
-    calls (``Event``) that the hook made on one of its lines.
+    """``registration`` is the call in the program's syntax tree that registers a hook again and again; ``runs`` are the
+    torch calls (``Event``) that the hook made on one of its lines.
 
-    ``counts`` are how many of these calls there were in each round; a round ends with a backward. Where ``in_rounds``
-    is False: how many times in succession the hook ran on one tensor, the different numbers, in order.
+    ``counts`` are the numbers of these calls in each iteration; an iteration ends with a backward. If ``in_rounds`` is
+    False, ``counts`` are the different numbers of times that the hook ran in succession on one tensor, in order.
     """
 
     registration: ast.Call
@@ -37,11 +37,12 @@ class Piling:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each registration after which the hook runs once in the first round, twice in the second,
-    and so on; or first once, later twice in succession on one tensor, then three times.
+    """Yield one finding for each registration after which the hook runs once in the first iteration, twice in the
+    second, and so on; or first once on a tensor, later twice in succession on one tensor, then three times.
 
-    It is recognized by the torch calls on each line of the hook, so a hook without such calls is not seen. At least
-    ``ROUNDS`` rounds must be recorded without a gap.
+    It is recognized by the torch calls on each line of the hook: a hook without such calls is not found. At least
+    ``ROUNDS`` iterations must be recorded without a gap or, on one tensor, the hook must have run as many different
+    numbers of times.
     """
     registrations = _registrations(story)
     backwards = [backward.step for backward in story.backwards() if backward.error is None]
@@ -72,7 +73,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _registrations(story: Story) -> dict[str, ast.Call]:
-    """The calls that register a hook, by the name of the hook's function; lambdas by their place."""
+    """Return the calls that register a hook, by the name of the hook's function; for a lambda, by its line and
+    column.
+    """
     found: dict[str, ast.Call] = {}
     for node in story.program.nodes:
         if isinstance(node, ast.Call) and call_name(node).startswith("register_") and call_name(node).endswith("hook"):
@@ -88,8 +91,8 @@ def _registrations(story: Story) -> dict[str, ast.Call]:
 
 
 def _made_by(story: Story, call: ast.Call) -> Iterator[str]:
-    """The functions that a call may return, as ``partial(halve, by=2)`` or ``scaled(0.5)`` do: those that it is
-    given by name, and those defined in the called function.
+    """Yield the names of the functions that a call may return, as ``partial(halve, by=2)`` or ``scaled(0.5)`` do: those
+    that it is given as arguments, and those defined in the called function.
     """
     for given in call.args:
         if isinstance(given, ast.Name | ast.Attribute):
@@ -102,8 +105,8 @@ def _made_by(story: Story, call: ast.Call) -> Iterator[str]:
 
 
 def _levels(story: Story, runs: list[Event]) -> tuple[int, ...]:
-    """The different numbers of times that the hook's line ran in succession on one tensor, if they only grow, by
-    whole multiples of the first and of that at least to the double; else none.
+    """Return the different numbers of times that the hook's line ran in succession on one tensor, if they never
+    decrease, begin with ``n`` and ``2 * n``, and are all multiples of ``n``; else empty.
 
     Runs are in succession if nothing but the hook ran between them, in one backward, and a run had the tensor of the
     run before it, or its result.
@@ -151,7 +154,9 @@ def _of_lambda(story: Story, registrations: dict[str, ast.Call], event: Event) -
 
 
 def _counts(runs: tuple[Event, ...], backwards: list[int]) -> tuple[int, ...]:
-    """How often the hook's line ran in each round, from the first round with a run. A round ends with a backward."""
+    """Return how often the hook's line ran in each iteration, from the first iteration with a run; an iteration ends
+    with a backward.
+    """
     # a hook on a gradient runs inside the backward, one on a module before it
     rounds = Counter(
         bisect_left(backwards, event.parent if event.parent in backwards else event.step) for event in runs
@@ -161,7 +166,7 @@ def _counts(runs: tuple[Event, ...], backwards: list[int]) -> tuple[int, ...]:
 
 
 def _grows(counts: tuple[int, ...]) -> bool:
-    """Whether the hook ran n times as often in round n as in the first round."""
+    """Whether the hook ran n times as often in iteration n as in the first one."""
     return all(count == counts[0] * number for number, count in enumerate(counts, 1))
 
 
@@ -201,7 +206,9 @@ def _finding(story: Story, found: Piling) -> Finding:
 
 
 def _end_of_round(story: Story, statement: ast.stmt) -> ast.stmt | None:
-    """The statement after the registration, in its block, that runs backward: itself, in a loop or in a function."""
+    """Return the first statement after the registration, in its block, that runs backward, directly or inside of it;
+    None if there is none.
+    """
     block = story.program.block(statement)
     after = block[block.index(statement) + 1 :]
     for backward in story.backwards():

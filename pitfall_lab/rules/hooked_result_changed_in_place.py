@@ -1,4 +1,4 @@
-"""PL345: a forward hook kept the result of a layer, and the next layer, which works in place, changed it."""
+"""PL345: a forward hook kept the result of a layer, and the next layer changed it in place."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ NEVER_NEGATIVE = (
     | spellings("relu", "sigmoid", in_place=True)
     | {"dropout", "exp", "max_pool2d", "relu6", "softmax", "softplus", "square"}
 )
-"""Calls on whose results ``relu`` changes nothing."""
+"""Calls whose results ``relu`` does not change."""
 Variable = tuple[str, ast.AST | None]
 ROUNDS = 8
-"""The calls of one line that are looked at."""
+"""The largest number of calls of one line that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookedResultChangedInPlace:
-    """``write`` is the call (``Event``) that changed in place what a forward hook keeps by the statement ``hook``;
-    ``read`` is the first later call on another line that takes it out of there, and ``name`` the expression by which it
-    does.
+    """``write`` is the call (``Event``) that changed in place a result that a forward hook stores in a container by the
+    statement ``hook``.
+
+    ``read`` is the first later call on another line that reads the result from the container, and ``name`` the
+    expression by which it does.
     """
 
     write: Event
@@ -50,8 +52,8 @@ class HookedResultChangedInPlace:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of a forward hook that keeps a layer's result in a container, if the next layer
-    changes it in place and a call takes it out of the container afterwards.
+    """Yield one finding for each line of a forward hook that stores a layer's result in a container, if the next layer
+    changes the result in place and a later call reads it from the container.
     """
     hooks = list(_hooks(story)) if story.program.tree is not None else []
     looked = Counter[object]()
@@ -67,8 +69,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _writes_over_its_input(story: Story, event: Event) -> bool:
-    """Whether the call returned its input after changing numbers in it; unknown numbers count as changed,
-    unless a ReLU had made them.
+    """Whether the call returned its input after changing numbers in it; unknown numbers count as changed, unless the
+    call is ``relu`` and a call of :data:`NEVER_NEGATIVE` had computed them.
     """
     label = event.operands[0].label if event.operands else None
     if event.error is not None or label is None or event.results != (label,) or not event.writes:
@@ -81,7 +83,9 @@ def _writes_over_its_input(story: Story, event: Event) -> bool:
 
 
 def _kept(story: Story, write: Event, hooks: list[tuple[ast.stmt, Variable]]) -> HookedResultChangedInPlace | None:
-    """The first use of the changed tensor by another line, out of the container of a hook; None if there is none."""
+    """Return the data of the finding for the first call on another line that reads the changed tensor from a hook's
+    container; None if there is none.
+    """
     label = write.operands[0].label
     for use in story.uses(label):
         if (
@@ -100,9 +104,9 @@ def _kept(story: Story, write: Event, hooks: list[tuple[ast.stmt, Variable]]) ->
 
 
 def _hooks(story: Story) -> Iterator[tuple[ast.stmt, Variable]]:
-    """The lines of forward hooks that keep a module's result as it is, with the container.
+    """Yield the statements of forward hooks that store a module's result without a copy, each with the container.
 
-    Only of hooks whose modules the source shows, if none of these is a layer that may work in place itself.
+    Only for hooks whose modules the program shows, if none of these is a layer that may itself work in place.
     """
     program = story.program
     for call in (
@@ -120,8 +124,8 @@ def _hooks(story: Story) -> Iterator[tuple[ast.stmt, Variable]]:
 
 
 def _modules(story: Story, registration: ast.Call) -> Iterator[ast.expr]:
-    """The expressions that made the module of which a hook is registered: ``nn.Conv2d(…)`` for
-    ``net[0]``, ``self.first`` or ``net.get_submodule("0")``; none if one of several names is not resolved.
+    """Yield the expressions that created the module on which a hook is registered: ``nn.Conv2d(…)`` for ``net[0]``,
+    ``self.first`` or ``net.get_submodule("0")``; nothing if one of several names is not resolved.
     """
     program, function = story.program, registration.func
     receiver = function.value if isinstance(function, ast.Attribute) else None
@@ -145,8 +149,9 @@ def _modules(story: Story, registration: ast.Call) -> Iterator[ast.expr]:
 
 
 def _named(story: Story, node: ast.expr | None) -> list[ast.expr] | None:
-    """The expressions that made the modules which ``model.get_submodule(name)`` or
-    ``dict(model.named_modules())[name]`` may be; empty if one is not known. None if ``node`` is no such look-up.
+    """Return the expressions that created the modules which ``model.get_submodule(name)`` or
+    ``dict(model.named_modules())[name]`` may be; empty if one of them is not known, None if ``node`` is no such
+    look-up.
     """
     model: ast.expr | None = None
     if isinstance(node, ast.Call) and called(node) == "get_submodule" and isinstance(node.func, ast.Attribute):
@@ -161,7 +166,9 @@ def _named(story: Story, node: ast.expr | None) -> list[ast.expr] | None:
 
 
 def _named_modules(story: Story, table: ast.expr) -> ast.expr | None:
-    """The model of ``dict(model.named_modules())``, also of ``named_children``; None for another expression."""
+    """Return the expression ``model`` of ``dict(model.named_modules())``, also with ``named_children``; None for
+    another expression.
+    """
     for made in origins(story.program, table):
         inner = made.args[0] if isinstance(made, ast.Call) and called(made) == "dict" and made.args else None
         if isinstance(inner, ast.Call) and called(inner) in ("named_modules", "named_children"):
@@ -170,7 +177,9 @@ def _named_modules(story: Story, table: ast.expr) -> ast.expr | None:
 
 
 def _texts(story: Story, node: ast.expr | None) -> Iterator[str]:
-    """The texts that a name may be: a literal, those of a loop over literals; an empty one if another is possible."""
+    """Yield the strings that an expression may be: a literal, or the literals of the loop whose variable it is; an
+    empty string for each possible value that is not known.
+    """
     for made in origins(story.program, node):
         if isinstance(made, ast.Constant):
             yield made.value if isinstance(made.value, str) else ""
@@ -189,7 +198,9 @@ def _texts(story: Story, node: ast.expr | None) -> Iterator[str]:
 
 
 def _submodules(story: Story, model: ast.expr, path: list[str]) -> Iterator[ast.expr]:
-    """The expressions that made the module with this path of names in a model that the source shows."""
+    """Yield the expressions that created the submodule with the names ``path`` in ``model``; nothing if the program
+    does not show them.
+    """
     program = story.program
     if not path:
         yield from (made for made in origins(program, model) if isinstance(made, ast.Call))
@@ -207,7 +218,7 @@ def _submodules(story: Story, model: ast.expr, path: list[str]) -> Iterator[ast.
 
 
 def _given_to(node: ast.Assign, name: str) -> list[ast.expr]:
-    """What an assignment gives to the attribute ``name`` of an object, in a list; empty if nothing."""
+    """Return the values that an assignment gives to an attribute ``name`` of any object; empty if there are none."""
     found = []
     for target in node.targets:
         both = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
@@ -221,7 +232,9 @@ def _given_to(node: ast.Assign, name: str) -> list[ast.expr]:
 
 
 def _entries(story: Story, container: ast.expr, index: int) -> Iterator[ast.expr]:
-    """The layer with this number in an ``nn.Sequential(…)`` or ``nn.ModuleList([…])`` that the source shows."""
+    """Yield the expression of the module at ``index`` of an ``nn.Sequential(…)`` or ``nn.ModuleList([…])``; nothing if
+    the program does not show it.
+    """
     for made in origins(story.program, container):
         if isinstance(made, ast.Call) and called(made) in ("Sequential", "ModuleList"):
             layers = made.args[0].elts if made.args and isinstance(made.args[0], ast.List) else made.args
@@ -230,7 +243,9 @@ def _entries(story: Story, container: ast.expr, index: int) -> Iterator[ast.expr
 
 
 def _tested(story: Story, name: ast.Name, registration: ast.Call) -> Iterator[ast.expr]:
-    """A call of each class for which ``isinstance`` tests the name in the function that registers the hook."""
+    """Yield, for each class with which an ``isinstance`` call in the function that registers the hook tests the
+    variable, a call of that class.
+    """
     program = story.program
     for test in (
         n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "isinstance" and len(n.args) == 2
@@ -245,7 +260,9 @@ def _tested(story: Story, name: ast.Name, registration: ast.Call) -> Iterator[as
 
 
 def _functions(story: Story, given: ast.expr) -> Iterator[ast.FunctionDef]:
-    """The functions that ``given`` may be as an argument: by name, or made by a call of the function around them."""
+    """Yield the functions of the program that the argument ``given`` may be: by name or, if ``given`` is a call, those
+    defined in the called function.
+    """
     program = story.program
     made = called(given) if isinstance(given, ast.Call) else None
     wanted = given.id if isinstance(given, ast.Name) else given.attr if isinstance(given, ast.Attribute) else None
@@ -266,9 +283,8 @@ def _functions(story: Story, given: ast.expr) -> Iterator[ast.FunctionDef]:
 
 
 def _container(node: ast.AST, result: str | None) -> ast.expr | None:
-    """The container into which a line puts the variable ``result`` as it is, by assignment or ``append``.
-
-    None if it does something else.
+    """Return the container in which a node stores the variable ``result`` itself, by assignment or ``append``; None if
+    it does something else.
     """
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == result:
         target = node.targets[0]
@@ -286,8 +302,8 @@ def _container(node: ast.AST, result: str | None) -> ast.expr | None:
 
 
 def _variable(story: Story, node: ast.expr) -> Variable:
-    """The text of a container with the function whose variable it is, None at the top level; ``.name``
-    for an attribute of that name.
+    """Return the source text of a container with the function whose variable it is (None at the top level); for an
+    attribute, ``.name`` and None.
     """
     if isinstance(node, ast.Attribute):
         return f".{node.attr}", None
@@ -301,8 +317,8 @@ def _variable(story: Story, node: ast.expr) -> Variable:
 
 
 def _variables(story: Story, node: ast.expr) -> Iterator[Variable]:
-    """The container as :func:`_variable` gives it, and each display ``{}`` or ``[]`` that a name may be, perhaps
-    returned by a function of the program.
+    """Yield the container as :func:`_variable` returns it, and, for a variable, each display ``{}`` or ``[]`` that it
+    may be, perhaps returned by a function of the program.
     """
     yield _variable(story, node)
     if isinstance(node, ast.Name):
@@ -310,8 +326,8 @@ def _variables(story: Story, node: ast.expr) -> Iterator[Variable]:
 
 
 def _roots(story: Story, expression: ast.expr) -> set[Variable]:
-    """The variables of ``expression`` and of what it takes an entry of, also through the
-    variable of a loop over ``zip``.
+    """Return the variables of ``expression`` and of the containers that it reads an entry of, also by the variable of a
+    loop over them or over a ``zip``.
     """
     found = set[Variable]()
     pending, deep = [expression], 0
@@ -332,7 +348,9 @@ def _roots(story: Story, expression: ast.expr) -> set[Variable]:
 
 
 def _iterated(story: Story, name: ast.Name) -> list[ast.expr]:
-    """What the loop around ``name`` that gives it its value goes through, in a list; empty if there is no such loop."""
+    """Return a list with the iterable of the loop around ``name`` whose variable it is; empty if there is no such
+    loop.
+    """
     for around in story.program.ancestors(name):
         loops: list[tuple[ast.expr, ast.expr]] = []
         if isinstance(around, ast.For):
@@ -394,8 +412,8 @@ def _finding(story: Story, found: HookedResultChangedInPlace) -> Finding:
 
 
 def _fixes(story: Story, found: HookedResultChangedInPlace) -> tuple[Fix, ...]:
-    """Fixes by which the hook keeps a copy of its last argument, or the layer makes a new tensor (without
-    ``inplace=True`` or the like).
+    """Fixes by which the hook stores a copy of its last argument, or by which the layer creates a new tensor (without
+    ``inplace=True``, for example).
     """
     program = story.program
     made: list[Fix] = []

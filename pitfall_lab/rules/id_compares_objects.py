@@ -1,4 +1,4 @@
-"""PL708: ``id()`` or ``is`` was used to test whether two tensors share memory. Both compare Python objects."""
+"""PL708: ``id()`` or ``is`` was used to test whether two tensors share a storage. Both compare Python objects."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import T
 
 TEMPORARY = {"data", "storage", "untyped_storage", "detach", "view", "reshape", "t", "T", "numpy"}
-"""Attributes and methods that make a new object for the same memory at each call."""
+"""Attributes and methods that return a new Python object for the same storage each time."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each ``id(a) == id(b)`` or ``a.data is b.data`` that does not tell whether two tensors
-    share memory.
+    """Yield one finding for each ``id(a) == id(b)`` or ``a.data is b.data`` that does not show whether two tensors
+    share a storage.
 
-    That is: a side is no name, so that it may be an object made for the comparison alone, or both are names of
-    different tensors with one memory. Comparisons of sides whose memory is not known are left out.
+    That is: a side is not a variable or attribute, so that it may be an object made for the comparison alone, or both
+    are variables of different tensors with one storage. Comparisons of sides whose storage is not known are left out.
     """
     if story.program.tree is None:
         return
@@ -40,7 +40,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _sides(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
-    """Return the two expressions compared in ``id(a) == id(b)`` or ``a.data is b.data``; None for anything else."""
+    """Return the two expressions compared in ``id(a) == id(b)`` or ``a.data is b.data`` (also with ``!=`` or ``is
+    not``); None for anything else.
+    """
     if not isinstance(node, ast.Compare) or len(node.ops) != 1:
         return None
     left, right = node.left, node.comparators[0]
@@ -66,9 +68,10 @@ def _is_fleeting(node: ast.expr) -> bool:
 
 
 def _storage(story: Story, node: ast.expr) -> tuple[str | None, str | None]:
-    """The memory of a tensor in the text, and its label: by its name, or of the tensor at the root of ``x.data``.
+    """Return the storage and the label of the tensor that an expression of the program is: ``x``, or ``x.data`` and the
+    like for the tensor ``x``.
 
-    ``(None, None)`` if the name is of no tensor, or of tensors with different memory.
+    ``(None, None)`` if the name is that of no tensor, or of tensors with different storages.
     """
     program = story.program
     while isinstance(node, ast.Call | ast.Attribute) and _is_fleeting(node):

@@ -1,4 +1,4 @@
-"""PL957: the best possible order is looked for among the answers that were retrieved, not among all."""
+"""PL957: the best possible order is computed from the retrieved answers only, not from all."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pitfall_lab.trace.operation_facts import spellings
 
 DIVIDES = spellings("div")
 SORTS = ("sort", "topk", "msort")
-"""Calls whose result is its operand in order."""
+"""Calls whose result is their operand, sorted."""
 PICKS = ("gather", "__getitem__", "take_along_dim", "index_select")
-"""Calls that pick elements by position."""
+"""Calls that select elements by position."""
 ORDERS = ("topk", "argsort", "sort")
-"""Calls that give the order of their operand."""
+"""Calls that return the sorting order of their operand."""
 POINTWISE = (
     spellings("add", "clamp", "matmul", "mul", "sub") | spellings("div", "pow", exchanged=True)
     | {"clamp_min", "cumsum", "dot", "double", "exp2", "float", "log2", "mean", "mv", "squeeze", "sum", "to", "where"}
 )  # fmt: skip
-"""Calls between the gains and their ratio."""
+"""Calls that may lie between the gains and their ratio."""
 UPWARD, PAIR = 30, 2
 
 
@@ -37,8 +37,8 @@ class Ideal:
     """``ratio`` is the call (``Event``) of a division, as for an NDCG, by a value computed from the result of ``best``,
     a call that sorts the tensor ``part``.
 
-    ``part`` are only those entries of the tensor ``whole`` that the call ``pick`` took; both are labels, and ``counts``
-    are their lengths along the last axis.
+    ``part`` contains only the entries of the tensor ``whole`` that the call ``pick`` selected; both are labels, and
+    ``counts`` are their sizes along the last dimension.
     """
 
     ratio: Event
@@ -50,9 +50,9 @@ class Ideal:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that takes as the ideal order (of an NDCG, for example) the sorted gains of the
-    retrieved entries only, although these are fewer than all, where the value of the retrieved order is then divided by
-    that of this one.
+    """Yield one finding for each line that sorts the gains of the retrieved entries only, which are fewer than all, to
+    get the ideal order (of an NDCG, for example), where the value of the retrieved order is then divided by the value
+    of this ideal order.
     """
     told = set()
     for ratio in story.calls(*DIVIDES) if any(story.calls(*PICKS)) else ():
@@ -81,7 +81,9 @@ def _ideal(story: Story, ratio: Event) -> Ideal | None:
 
 
 def _behind(story: Story, label: str, step: int) -> dict[str, Event]:
-    """What a number was computed from, past calls that work number by number, and sums: each tensor with its call."""
+    """Return the tensors that ``label`` was computed from by elementwise calls, sums and slices, itself included, each
+    with the call that computed it.
+    """
     pending, found = deque([(label, step)]), dict[str, Event]()
     while pending and len(found) < UPWARD:
         here, at = pending.popleft()
@@ -97,7 +99,7 @@ def _behind(story: Story, label: str, step: int) -> dict[str, Event]:
 
 
 def _is_order(story: Story, label: str | None, whole: str, step: int) -> bool:
-    """Whether the places were found by sorting other numbers than those that are picked."""
+    """Whether the indices ``label`` were found by sorting another tensor than ``whole``, from which they select."""
     for _ in range(UPWARD):
         made = made_by(story, label, step) if label is not None else None
         if made is None or not made.operands:
@@ -143,7 +145,9 @@ def _finding(story: Story, found: Ideal) -> Finding:
 
 
 def _fixes(story: Story, found: Ideal) -> tuple[Fix, ...]:
-    """At most one fix: it sorts all, and takes as many of the first ones."""
+    """At most one fix: it sorts all entries, and takes as many of the first ones; empty if the program is not written
+    so that this is possible.
+    """
     program = story.program
     part, whole = written_as(story, found.best, found.part), written_as(story, found.pick, found.whole)
     call = program.at(story.span(found.best.step))

@@ -22,18 +22,18 @@ from pitfall_lab.trace.operation_facts import spellings
 
 KEPT = {"view", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "float", "double", "to", "neg", "clone",
         "contiguous", "view_as", "t", "T", "transpose", "unflatten", "detach", "cpu"}  # fmt: skip
-"""Calls that keep all numbers, up to their sign."""
+"""Calls that keep all numbers, apart from their sign."""
 DIVIDED = spellings("div", in_place=True)
 MULTIPLIED = spellings("mul", in_place=True)
 FURTHER = 60
 LEAST = 4
-"""The least number of targets: with fewer, their number is easily equal to another one by chance."""
+"""The least number of targets: a smaller number is easily equal to another one by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoredInTheDivisor:
     """``loss`` is the call (``Event``) of a loss that leaves out the targets equal to ``ignored``; ``event`` is the
-    call that divides its sum by ``number``, the count of all targets.
+    call that divides the sum of the loss by ``number``, the count of all targets.
 
     ``left_out`` is how many targets are ignored; None if not all targets are known.
     """
@@ -46,10 +46,11 @@ class IgnoredInTheDivisor:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that divides a loss, of which some targets are ignored, by the number of all of
-    them: in a mean over the losses of all targets, or by a number.
+    """Yield one finding for each line that divides a loss, of which some targets are ignored, by the number of all
+    targets: by the mean over the losses of all targets, or by a number.
 
-    Only losses with ``reduction`` "sum" or "none" and without class weights; not where the program makes up for it.
+    Only losses with ``reduction`` ``"sum"`` or ``"none"`` and without class weights; nothing if the program corrects
+    the result afterwards.
     """
     reported = set()
     for loss in story.calls(*CLASSIFIERS):
@@ -84,7 +85,9 @@ def _divided(story: Story, loss: Event, *, one_each: bool) -> IgnoredInTheDiviso
 
 
 def _divisions(story: Story, loss: Event, total: int, *, one_each: bool) -> Iterator[Event]:
-    """The calls that divide the sum of a loss by ``total``; ``one_each``: the loss has a number for each target."""
+    """Yield the calls that divide the sum of a loss by ``total``; with ``one_each`` the loss has a number for each
+    target.
+    """
     pending, seen = [(loss.results[0], one_each)], {loss.results[0]}
     while pending and len(seen) < FURTHER:
         label, many = pending.pop()
@@ -113,7 +116,7 @@ def _is_division(story: Story, use: Event, total: int) -> bool:
 
 
 def _number(story: Story, use: Event) -> float | None:
-    """The single number that a call has as its second operand; None if it has none."""
+    """Return the second operand of a call, if that is one known number without grad; None if it is not."""
     if len(use.operands) < 2:
         return None
     label, text = use.operands[1].label, use.operands[1].text
@@ -129,7 +132,9 @@ def _number(story: Story, use: Event) -> float | None:
 
 
 def _is_made_up_for(story: Story, event: Event, total: int, left_out: int | None) -> bool:
-    """Whether the program multiplies the result by the number of targets again, or by their ratio to those kept."""
+    """Whether the program multiplies or divides the result of ``event`` by the number of all targets, or by the ratio
+    of all targets to those that count.
+    """
     wanted = [float(total)]
     if left_out is not None:
         wanted += [total / (total - left_out), (total - left_out) / total]
@@ -189,7 +194,9 @@ def _finding(story: Story, found: IgnoredInTheDivisor) -> Finding:
 
 
 def _fixes(story: Story, found: IgnoredInTheDivisor) -> tuple[Fix, ...]:
-    """Fixes that divide by the number of the targets that are not left out."""
+    """At most one fix: it divides by the number of the targets that are not ignored; empty if the division or the
+    targets are written in another way.
+    """
     program = story.program
     node, label = program.at(story.span(found.event.step)), found.loss.operands[1].label
     target = written_as(story, found.loss, label)

@@ -1,4 +1,6 @@
-"""PL479: a convolution over the past of a series, whose falling weights give the oldest sample the largest one."""
+"""PL479: a convolution over the past of a series, whose decreasing weights give the oldest sample the largest
+weight.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 CALLS = {"conv1d": 1, "conv2d": 2}
-"""Convolutions, with the number of axes along which a window moves."""
+"""Convolutions, each with the number of dimensions along which a window moves."""
 LISTED = (
     spellings("as_tensor")
     | {"arange", "empty", "full", "linspace", "logspace", "new_empty", "new_full", "new_ones", "new_tensor",
        "new_zeros", "ones", "ones_like", "tensor", "zeros", "zeros_like"}
 )  # fmt: skip
-"""Calls that make the numbers of a kernel that a program writes down."""
+"""Calls that create a kernel from numbers written in the program."""
 BUILT = (
     operations_that("elementwise")
     | SAME_NUMBERS
@@ -34,22 +36,22 @@ BUILT = (
     | {"__getitem__", "__setitem__", "alias", "amax", "copy_", "fill_", "max", "mean", "norm", "repeat", "stack", "sum",
        "normalize", "vector_norm"}
 )  # fmt: skip
-"""Calls that make a kernel of such numbers."""
+"""Calls that compute a kernel from such numbers."""
 TURNING = {"flip", "fliplr", "flipud"}
-"""Calls that turn the order round."""
+"""Calls that reverse the order."""
 ZEROS = {"zeros", "new_zeros", "zeros_like", "full", "new_full"}
-"""Calls that make the numbers in front of a series."""
+"""Calls that create the numbers in front of a series."""
 SEARCHING = (
     {"argmax", "argmin", "argsort", "max", "min", "topk", "nonzero", "sort", "where", "max_pool1d", "unique"}
     | spellings("gt", "ge", "lt", "le")
 )  # fmt: skip
-"""Calls that look for places in a result: where a pattern, rather than a response, is compared with a signal."""
+"""Calls that look for positions in a result: a program then compares a pattern with a signal."""
 KEEPING = SAME_NUMBERS | spellings("abs", "mul", "div", "neg", "pow", "sub") | {"square", "__getitem__", "squeeze"}
-"""Calls past which a result is followed to such a search."""
+"""Calls through which a result is followed to such a search."""
 SHORTEST = 3
-"""The fewest weights."""
+"""The least number of weights."""
 FADED = 0.25
-"""The last weight is at most such a part of the first one."""
+"""The largest ratio of the last weight to the first one."""
 FURTHER = 60
 
 
@@ -57,8 +59,8 @@ FURTHER = 60
 class ImpulseResponseUnflipped:
     """``event`` is the ``conv1d`` or ``conv2d`` (``Event``) whose windows of ``length`` samples end at the present.
 
-    The oldest sample of a window meets the weight ``first``, the newest one ``last``. ``axis`` is the axis of the
-    weights, counted from the end, and ``padded`` the call that put numbers before the first sample.
+    The oldest sample of a window is multiplied by the weight ``first``, the newest by ``last``. ``axis`` is the
+    dimension of the weights, counted from the end, and ``padded`` the call that put numbers before the first sample.
     """
 
     event: Event
@@ -70,11 +72,11 @@ class ImpulseResponseUnflipped:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that convolves a series, padded before its beginning only, with weights that the
-    program wrote down and that fall from the oldest sample of a window to the newest.
+    """Yield one finding for each line that convolves a series, padded before its beginning only, with weights that are
+    written in the program and decrease from the oldest sample of a window to the newest.
 
-    Nothing if the program turns these weights, or the input, round, or looks for the places of large results, unless
-    the weights have the sum 1.
+    Nothing if the program reverses these weights or the input, or looks for the positions of large results (unless the
+    weights were divided by their sum).
     """
     reported = set()
     for event in story.calls(*CALLS):
@@ -105,8 +107,8 @@ def _unflipped(story: Story, event: Event) -> ImpulseResponseUnflipped | None:
 
 
 def _axis(story: Story, event: Event) -> int | None:
-    """The axis of the weights, counted from the end, along which they are not one; None if there are several such axes,
-    or several channels are mixed.
+    """Return the dimension of the weights, counted from the end, whose size is above 1; None if there are several such
+    dimensions, fewer than ``SHORTEST`` weights, or several input channels.
     """
     shape = story.shape(event.operands[1].label, event.step) if len(event.operands) > 1 else None
     if shape is None or len(shape) != CALLS[event.name] + 2 or shape[1] != 1:
@@ -116,7 +118,9 @@ def _axis(story: Story, event: Event) -> int | None:
 
 
 def _ends(story: Story, label: str, step: int, axis: int) -> tuple[float, float] | None:
-    """The first and the last weight, if the known sizes of the weights fall along the axis and fade; else None."""
+    """Return the first and the last weight, if the known absolute values never increase along the dimension, the first
+    three decrease, and the last is at most ``FADED`` of the first; else None.
+    """
     elements = Elements(story, label, step)
     shape = elements.shape
     rows = [[0] * len(shape), [shape[0] - 1, *(0 for _ in shape[1:])]]
@@ -135,10 +139,10 @@ def _ends(story: Story, label: str, step: int, axis: int) -> tuple[float, float]
 
 
 def _padded(story: Story, event: Event, axis: int, back: int) -> Event | None:
-    """The call that put at least ``back`` numbers before the first sample and none after the last one, so that no
-    window holds a later sample; the convolution itself, if it padded both sides and the end of its result is cut off.
+    """Return the call that put at least ``back`` numbers (times the dilation) before the first sample and none after
+    the last one, so that no window contains a later sample; None for any other padding.
 
-    None if the padding is another one.
+    This is the convolution itself if it pads both sides and the end of its result is always sliced off.
     """
     dilation = _numbers(argument(event, "dilation", 5) or "1")
     back *= dilation[axis] if len(dilation) >= -axis else dilation[0] if dilation else 0
@@ -166,7 +170,9 @@ def _padded(story: Story, event: Event, axis: int, back: int) -> Event | None:
 
 
 def _begins_with_zeros(story: Story, joined: Event, back: int) -> bool:
-    """Whether the first tensor of a ``cat`` are at least ``back`` zeros along an axis, and the last one are not."""
+    """Whether a ``cat`` joins two tensors, of which the first was created by a call of :data:`ZEROS` and has a size of
+    at least ``back``.
+    """
     given = [o.label for o in joined.operands if o.label is not None]
     makers = [made_by(story, label, joined.step) for label in given]
     if len(given) != len({"zeros", "series"}) or makers[0] is None or makers[0].name not in ZEROS:
@@ -175,7 +181,7 @@ def _begins_with_zeros(story: Story, joined: Event, back: int) -> bool:
 
 
 def _is_end_cut(story: Story, event: Event, axis: int, back: int) -> bool:
-    """Whether every use of a result reads it without its last ``back`` positions, from the first one on."""
+    """Whether every use of the result reads it without its last ``back`` positions, from the first position on."""
     pending, cut = list(event.results), 0
     length = (story.shape(event.results[0], event.step) or (0,))[axis]
     for _ in range(FURTHER):
@@ -198,7 +204,7 @@ def _is_end_cut(story: Story, event: Event, axis: int, back: int) -> bool:
 
 
 def _numbers(text: str) -> list[int]:
-    """The integers in the text of an argument; empty if it is something else.
+    """Return the integers in the text of an argument; empty if it is something else.
 
     >>> _numbers("(2, 0)"), _numbers("3"), _numbers("'same'")
     ([2, 0], [3], [])
@@ -212,8 +218,8 @@ def _numbers(text: str) -> list[int]:
 
 
 class _SeriesParts:
-    """What a tensor was made of: ``is_turned``, if one of these was turned round; ``is_average``, if numbers were
-    divided by their sum.
+    """The tensors that a tensor was computed from: ``is_turned`` is True if one of these was reversed, ``is_average``
+    if numbers were divided by their sum.
     """
 
     def __init__(self, story: Story) -> None:
@@ -222,8 +228,8 @@ class _SeriesParts:
         self._turned = {(story.tensor(label, step) or {}).get("storage") for label, step in turned} - {None}
 
     def follow(self, label: str, step: int) -> bool:
-        """Go back to the calls that made a tensor, and return whether the program wrote all its numbers down: nothing
-        is learned, drawn or read.
+        """Go back through the calls that computed a tensor, set the two attributes, and return whether all numbers of
+        the tensor are written in the program: none is trained, drawn at random or read.
         """
         pending, seen, known = [(label, step)], set[str](), True
         while pending and len(seen) < FURTHER:
@@ -260,7 +266,7 @@ class _SeriesParts:
 
 
 def _is_searched(story: Story, event: Event) -> bool:
-    """Whether a program looks for places in the result of a call."""
+    """Whether the program looks for positions in the result of a call (:data:`SEARCHING`)."""
     pending, seen = list(event.results), set(event.results)
     while pending and len(seen) < FURTHER:
         for use in story.uses(pending.pop()):
@@ -311,7 +317,7 @@ def _finding(story: Story, found: ImpulseResponseUnflipped) -> Finding:
 
 
 def _fixes(story: Story, found: ImpulseResponseUnflipped) -> tuple[Fix, ...]:
-    """A fix that flips the weights in the call; empty if the call is not in the program's own text."""
+    """A fix that flips the weights in the call; empty if the call is not in the program itself."""
     program = story.program
     node = program.at(story.span(found.event.step))
     if not isinstance(node, ast.Call) or call_name(node) != found.event.name:

@@ -20,10 +20,10 @@ SUFFIX = "Backward"
 GIVEN = 2
 AS_IT_IS = {"Add", "Alias", "Cat", "Clone", "Expand", "Permute", "ReshapeAlias", "Squeeze", "Stack", "Sum", "T",
             "ToCopy", "Transpose", "UnsafeView", "Unsqueeze", "View"}  # fmt: skip
-"""Nodes that hand on a gradient of ones as ones."""
+"""Graph nodes that pass a gradient of ones on as ones."""
 SHAPES = {"ones_like", "zeros_like", "empty_like", "new_ones", "new_zeros", "new_tensor", "expand_as", "view_as",
           "reshape_as", "type_as", "size", "dim", "numel", "device"}  # fmt: skip
-"""Calls that take no number from one of their operands, the last one."""
+"""Calls that read no numbers from one of their operands, the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class IncomingGradientIgnored:
     """The backward of the custom Function named ``function`` computed without the gradient that it was given.
 
     ``node`` is the record of its graph node, ``backward`` the backward (``Event``) during which it ran, ``calls`` the
-    torch calls that it made. ``through`` is the name of the node that had computed the incoming gradient, where the
-    trace does not have its values; else None.
+    torch calls that it made. ``through`` is the name of the node that had computed the incoming gradient, if the trace
+    does not have the gradient's values; else None.
     """
 
     function: str
@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each custom Function whose backward computes with other tensors and never with the gradient
     that it receives.
 
-    Only where that gradient is known not to be 1, by its values or by a call that forward's result went through.
+    Only if that gradient is known not to be 1, by its values or by a graph node that had computed it.
     """
     reported, givers = set(), dict[str, list[str]]()
     for label, node in story.nodes.items():
@@ -70,7 +70,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _calls(story: Story, function: str, backward: Event | None) -> list[Event]:
-    """The calls that the Function's ``backward`` made while this backward ran."""
+    """Return the calls that the Function's ``backward`` made during the backward ``backward``; empty if that is
+    None.
+    """
     found = []
     for event in story.events[backward.step + 1 :] if backward is not None else ():
         outer = story.outer_call(event.step)
@@ -84,15 +86,15 @@ def _calls(story: Story, function: str, backward: Event | None) -> list[Event]:
 
 
 def _counts(node: Record) -> bool:
-    """Whether the incoming gradient is known and has a value other than 1; where it is 1, as at the end
-    of a loss, it changes nothing.
+    """Whether the incoming gradient is known and has a value other than 1; a gradient of 1, as at the end of a loss,
+    changes nothing.
     """
     incoming = [value for _, value in flat(node.get("gradient"))]
     return bool(incoming) and any(isinstance(value, int | float) and value != 1 for value in incoming)
 
 
 def _givers(story: Story) -> dict[str, list[str]]:
-    """The nodes that hand a gradient to each node."""
+    """Return, for each graph node, the nodes that pass a gradient to it."""
     found: dict[str, list[str]] = {}
     for giver, record in story.nodes.items():
         for label in record.get("next", ()):
@@ -101,10 +103,8 @@ def _givers(story: Story) -> dict[str, list[str]]:
 
 
 def _through(story: Story, label: str, backward: Event, givers: dict[str, list[str]]) -> str | None:
-    """The name of a node that computed the gradient of node ``label`` during this backward,
-    and did not only hand it on.
-
-    None if there is none: then it may be all ones.
+    """Return the name of a node that computed the gradient of the node ``label`` during this backward, other than by
+    passing it on; None if there is none, so that the gradient may be all ones.
     """
     pending, seen = [label], {label}
     while pending:
@@ -121,9 +121,10 @@ def _through(story: Story, label: str, backward: Event, givers: dict[str, list[s
 
 
 def _from_elsewhere(story: Story, calls: list[Event], backward: Event) -> bool:
-    """Whether backward computes from tensors made before it, at least one, and from nothing that it was handed.
+    """Whether the Function's backward computes from at least one tensor made before it, and from no tensor that it was
+    given.
 
-    Tensors that only give their shape (``…_as``) do not count.
+    Tensors of which only the shape is used (``…_as``) do not count.
     """
     own: set[str] = set()
     saved = False
@@ -148,7 +149,7 @@ def _from_elsewhere(story: Story, calls: list[Event], backward: Event) -> bool:
 
 
 def _is_returned(story: Story, function: str) -> bool:
-    """Whether the text of ``backward`` returns one of its incoming gradients by name, as it is, which no call shows."""
+    """Whether the source of ``backward`` returns one of its incoming gradients unchanged, which no call shows."""
     for custom in customs(story.program) if story.program.tree else ():
         incoming = {argument.arg for argument in custom.backward.args.args[1:]}
         values = [node.value for node in ast.walk(custom.backward) if isinstance(node, ast.Return)]
@@ -202,7 +203,9 @@ def _finding(story: Story, found: IncomingGradientIgnored) -> Finding:
 
 
 def _returned(story: Story, last: Event) -> Span | None:
-    """The place of the one ``return`` of the function that made the last call; None if it has several, or none."""
+    """Return the source position of the only ``return`` with a value in the function that made the last call; None if
+    it has several, or none.
+    """
     program = story.program
     statement = program.statement_at(story.span(last.step))
     function = program.function(statement) if statement is not None else None
@@ -215,7 +218,8 @@ def _returned(story: Story, last: Event) -> Span | None:
 
 
 def _fixes(story: Story, last: Event) -> tuple[Fix, ...]:
-    """Fixes that multiply each value that ``backward`` returns by the incoming gradient: ``return incoming * (…)``.
+    """At most one fix: it multiplies each value that ``backward`` returns by the incoming gradient, ``return incoming *
+    (…)``.
 
     Empty unless ``backward`` has one parameter besides ``ctx``.
     """

@@ -1,5 +1,5 @@
-"""PL340: a custom backward, or a hook, wrote into the gradient that it was given, which
-another branch receives as well.
+"""PL340: a custom backward, or a hook, wrote into the gradient that it was given, which another branch also
+receives.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ HANDS_ON = (
     "AliasBackward", "CloneBackward", "PermuteBackward", "ReshapeAliasBackward", "SqueezeBackward", "TBackward",
     "ToCopyBackward", "TransposeBackward", "UnsafeViewBackward", "UnsqueezeBackward", "ViewAsBackward", "ViewBackward",
 )  # fmt: skip
-"""Nodes that return the gradient that they receive, or a view of it; of ``AddBackward`` all branches get it."""
+"""Prefixes of the names of graph nodes that return the gradient which they receive, or a view of it; all branches of an
+``AddBackward`` get its gradient.
+"""
 LONG = 200
 
 Graph = tuple[dict[str, Record], dict[str, list[tuple[str, Record]]]]
-"""The nodes that ran in a backward, and for each node those that gave it a gradient."""
+"""The nodes that ran in a backward, and for each node those that passed a gradient to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,9 @@ class IncomingGradientWritten:
     """``write`` is the call (``Event``), in the function named ``inside``, that changed in place the gradient which the
     node ``mine`` (a label) received during ``backward``.
 
-    ``add`` is the record of the node that gave the same tensor to another node, ``other`` the record of that one, which
-    had not run yet. ``before`` are the gradient's values when the function got it, ``after`` the last known ones in its
-    memory; None where they are unknown.
+    ``add`` is the record of the node that also passed this tensor to another node, ``other`` the record of that other
+    node, which had not run yet. ``before`` are the gradient's values when the function got it, ``after`` the last known
+    values in its storage; None if they are unknown.
     """
 
     write: Event
@@ -54,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line, in a custom backward or a hook, that changed a gradient in place which another
     node received after it.
 
-    Only backwards without an error; not where the values are known to have stayed the same.
+    Only in backwards without an error; nothing if the values are known to have stayed the same.
     """
     reported = set()
     backwards = {backward.step: backward for backward in story.backwards() if backward.error is None}
@@ -108,7 +110,9 @@ def _written(story: Story, write: Event, backward: Event) -> IncomingGradientWri
 
 @lru_cache(maxsize=1)
 def _runs(story: Story) -> dict[int, Graph]:
-    """The nodes that ran in each backward, and those that gave a gradient to each node."""
+    """Return, by the step of each backward, the nodes that ran in it, and for each node those that passed a gradient to
+    it.
+    """
     found: dict[int, Graph] = defaultdict(lambda: ({}, defaultdict(list)))
     for node, record in story.nodes.items():
         outer = story.outer_call(record.get("ran"))
@@ -121,8 +125,8 @@ def _runs(story: Story) -> dict[int, Graph]:
 
 
 def _cells(story: Story, storage: str | None, event: Event) -> object:
-    """The values that the gradient's storage got at the event that gave it to the
-    function; None if the trace has none.
+    """Return the values that the gradient's storage had at the event that first used it in the function; None if the
+    trace has none.
     """
     return next((value for step, value in story.history("storages", storage, "cells") if step == event.step), None)
 
@@ -138,7 +142,7 @@ def _alike(one: object, other: object) -> bool:
 
 @lru_cache(maxsize=1)
 def _hooked(story: Story) -> set[str]:
-    """The nodes that receive the gradients of the tensors on which a hook was registered."""
+    """Return the nodes that receive the gradients of the tensors on which a hook was registered."""
     leaves = {
         str(record["output"]): node for node, record in story.nodes.items() if record.get("name") == "AccumulateGrad"
     }
@@ -150,11 +154,10 @@ def _hooked(story: Story) -> set[str]:
 def _shared(
     node: str, record: Record, consumers: Mapping[str, list[tuple[str, Record]]], ran: dict[str, Record]
 ) -> tuple[Record, Record] | None:
-    """The node of an addition whose incoming gradient reached ``node`` without a copy, and another node
-    that got the same memory later.
+    """Return the record of an addition's node whose incoming gradient reached ``node`` without a copy, and that of
+    another node that got the same storage later; None if there is no such addition, or no such other node.
 
-    ``consumers`` are, by node, the nodes whose gradients it received; ``ran`` are the nodes that ran in this backward.
-    None if there is no such addition, or no such other node.
+    ``consumers`` are, by node, the nodes that passed a gradient to it; ``ran`` are the nodes that ran in this backward.
     """
     step, here, shape = record.get("ran") or 0, node, record.get("gradient_shape")
     for _ in range(LONG):
@@ -181,8 +184,8 @@ def _shared(
 
 
 def _is_first(consumer: Record, users: list[tuple[str, Record]], other: Record) -> bool:
-    """Whether the gradient of ``consumer`` was the first that ``other`` received: later ones
-    are added to it in new memory.
+    """Whether the gradient of ``consumer`` was the first that ``other`` received (later gradients are added to it in
+    new storage), and has the same shape.
     """
     if other.get("gradient_shape") != consumer.get("gradient_shape"):
         return False
@@ -233,8 +236,8 @@ def _finding(story: Story, found: IncomingGradientWritten) -> Finding:
 
 
 def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
-    """Fixes that leave the gradient as it is; where a function returns nothing, only those
-    that make it return the new one.
+    """Fixes that do not change the gradient in place; for a function that returns nothing, only fixes that make it
+    return the new gradient.
     """
     program = story.program
     statement = program.statement_at(story.span(write.step))
@@ -251,8 +254,8 @@ def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
 
 
 def _copied_first(program: Program, story: Story, write: Event) -> list[Fix]:
-    """At most one fix: it gives the function's parameter a copy before the line that writes
-    it, if that is an assignment.
+    """At most one fix: it assigns a copy to the variable before the line that writes it, if that line is an
+    assignment.
     """
     statement = program.statement_at(story.span(write.step))
     name = written_root(statement) if isinstance(statement, ast.Assign) else None

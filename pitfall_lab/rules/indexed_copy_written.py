@@ -1,4 +1,4 @@
-"""PL707: a selection of elements was written. A mask or a list of positions selects a copy, so the write is lost."""
+"""PL707: a selection of elements was written. A mask or an index tensor selects a copy, so the write is lost."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SELECTING = ("__getitem__", "index_select", "masked_select", "gather", "take", "
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each write into the copy that a mask or a list of positions selects (``x[mask]``), where
-    nothing reads the copy afterwards.
+    """Yield one finding for each write into the copy that a mask or an index tensor selects (``x[mask]``), if nothing
+    reads the copy afterwards.
     """
     for lost in lost_writes(story, *SELECTING):
         yield _finding(story, lost)

@@ -1,4 +1,4 @@
-"""PL204: a tensor made under ``inference_mode()`` was used where operations are recorded."""
+"""PL204: a tensor created under ``inference_mode()`` was used where operations are recorded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SWITCH = "inference_mode"
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each call that torch refused because an operand was made under ``inference_mode()``, if it
-    is known which.
+    """Yield one finding for each call in which torch raised an error because an operand was created under
+    ``inference_mode()``, if it is known which one.
     """
     for step, failure in story.failures("inference-tensor"):
         label = _made_inside(story, step, failure)
@@ -26,8 +26,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made_inside(story: Story, step: int, failure: Failure) -> str | None:
-    """The tensor that inference mode made: the one torch named, else an operand without a version
-    counter; None if there is none.
+    """Return the tensor that was created in inference mode: the one in torch's error message if it is an operand, else
+    the first operand without a version counter.
+
+    If every operand has one, the tensor of the error message, which may be None.
     """
     operands = [operand.label for operand in story.events[step].operands]
     found = [
@@ -117,10 +119,10 @@ def _fixes(story: Story, step: int, label: str) -> tuple[Fix, ...]:
 
 
 def _switches(program: Program) -> list[tuple[Edit, ...]]:
-    """Return edits that turn one ``inference_mode`` into ``no_grad``, for each of the first four in the
-    program, and one that turns all.
+    """Return edits that change one ``inference_mode`` to ``no_grad``, for each of the first four in the program, and
+    edits that change all.
 
-    A call with arguments, such as ``inference_mode(False)``, is left as it is.
+    A call with arguments, such as ``inference_mode(False)``, is not changed.
     """
     nodes = [n for n in program.nodes if (isinstance(n, ast.Attribute) and n.attr == SWITCH)]
     nodes = [n for n in nodes if not (isinstance(call := program.parents.get(n), ast.Call) and call.args)]

@@ -1,7 +1,7 @@
 """PL105: an activation with ``inplace=True``, or a residual added with ``+=``, wrote over a tensor that backward needs.
 
-A special case of PL101: the write does not look like one (``act(h)``), or looks like the
-formula of the paper (``h += x``).
+A special case of PL101: the line does not look like a write (``act(h)``), or looks like the formula of the paper (``h
++= x``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ACTIVATIONS = {name for name in FLAG_POSITIONS if name.islower()} | {
     "softplus",
     "logsigmoid",
 }
-"""Activations: their in-place forms get a text of their own."""
+"""Activations: their in-place forms have an explanation of their own."""
 LIMIT = 500  # calls to look through for where a residual branched off
 
 
@@ -61,19 +61,15 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def _written(story: Story, event: Event) -> T | None:
-    """What the line itself calls the tensor that it writes: a later line may have another name for it; None if it has
-    no name there.
+    """Return the name by which the line itself writes the tensor that it changes (a later line may have another name
+    for it); None if the line has no name for it.
     """
     name = operand_names(story.trace, event).get(event.operands[0].name or 0)
     return T(en=f"`{name}`", zh=f"`{name}`") if name else None
 
 
 def _is_residual(story: Story, event: Event) -> bool:
-    """Whether the event adds, in place, a branch's result to the tensor that the branch was computed from,
-    or that tensor to the result.
-
-    Only tensors of one shape with at least one axis.
-    """
+    """Whether the call adds in place, of two tensors of one shape (not 0-dim), one that was computed from the other."""
     labels = [operand.label for operand in event.operands[:2]]
     if event.name not in ("add_", "__iadd__") or len(labels) < 2 or None in labels:
         return False

@@ -1,4 +1,4 @@
-"""PL403: the result of an in-place operation is larger than the tensor it should be written into."""
+"""PL403: the result of an in-place operation is larger than the tensor into which it would be written."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Shape = tuple[int, ...]
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each in-place operation that torch refused because both operands broadcast to another shape
-    than that of the tensor to be written.
+    """Yield one finding for each in-place operation in which torch raised an error because both operands broadcast to
+    another shape than that of the tensor to be written.
     """
     for step, failure in story.failures("shape"):
         event = story.event(step)

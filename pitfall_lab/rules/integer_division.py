@@ -1,5 +1,5 @@
-"""PL810: a whole number was divided by a larger one with `//`, so nothing but zeros is left,
-and a network computes with them.
+"""PL810: integers were divided by a larger one with ``//``, so that all quotients are zero, and a network computes with
+them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pitfall_lab.trace.operation_facts import spellings
 DIVISIONS = spellings("div", "floor_divide") | {"__ifloordiv__", "__rfloordiv__", "floor_divide_"}
 INDEXING = {"__getitem__", "__setitem__", "index_select", "gather", "embedding", "scatter_", "index_add_", "take",
             "one_hot", "index_put_", "scatter_add_", "index_copy_", "bincount"}  # fmt: skip
-"""Calls that take whole numbers as positions: then rounding down is meant."""
+"""Calls that take integers as positions: rounding down is then intended."""
 FEWEST = 3
 FURTHER = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """``events`` are the calls (``Event``) of one line that divided whole numbers with ``//`` by a number which gave
-    only zeros.
+    """``events`` are the calls (``Event``) of one line that divided integers with ``//`` by a number and gave only
+    zeros.
 
-    ``shown`` are the numbers that were divided, as far as they are known; ``used`` is a call that computes
-    floating-point numbers from the zeros.
+    ``shown`` are the known numbers that were divided; ``used`` is a call that computes floating-point numbers from the
+    zeros.
     """
 
     events: list[Event]
@@ -41,7 +41,7 @@ class Emptied:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose known whole-number quotients are all zero, though at least ``FEWEST``
+    """Yield one finding for each line whose known integer quotients are all zero, although at least ``FEWEST``
     different numbers were divided.
 
     Only if some quotients of each call are known, and floating-point numbers are computed from one of the results.
@@ -65,7 +65,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_whole(story: Story, event: Event) -> bool:
-    """Whether the event divides integers by a number of one element and rounds the quotient to an integer."""
+    """Whether the event divides an integer tensor by a number or a tensor of one element and rounds the quotient to
+    integers.
+    """
     given, result = (story.tensor(label, event.step) or {} for label in (event.operands[0].label, event.results[0]))
     other = event.operands[1] if len(event.operands) > 1 else None
     single = other is not None and (other.label is None or story.shape(other.label, event.step) in ((), (1,)))
@@ -73,9 +75,8 @@ def _is_whole(story: Story, event: Event) -> bool:
 
 
 def _quantity(story: Story, event: Event) -> Event | None:
-    """The first call that computes floating-point numbers from the quotient.
-
-    ``None`` if there is none, or if the quotient is an index or an exponent in one of the next ``FURTHER`` events.
+    """Return the first of the next ``FURTHER`` events that computes floating-point numbers from the quotient; None if
+    there is none, or if one of them takes the quotient as an index or an exponent.
     """
     reached, found = set(event.results), None
     for later in story.events[event.step + 1 : event.step + FURTHER]:

@@ -1,5 +1,5 @@
-"""PL807: a mask of whole numbers was used where a mask of truth values was meant: ``~`` turned its
-bits, or an index took rows 0 and 1.
+"""PL807: an integer mask was used where a bool mask was intended: ``~`` inverted its bits, or an index selected the
+rows 0 and 1.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pitfall_lab.trace.operation_facts import spellings
 WHOLE = {"int8", "int16", "int32", "int64"}
 TURNED = {"__invert__", "bitwise_not"}
 OF_BITS = spellings("bitwise_and", in_place=True)
-"""Calls that keep the lowest bit of what was turned, which is right."""
+"""Calls that can keep the lowest bit of the inverted numbers, which is right."""
 POSITIONS = {"argmax", "argmin", "argsort", "sort", "topk", "max", "min", "nonzero", "randint", "randperm",
              "multinomial", "searchsorted", "bucketize", "unique", "arange"}  # fmt: skip
-"""Calls whose integers are positions in a tensor, also where only 0 and 1 occur."""
+"""Calls whose integers are positions in a tensor, even if only 0 and 1 occur."""
 FEW = 3
-"""So few rows may be picked by 0 and 1 on purpose."""
+"""The largest number of rows that a program may select by 0 and 1 on purpose."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that treats a tensor of whole numbers, known to be 0 and 1, as a mask: ``~``
-    turns its bits, or an index by it takes rows 0 and 1.
+    """Yield one finding for each line that uses an integer tensor, whose known values are 0 and 1, as a mask: ``~``
+    inverts its bits, or an index by it selects the rows 0 and 1.
 
-    Not where only the lowest bits of the turned numbers are used. An index must have one number for each row, for more
+    Nothing if every use of the inverted numbers is a bitwise and. An index must have one number for each row, for more
     than ``FEW`` rows, and not be positions that a call such as ``argmax`` returned.
     """
     reported = set()
@@ -44,10 +44,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mask(story: Story, event: Event) -> str | None:
-    """The label of the operand that is an integer mask, with the values 0 and 1; None if there is none.
+    """Return the label of the operand that is an integer mask, with the values 0 and 1; None if there is none.
 
-    As an index it must have one axis with as many elements as the table has rows, more than ``FEW``, and not be uint8,
-    which torch takes for a mask; for ``~`` it may be uint8, and its shape any with at least one axis.
+    As an index it must have one dimension with as many elements as the table has rows, more than ``FEW``, and not be
+    uint8, which torch takes as a mask. For ``~`` it may be uint8, and have any shape with at least one dimension.
     """
     labels = [o.label for o in event.operands]
     label = labels[0] if event.name in TURNED else labels[1] if len(labels) > 1 else None

@@ -1,4 +1,4 @@
-"""PL801: ``requires_grad`` was set for a tensor of integers. Torch raises at once."""
+"""PL801: ``requires_grad`` was set for an integer tensor. Torch raises an error at once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FACTORIES = {
     "full_like",
     "as_tensor",
 }
-"""Calls that take ``requires_grad`` and may make whole numbers."""
+"""Calls that accept ``requires_grad`` and may create integers."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each call that sets ``requires_grad`` and that torch refused because of the tensor's
-    dtype.
+    """Yield one finding for each call that sets ``requires_grad`` and in which torch raised an error because of the
+    tensor's dtype.
     """
     for step, failure in story.failures("dtype"):
         event = story.event(step)
@@ -41,8 +41,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _switches_on(event: Event) -> bool:
-    """Whether the call sets ``requires_grad``: by the attribute or the method, or by
-    ``requires_grad=True`` of a factory function.
+    """Whether the call sets ``requires_grad``: by the attribute or the method, or by ``requires_grad=True`` of a
+    factory function.
     """
     given = any(o.name == "requires_grad" and o.text == "True" for o in event.operands)
     return event.name in SWITCHES or (event.name in FACTORIES and given)
@@ -93,10 +93,8 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
 
 
 def _typed(program: Program, node: ast.AST, torch: str) -> Fix | None:
-    """A fix that writes ``dtype=torch.float32`` where the tensor is made; None if that call has neither
-    ``dtype`` nor ``requires_grad``.
-
-    None also for calls that only switch ``requires_grad`` on.
+    """Return a fix that writes ``dtype=torch.float32`` where the tensor is created; None if that call has neither
+    ``dtype`` nor ``requires_grad``, or only sets ``requires_grad``.
     """
     if not isinstance(node, ast.Call) or called(node) in SWITCHES:
         return None
@@ -111,8 +109,8 @@ def _typed(program: Program, node: ast.AST, torch: str) -> Fix | None:
 
 
 def _converted(program: Program, node: ast.AST) -> Fix | None:
-    """A fix that converts first: ``x = x.float().requires_grad_()``, or ``x.float().requires_grad_()``
-    in an expression; else None.
+    """Return a fix that converts first: ``x = x.float().requires_grad_()``, or ``x.float().requires_grad_()`` in an
+    expression; None for any other form.
     """
     statement = program.statement(node)
     target: ast.expr | None = None

@@ -1,4 +1,4 @@
-"""PL802: numbers with a fraction were put into a tensor of whole numbers.
+"""PL802: numbers with a fraction were written into an integer tensor.
 
 Torch drops the fraction without a warning.
 """
@@ -21,25 +21,27 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number
 from pitfall_lab.trace import Event, T
 
 CONVERTING = ("__setitem__", "fill_", "copy_", "masked_fill_", "index_fill_")
-"""The writes that convert what they are given; arithmetic (``n *= 0.5``) is refused by torch instead."""
+"""The writes that convert the numbers that they are given; for arithmetic (``n *= 0.5``) torch raises an error
+instead.
+"""
 WHOLE = {"int64", "int32", "int16"}
 SMALL = {"uint8", "int8"}
-"""Types of pictures and of quantised numbers: there the fraction is often dropped on purpose."""
+"""Dtypes of images and of quantized numbers, where a program often drops the fraction on purpose."""
 MAKING = {"full_like": 1, "new_full": 2, "full": 1, "masked_fill": 2, "index_fill": 3}
-"""The calls that put a number into a new tensor of the type of their first argument, or of `dtype`:
-which of their operands it is.
+"""The calls that put a number into a new tensor of the dtype of their first argument, or of ``dtype``, each with the
+index of that number among its operands.
 """
 FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "ones_like", "zeros_like", "full_like",
              "empty_like", "as_tensor", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"}  # fmt: skip
-"""Calls in the program's text that make the tensor of whole numbers, and can be given a dtype."""
+"""Calls in the program that create the integer tensor, and accept a dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """``event`` is the call (``Event``) that wrote the number ``value``, which has a fraction, into a tensor of whole
-    numbers, so that the fraction was lost.
+    """``event`` is the call (``Event``) that wrote the number ``value``, which has a fraction, into an integer tensor,
+    so that the fraction was lost.
 
-    ``target`` is the label of the tensor that was written or made, ``dtype`` its dtype (``"int64"``).
+    ``target`` is the label of the tensor that was written or created, ``dtype`` its dtype (``"int64"``).
     """
 
     event: Event
@@ -49,10 +51,10 @@ class Loss:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that writes a number with a fraction into a tensor of whole numbers, or makes
-    one of it.
+    """Yield one finding for each source position that writes a number with a fraction into an integer tensor, or
+    creates an integer tensor from it.
 
-    Only of values that are known.
+    Only for values that are known.
     """
     reported = set()
     for event in story.calls(*CONVERTING, *MAKING):
@@ -87,9 +89,8 @@ def _loss(story: Story, event: Event) -> Loss | None:
 
 
 def _cells(story: Story, label: str, step: int) -> list[tuple[int, float]]:
-    """The known elements of a floating-point tensor, each after its position in the storage.
-
-    Empty for other dtypes and for tensors with more than 4096 elements.
+    """Return the known elements of a floating-point tensor, each in a pair after its position in the storage; empty for
+    other dtypes and for tensors with more than 4096 elements.
     """
     record = story.tensor(label, step) or {}
     if not str(record.get("dtype")).startswith(("float", "bfloat")):
@@ -146,7 +147,7 @@ def _finding(story: Story, loss: Loss) -> Finding:
 
 
 def _made(story: Story, loss: Loss) -> Finding:
-    """The finding about a call that makes a new tensor."""
+    """Return the finding about a call that creates a new tensor."""
     step, source = loss.event.step, loss.event.operands[0].label
     span = story.span(step)
     here, given, kept = at_line(story, span), number(loss.value), str(math.trunc(loss.value))

@@ -1,5 +1,5 @@
-"""PL806: small whole numbers left their range and came out at its other end, and the program
-measures with them afterwards.
+"""PL806: small integers overflowed the range of their dtype and wrapped around, and the program uses them as quantities
+afterwards.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ RANGES = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-32768, 32767), "int
 ARITHMETIC = spellings("add", "mul", in_place=True) | spellings("sub", in_place=True, exchanged=True)  # fmt: skip
 POWERS = spellings("neg", "pow", "square")
 SUMS = {"cumsum", "sum"}
-"""Calls whose result is wrong by what the elements have lost, and of a wider type."""
+"""Calls whose result is wrong because their elements overflowed, although it has a wider dtype."""
 MEANT = (
     spellings("bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "fmod", "remainder")
     | spellings("bitwise_and", "bitwise_xor", in_place=True)
 )  # fmt: skip
-"""Calls of codes and checksums, where only what is left of a number counts."""
+"""Calls of codes and checksums, for which wrapping around is intended."""
 MEASURES = (
     spellings("abs", "ge", "gt", "le", "lt")
     | spellings("clamp", in_place=True)
     | {"argmax", "argmin", "argsort", "maximum", "minimum", "sort", "topk", "where"}
 )  # fmt: skip
-"""Calls that show that the numbers are taken as sizes, so that leaving the range changes what follows."""
+"""Calls that show that the numbers are used as quantities, so that an overflow changes the results."""
 COUNTS = {"bincount", "embedding", "histc", "one_hot", "unique"}
-"""Calls that count their first operand, or take it for places in a table."""
+"""Calls that count the values of their first operand, or take them as positions in a table."""
 PLACES = spellings("index_add", "scatter", "scatter_add", "scatter_reduce", in_place=True) | {
     "__getitem__", "gather", "index_select", "take", "take_along_dim",
 }  # fmt: skip
-"""Calls that take an operand after the first for places in a table."""
+"""Calls that take an operand after the first as positions in a table."""
 WIDENING = {"int", "long", "to", "type"}
-"""Conversions, after which the wrong numbers are the same."""
+"""Conversions after which the wrong numbers are the same."""
 FURTHER = 200
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerWraparound:
-    """``event`` is the call (``Event``) whose result, in a small integer dtype, has numbers that left the range of the
-    dtype and came out at its other end.
+    """``event`` is the call (``Event``) whose result, of a small integer dtype, has numbers that overflowed the range
+    of the dtype and wrapped around.
 
-    ``lost`` is the record of these numbers (:class:`Lost`); ``used`` is the call that computes a measure from the
-    result or, where ``event`` is itself a conversion, its first use.
+    ``lost`` is the record of these numbers (:class:`Lost`); ``used`` is the call that uses the result as a quantity or,
+    if ``event`` is itself a conversion, the first call that uses it.
     """
 
     event: Event
@@ -60,9 +60,9 @@ class IntegerWraparound:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line whose result left the range of its integer dtype (a smaller one than int64),
-    where the result is then compared, limited, counted, taken for places in a table or converted to floating point;
-    after a conversion any use counts.
+    """Yield one finding for each line whose result overflowed the range of its integer dtype (a smaller one than
+    int64), where the result is then compared, clamped, counted, taken as positions in a table or converted to floating
+    point; after a conversion any use counts.
     """
     reported = set()
     for lost in story.trace.beside.losses:
@@ -81,10 +81,10 @@ def _dtype(story: Story, label: str | None, step: int) -> str:
 
 
 def _measured(story: Story, event: Event) -> Event | None:
-    """The call that treats the result as a quantity: it compares, limits or counts it, takes it for places in a
-        table, or converts it to floating point.
+    """Return the call that uses the result as a quantity: it compares, clamps or counts it, takes it as positions in a
+    table, or converts it to floating point.
 
-    None if there is none, or if a call in ``MEANT``, for which wrapping round is usual, comes first.
+    None if there is none, or if a call in ``MEANT``, for which wrapping around is usual, comes first.
     """
     reached = set(event.results)
     for later in story.events[event.step + 1 : event.step + FURTHER]:

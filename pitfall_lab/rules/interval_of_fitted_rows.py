@@ -1,4 +1,4 @@
-"""PL991: the width of a prediction interval is a quantile of the errors on the rows that the model was fitted to."""
+"""PL991: the width of a prediction interval is a quantile of the errors on the rows that the model was trained with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pitfall_lab.trace import Event, Span, T
 from pitfall_lab.trace.operation_facts import spellings
 
 SAME = {"float", "double", "to", "view", "reshape", "flatten", "squeeze", "contiguous", "clone", "detach", "cpu"}
-"""Calls that keep numbers as they are."""
+"""Calls that do not change the numbers."""
 DIFFERENCES = spellings("sub") | {"rsub", "__rsub__"}
 """Calls whose result is an error, if their operands are a prediction and a target."""
 ABSOLUTE = spellings("abs")
@@ -25,22 +25,22 @@ BOUNDS = {"add", "__add__", "__radd__", *DIFFERENCES}
 COMPARED = spellings("ge", "gt", "le", "lt")
 """Comparisons with a bound of the interval."""
 BOTH = spellings("bitwise_and", "mul") | {"logical_and"}
-"""Calls that join two comparisons."""
+"""Calls that combine two comparisons."""
 UPWARD, FURTHER, FEWEST, PAIR = 400, 60, 20, 2
 SHORT = 0.1
-"""So much less than the level is no chance, for many rows."""
+"""The least difference between the level and the measured share, if there are many rows."""
 
 Piece = tuple[str, int, tuple[int, ...]]
-"""A tensor as memory: its storage, its offset and its shape."""
+"""A tensor as a part of its storage: the storage, the offset and the shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """A prediction interval that is too narrow, as its width comes from rows that the network was trained with.
+    """A prediction interval that is too narrow, because its width comes from rows that the network was trained with.
 
     ``quantile`` is the call (``Event``) that took the quantile at ``level`` of the errors on the data labelled
-    ``rows``, and ``backward`` the backward that trained with them. ``inside`` is the call that averages how many errors
-    of ``new`` other rows are below it: the share ``covered``.
+    ``rows``, and ``backward`` the backward that trained with these rows. ``inside`` is the call that averages, over
+    ``new`` other rows, whether the error is below the quantile; the result is ``covered``.
     """
 
     quantile: Event
@@ -53,9 +53,11 @@ class Narrow:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes a quantile of the errors on rows which a network was trained with, where the
-    program counts how many errors of other rows are below it, and these are far fewer than the quantile says. Only for
-    quantiles above the median, and at least ``FEWEST`` other rows.
+    """Yield one finding for each line that takes a quantile of the errors on rows which a network was trained with,
+    where the program measures how many errors of other rows are below it, and these are far fewer than the quantile's
+    level.
+
+    Only for quantiles above the median, and at least ``FEWEST`` other rows.
     """
     told: set[Span | None] = set()
     for quantile in story.calls("quantile", "nanquantile"):
@@ -104,7 +106,9 @@ def _level(story: Story, quantile: Event) -> float | None:
 
 
 def _errors(story: Story, quantile: Event) -> Event | None:
-    """The difference of predictions and targets whose absolute value the quantile is taken of; None if it is none."""
+    """Return the call that subtracted predictions and targets, if the quantile is taken of the absolute values of its
+    result; else None.
+    """
     label, step, absolute = quantile.operands[0].label, quantile.step, False
     for _ in range(FURTHER):
         made = made_by(story, label, step)
@@ -120,7 +124,9 @@ def _errors(story: Story, quantile: Event) -> Event | None:
 
 
 def _given(story: Story, errors: Event) -> Iterator[str]:
-    """The data of a difference: what the layers of the prediction were given, and the targets."""
+    """Yield the data behind the operands of a difference: for each operand, the first tensor on the way back that was
+    not computed with a parameter.
+    """
     for operand in errors.operands:
         label, step = operand.label, errors.step
         for _ in range(FURTHER):
@@ -133,13 +139,15 @@ def _given(story: Story, errors: Event) -> Iterator[str]:
 
 
 def _meets_weights(story: Story, label: str | None, step: int) -> bool:
-    """Whether a tensor was computed with a parameter."""
+    """Whether a tensor was computed with a parameter or another leaf that requires grad."""
     stepped = {each for update in story.trace.optimizer_steps for each in update.holds}
     return any(each in stepped or each in story.leaves for each, _ in _behind(story, label, step))
 
 
 def _behind(story: Story, label: str | None, step: int) -> Iterator[tuple[str, int]]:
-    """A tensor and those that it was computed from, nearest first, each with the step that used it."""
+    """Yield a tensor and those that it was computed from, nearest first, each with the step at which it is looked
+    at.
+    """
     pending, seen = [(label, step)], {label}
     for here, at in pending:
         if here is None:
@@ -158,7 +166,7 @@ def _piece(story: Story, label: str, step: int) -> Piece:
 
 
 def _inside(story: Story, width: str) -> Iterator[Event]:
-    """The means of the truth values that say which numbers lie at most ``width`` away from others."""
+    """Yield the means of comparisons that show which numbers are at most ``width`` away from others."""
     pending, seen = [(width, False)], {width}
     while pending and len(seen) < FURTHER:
         label, is_answer = pending.pop(0)
@@ -176,7 +184,9 @@ def _inside(story: Story, width: str) -> Iterator[Event]:
 
 
 def _is_between(story: Story, mean: Event, width: str) -> bool:
-    """Whether the mean is over both bounds, or over distances compared with the width itself."""
+    """Whether the mean is over two combined comparisons (both bounds), or over distances compared with ``width``
+    itself.
+    """
     label, step = mean.operands[0].label, mean.step
     for _ in range(FURTHER):
         made = made_by(story, label, step)
@@ -229,8 +239,8 @@ def _finding(story: Story, found: Narrow) -> Finding:
 
 
 def _fixes(story: Story, found: Narrow) -> tuple[Fix, ...]:
-    """At most one fix, where the program has made rows of the same kind and reads them nowhere: it takes the errors on
-    these.
+    """At most one fix: it takes the errors on other rows that the program has split off in the same way and never
+    reads; empty if there are none.
     """
     program, errors = story.program, _errors(story, found.quantile)
     statement = program.statement_at(story.span(errors.step)) if errors is not None else None

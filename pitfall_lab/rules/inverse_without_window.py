@@ -1,4 +1,6 @@
-"""PL852: a spectrum over time was made with one window and is turned back into a wave with another, or with none."""
+"""PL852: a spectrogram was computed with one window and is transformed back to a signal with another one, or with
+none.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,20 @@ from pitfall_lab.trace import Event, T
 UPWARD = 300
 NEAR = 1e-4
 EVEN = 0.9
-"""A window has nearly all of its memory from this share on: the memory's mean is then taken for its own."""
+"""The least fraction of its storage that a window must have for the storage's mean to be taken as its own."""
 FLAT = ("ones", "ones_like", "new_ones")
-"""Calls whose result is a window that changes nothing."""
+"""Calls whose result, used as a window, changes nothing."""
 PLACES = {True: 4, False: 3}
-"""Where the window stands among the arguments of a function of torch, and of a method of a tensor."""
+"""The index of the window among the arguments, of a function of torch (True) and of a method of a tensor (False)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissedWindow:
-    """``inverse`` is the call (``Event``) of ``istft``, ``forward`` the call of ``stft`` that made its spectrum.
+    """``inverse`` is the call (``Event``) of ``istft``, ``forward`` the call of ``stft`` that computed its spectrum.
 
     ``found`` is the label of the window that ``inverse`` was given, ``wanted`` that of ``forward``; None for no window.
-    ``scale``: by about what factor the wave changes without the window; None if ``inverse`` was given one, or if the
-    numbers of ``wanted`` are not known.
+    ``scale`` is about the factor by which the signal changes without the window; None if ``inverse`` was given a
+    window, or if the numbers of ``wanted`` are not known.
     """
 
     inverse: Event
@@ -47,8 +49,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of ``istft`` whose spectrum was computed by ``stft`` with another window, or
     without one.
 
-    Not if it was computed from several spectra and one of them had the window of the ``istft``, nor if the two are
-    multiples of each other, or their numbers do not show whether they are.
+    Nothing if it was computed from several spectra and one of them had the window of the ``istft``, if the two windows
+    are multiples of each other, or if their numbers do not show whether they are.
     """
     told = set()
     for inverse in story.calls("istft") if any(story.calls("stft")) else ():
@@ -76,12 +78,14 @@ def _unequal(story: Story, inverse: Event) -> MissedWindow | None:
 
 
 def _window(event: Event) -> str | None:
-    """The window that was given to a call; None if it was given none."""
+    """Return the label of the window that was given to a call; None if it was given none."""
     return next((o.label for o in event.operands[1:] if o.label is not None), None)
 
 
 def _behind(story: Story, inverse: Event) -> Iterator[Event]:
-    """The calls that made a spectrum with as many frequencies, from which that of ``inverse`` was computed."""
+    """Yield the ``stft`` calls from whose spectra that of ``inverse`` was computed, if they have as many
+    frequencies.
+    """
     start = inverse.operands[0].label if inverse.operands else None
     count = _frequencies(story, start, inverse.step)
     pending, seen = deque([(start, inverse.step)]), {start}
@@ -101,14 +105,19 @@ def _behind(story: Story, inverse: Event) -> Iterator[Event]:
 
 
 def _frequencies(story: Story, label: str | None, step: int) -> int | None:
-    """How many frequencies a spectrum over time has, the last axis but one of complex numbers; None if it is none."""
+    """Return the number of frequencies of a spectrogram, the size of the last dimension but one; None if the tensor is
+    not complex or has fewer than two dimensions.
+    """
     shape = story.shape(label, step) or ()
     is_complex = str((story.tensor(label, step) or {}).get("dtype")).startswith("complex")
     return shape[-2] if is_complex and len(shape) > 1 else None
 
 
 def _equal(story: Story, one: tuple[str | None, Event], other: tuple[str | None, Event]) -> bool | None:
-    """Whether two windows are the same, or one is a multiple of the other; None if their numbers do not say it."""
+    """Return whether two windows are the same, or one is a multiple of the other; None if their numbers do not show it.
+
+    Each window is given as its label, None for no window, and the call that uses it.
+    """
     (first, here), (second, there) = one, other
     if first == second:
         return True
@@ -135,7 +144,9 @@ def _equal(story: Story, one: tuple[str | None, Event], other: tuple[str | None,
 
 
 def _mean(story: Story, window: str, step: int) -> float | None:
-    """The mean of a window, which is what is left of a wave that is put together without it; None if it is unknown."""
+    """Return the mean of a window, which is about the factor that the signal keeps if it is transformed back without
+    the window; None if it is unknown.
+    """
     elements = Elements(story, window, step)
     count, known = elements.shape[0] if elements.shape else 0, [value for _, value in elements.known()]
     if count and len(known) == count:
@@ -189,9 +200,9 @@ def _finding(story: Story, found: MissedWindow) -> Finding:
 
 
 def _fixes(story: Story, found: MissedWindow) -> tuple[Fix, ...]:
-    """At most one fix, which gives the inverse the window of the call that made the spectrum.
+    """At most one fix: it gives the inverse the window of the call that computed the spectrum.
 
-    Where that one had none, it is the one that is given the window of the inverse: frames are faded for a reason.
+    If that call had none, it is given the window of the inverse instead. Empty if the program does not show the calls.
     """
     program = story.program
     inverse, forward = (program.at(story.span(event.step)) for event in (found.inverse, found.forward))

@@ -1,6 +1,4 @@
-"""PL626: a loop over parameters or batches did not run, because the iterator that it was given had
-been read to its end before.
-"""
+"""PL626: a loop over parameters or batches did nothing, because its iterator had been exhausted before."""
 
 from __future__ import annotations
 
@@ -36,19 +34,19 @@ ITERATORS_OF_PYTHON = {
 }
 ENDLESS = {"cycle", "count", "repeat"}
 SIDE_BY_SIDE = {"zip", "enumerate"}
-"""Functions of Python whose result ends with the iterators that they are given."""
+"""Python functions whose result ends with the iterators that they are given."""
 Loop = ast.For | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 
 
 @dataclass(frozen=True, slots=True)
 class UsedUp:
-    """The statement ``loop`` goes through an iterator that was read to its end before, and its body made no call in
-    ``rounds`` of its executions.
+    """The loop ``loop`` goes through an iterator that was exhausted before, and its body made no call in ``rounds`` of
+    its executions.
 
-    ``name`` is the iterator in the loop's text, ``maker`` the expression that made it. It was read to its end at
-    ``place`` in the text (None where that is unknown), at the step ``step``. ``held`` is the number of its items where
-    an optimizer read it; None where a loop did: the first execution of ``loop`` itself or, if ``elsewhere`` is True,
-    another loop.
+    ``name`` is the source text of the iterator in the loop, ``maker`` the expression that created it. It was exhausted
+    at the source position ``place`` (None if that is unknown), at the step ``step``. ``held`` is the number of its
+    items if an optimizer read it; None if a loop did: the first execution of ``loop`` itself or, if ``elsewhere`` is
+    True, another loop.
     """
 
     loop: Loop
@@ -88,9 +86,10 @@ def _source(loop: Loop) -> ast.expr:
 
 
 def _sources(loop: Loop) -> list[ast.expr]:
-    """The names that the loop reads, also those in a ``zip`` or an ``enumerate``, which end with the first that ends.
+    """Return the variables and attributes that the loop iterates over, also those in a ``zip`` or an ``enumerate``,
+    which ends with the first iterator that ends.
 
-    A ``zip`` or an ``enumerate`` that is given something starred has none.
+    Empty for any other expression, and for a ``zip`` or ``enumerate`` with a starred argument.
     """
     source = _source(loop)
     if isinstance(source, ast.Call) and isinstance(source.func, ast.Name) and source.func.id in SIDE_BY_SIDE:
@@ -119,10 +118,8 @@ def _is_dead(story: Story, loop: Loop) -> bool:
 
 
 def _used_up(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
-    """The data of the finding if the loop's iterator had been passed to an optimizer, which
-    read it to its end; else None.
-
-    None too if the program reached the loop fewer than ``ROUNDS`` times after that.
+    """Return the data of the finding if the loop's iterator had been passed to an optimizer, which exhausted it; None
+    if it had not, or if the program reached the loop fewer than ``ROUNDS`` times after that.
     """
     program = story.program
     name, scope, assignment = _iterator(story, loop, source)
@@ -141,10 +138,10 @@ def _used_up(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
 
 
 def _read_elsewhere(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
-    """The data of the finding if another loop had read the iterator of a loop that never made a call; else None.
+    """Return the data of the finding if another loop had exhausted the iterator of a loop that never made a call.
 
-    None too if something may end that loop before its end, or if the program reached the loop fewer than ``ROUNDS``
-    times after that.
+    None if no loop had, if something may end that other loop early, or if the program reached the loop fewer than
+    ``ROUNDS`` times after that.
     """
     program = story.program
     maker = _maker(story, source, loop)
@@ -166,11 +163,11 @@ def _read_elsewhere(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None
 
 
 def _ran_once(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
-    """The data of the finding if the first execution of the loop read the iterator, and later
-    executions made no calls; else None.
+    """Return the data of the finding if the first execution of the loop exhausted the iterator, and later executions
+    made no calls.
 
-    There must be at least ``ROUNDS`` later ones, and an optimizer that stepped. None too if the iterator is made again
-    for each execution.
+    None if not, if there are fewer than ``ROUNDS`` later executions, if no optimizer stepped, or if the iterator is
+    created again for each execution.
     """
     name, _, assignment = _iterator(story, loop, source)
     maker = assignment.value if assignment is not None else None
@@ -193,11 +190,11 @@ def _made_again(story: Story, loop: Loop, maker: ast.expr) -> bool:
 
 
 def _in_each_round(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
-    """The data of the finding if the loop ran in each of several rounds of an outer loop that its
-    iterator was made before; else None.
+    """Return the data of the finding if the loop ran, and an outer loop repeats it at least ``ROUNDS`` times although
+    its iterator was created before the outer loop.
 
-    None too if a ``break``, ``return``, ``raise`` or ``yield`` may end the loop before its end, as another iterator
-    of a ``zip`` may.
+    None if not, or if the loop may end early, by a ``break``, ``return``, ``raise`` or ``yield``, or because it
+    iterates over a ``zip``.
     """
     program = story.program
     ran = [event.step for part in _inside(loop) for event in story.within(part)]
@@ -211,14 +208,15 @@ def _in_each_round(story: Story, loop: Loop, source: ast.expr) -> UsedUp | None:
 
 
 def _leaves(loop: Loop) -> bool:
-    """Whether a statement of the loop may end it before its end."""
+    """Whether the loop contains a statement that may end it early, or a ``yield``."""
     return any(
         isinstance(n, ast.Break | ast.Return | ast.Raise | ast.Yield) for part in _inside(loop) for n in ast.walk(part)
     )
 
 
 def _repeating(story: Story, node: ast.AST) -> ast.For | None:
-    """The ``for`` loop that runs ``node`` again: around it, or around the only call of the function that it is in.
+    """Return the ``for`` loop that runs ``node`` again: the loop around it, or around the only call of the function
+    that contains it.
 
     None if there is none, or if a branch, a ``while`` or an early exit may skip ``node``.
     """
@@ -243,7 +241,9 @@ def _repeating(story: Story, node: ast.AST) -> ast.For | None:
 
 
 def _may_leave(around: ast.For | ast.FunctionDef, node: ast.AST) -> bool:
-    """Whether a line of ``around`` before ``node`` may end the round or the function, so that ``node`` does not run."""
+    """Whether a line of ``around`` before ``node`` may end the iteration or the function, so that ``node`` does not
+    run.
+    """
     leaves = (
         n
         for part in around.body
@@ -254,8 +254,8 @@ def _may_leave(around: ast.For | ast.FunctionDef, node: ast.AST) -> bool:
 
 
 def _rounds(program: Program, loop: ast.For) -> int | None:
-    """The number of rounds of ``for … in range(5)``, or of a name for that number; None for every
-    other loop and one with an exit.
+    """Return the number of iterations of ``for … in range(5)``, also if a variable has that number; None for any other
+    loop, and for one that contains ``break`` or ``return``.
     """
     call = loop.iter
     stop = (
@@ -282,9 +282,11 @@ def _is_named(node: ast.AST, name: ast.Name) -> bool:
 
 
 def _maker(story: Story, source: ast.expr, node: ast.AST, depth: int = DEEPEST) -> ast.expr | None:
-    """The expression that made the iterator ``source``: where its name is assigned, or what is passed for it.
+    """Return the expression that created the iterator ``source``: what is assigned to its variable, or passed for its
+    parameter.
 
-    None if it is no iterator, if the name is assigned several times, or if its function is called in several places.
+    None if it is not an iterator, if the variable is assigned several times, or if its function is called in several
+    places.
     """
     program = story.program
     if depth == 0:
@@ -314,7 +316,7 @@ def _maker(story: Story, source: ast.expr, node: ast.AST, depth: int = DEEPEST) 
 
 
 def _assigned(program: Program, node: ast.Assign, name: str) -> Iterator[ast.expr]:
-    """What a statement assigns to a name, also as one of several."""
+    """Yield what a statement assigns to a name, also if the name is one of several targets."""
     for target in node.targets:
         if program.segment(target) == name:
             yield node.value
@@ -325,10 +327,10 @@ def _assigned(program: Program, node: ast.Assign, name: str) -> Iterator[ast.exp
 
 
 def _is_iterator(program: Program, node: ast.expr) -> bool:
-    """Whether an expression makes an iterator that ends: ``iter(x)``, ``zip(…)``, a generator, or a
-    call of a generator function.
+    """Whether an expression creates an iterator that ends: ``iter(x)``, ``zip(…)``, a generator expression, or a call
+    of a generator function.
 
-    Not if it calls an endless one (``ENDLESS``) or a generator with a ``while``.
+    False if it calls an endless iterator (``ENDLESS``) or a generator function with a ``while``.
     """
     if any(isinstance(n, ast.Call) and call_name(n) in ENDLESS for n in ast.walk(node)):
         return False
@@ -348,9 +350,10 @@ def _is_iterator(program: Program, node: ast.expr) -> bool:
 
 
 def _iterator(story: Story, loop: Loop, source: ast.expr) -> tuple[str, ast.AST | None, ast.Assign | None]:
-    """The name that the loop reads in ``source``, the function that it is in, and the assignment of an iterator to it.
+    """Return the name that the loop reads in ``source``, the function that contains the name, and the assignment of an
+    iterator to it.
 
-    The function is None at the top level, the assignment None if there is none.
+    The function is None at the top level; the assignment is None if there is none.
     """
     program, (name, scope) = story.program, _given_as(story, loop, source)
     scopes = [None, scope, *(program.ancestors(scope) if scope is not None else ())]
@@ -365,9 +368,10 @@ def _makes_iterator(story: Story, node: ast.Assign, name: str) -> bool:
 
 
 def _given_as(story: Story, loop: Loop, source: ast.expr) -> tuple[str, ast.AST | None]:
-    """The expression ``source`` that the loop reads, and the function that it is in (None: the top level).
+    """Return the source text of ``source``, which the loop reads, and the function that contains it (None: the top
+    level).
 
-    If it is a parameter of a function that is called only once, the argument of that call instead.
+    If it is a parameter of a function that is called only once, they are those of the argument of that call instead.
     """
     program, function = story.program, story.program.function(loop)
     name = program.segment(source)
@@ -385,11 +389,12 @@ def _given_as(story: Story, loop: Loop, source: ast.expr) -> tuple[str, ast.AST 
 
 
 def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> int:
-    """How often the program reached the loop's statement after the step ``since``, judged by the calls
-    of the statements around it.
+    """Return how often the program reached the loop's statement after the step ``since``, judged by the calls of the
+    statements around the loop.
 
-    ``surely``: count rounds between updates, 0 if fewer than ``ROUNDS``, and only if no branch or early
-    return can lead past the loop. In a function or a ``for`` loop, statements before the loop count too.
+    With ``surely``, return the number of updates between which it did, 0 if that is less than ``ROUNDS``, and only if
+    no branch or early return can lead past the loop. In a function or a ``for`` loop, statements before the loop count
+    too.
     """
     program, updates = story.program, [update.step for update in story.trace.optimizer_steps]
     node: ast.AST = loop
@@ -491,7 +496,7 @@ def _fixes(story: Story, found: UsedUp) -> tuple[Fix, ...]:
 
 
 def _listed(story: Story, made: ast.expr) -> str:
-    """The text of a list of what an expression gives."""
+    """Return the source of a list of the items of an iterator."""
     text = story.program.segment(made)
     return f"list{text}" if isinstance(made, ast.GeneratorExp) and text.startswith("(") else f"list({text})"
 
