@@ -120,7 +120,7 @@ def _mismatch(story: Story, event: Event) -> LossGivenOtherNumbers | None:
 
 
 def _in_place(story: Story, label: str, step: int) -> Event | None:
-    """The last call that wrote into the memory of the scores, if it is a ReLU; else None."""
+    """The last call that wrote into the storage of the scores, if it is a ReLU; else None."""
     writes = story.writes(str((story.tensor(label, step) or {}).get("storage")), -1, step)
     last = story.event(writes[-1]) if writes else None
     return last if last is not None and last.name in ("relu_", "relu") else None

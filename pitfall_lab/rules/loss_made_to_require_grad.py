@@ -40,8 +40,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that made it a leaf that requires gradients: ``requires_grad_()``, an assignment, or a new
-    tensor; None if there is none.
+    """The last call before ``step`` that set ``requires_grad`` on the tensor, or else the call that created it; None if
+    there is neither.
     """
     setters = [e for e in story.uses(label) if e.name in SETTING and e.step < step and not e.op.endswith("__get__")]
     return setters[-1] if setters else story.event((story.tensor(label) or {}).get("born"))

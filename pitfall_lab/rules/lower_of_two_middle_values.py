@@ -64,8 +64,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _middle(story: Story, event: Event) -> Middle | None:
-    """What is wrong with a median; None if the count is odd or large, the positions are used, nothing is calculated
-    with it, or the two middle numbers are not known to differ.
+    """The data of the finding for a median whose two middle values are known to differ.
+
+    None if they are not, if the count is odd or above ``MOST``, if the values are not floating-point, if the indices
+    that ``median`` returns are used, or if nothing calculates with the median.
     """
     label = event.operands[0].label
     shape = story.shape(label, event.step) or ()

@@ -99,9 +99,7 @@ def _mask(event: Event, shares: str) -> str | None:
 
 
 def _goes_along(story: Story, label: str, step: int, count: int, axis: int) -> bool:
-    """Whether the mask has more than one entry along the axis of the softmax, its last axis
-    being that of the ``count`` axes.
-    """
+    """Whether the mask has more than one entry along the axis of the softmax, if it is broadcast to ``count`` axes."""
     shape = story.shape(label, step) or ()
     own = axis - (count - len(shape))
     return 0 <= own < len(shape) and shape[own] > 1

@@ -147,8 +147,8 @@ def _end(story: Story, update: OptimizerStep) -> int:
 
 
 def _mask(story: Story, label: str, update: OptimizerStep, zero: frozenset[Index]) -> GradientMask | None:
-    """The call that made the gradient of an update 0 at ``zero``, where it was something else: in a hook during the
-    backward, or between the backward and the update.
+    """The call that made the gradient of an update 0 at exactly the indices ``zero``, at some of which it was not 0
+    before, in a hook during the backward or between the backward and the update; None if there is none.
     """
     gradient = (story.tensor(label, update.step - 1) or {}).get("grad")
     storage = (story.tensor(gradient, update.step - 1) or {}).get("storage")
@@ -178,7 +178,9 @@ def _mask(story: Story, label: str, update: OptimizerStep, zero: frozenset[Index
 
 
 def _made_from(story: Story, label: str, step: int, depth: int = DEEPEST) -> frozenset[str]:
-    """What tells a mask from one that is made anew: the storages it was made from, and names of constants."""
+    """What identifies a mask: the storages that it was made from or, if constants were made anew for it, the name of
+    the call that made them, such as ``zeros``.
+    """
     record = story.tensor(label, step) or {}
     born = story.event(record.get("born"))
     own = frozenset({str(record.get("storage"))})
@@ -195,7 +197,11 @@ def _made_from(story: Story, label: str, step: int, depth: int = DEEPEST) -> fro
 def _changes(
     story: Story, event: Event, gradient: str | None, shape: Index | None
 ) -> Iterator[tuple[str | None, Values, Values]]:
-    """What a call may have made of a gradient of the given shape: its label, and the values before and after it."""
+    """Yield each tensor of the given shape that a call may have changed: its label, and its values before and after the
+    call.
+
+    If the call writes nothing, these are its operands, and the values after it those of its result.
+    """
     labels = [o.label for o in event.operands if o.label is not None and story.shape(o.label, event.step) == shape]
     for label in dict.fromkeys([*labels, gradient]):
         if (story.tensor(label, event.step) or {}).get("storage") in event.writes:
@@ -244,8 +250,10 @@ def _finding(story: Story, found: MaskedRowsStillMove) -> Finding:
 
 
 def _fixes(story: Story, found: MaskedRowsStillMove) -> tuple[Fix, ...]:
-    """The fix that takes the weight decay away: from the optimizer, or, where this has other parameters, too, from a
-    group of its own for this one.
+    """The fix that turns weight decay off: for the optimizer or, if it has other parameters too, for a group with only
+    this parameter.
+
+    Empty if the program's source does not show how.
     """
     program, update = story.program, found.updates[0]
     made = story.trace.optimizers[update.made] if update.made is not None else None

@@ -112,13 +112,17 @@ def _mask(story: Story, attention: Event) -> tuple[str, int, int] | None:
 
 
 def _is_projected(story: Story, label: str) -> bool:
-    """Whether a tensor is a view of a query, key or value: torch transposes these before it splits their axis."""
+    """Whether ``transpose`` made a tensor, as torch does with query, key and value before it splits their axis: then it
+    is no mask.
+    """
     event = story.event((story.tensor(label) or {}).get("born"))
     return event is not None and event.name == "transpose"
 
 
 def _given(story: Story, label: str, attention: Event) -> str:
-    """The mask that the program gave, where torch made numbers of its truth values: zeros, filled where it is true."""
+    """The label of the mask that the program gave: if torch converted a bool mask to numbers (``zeros_like``, filled
+    where the mask is true), that bool mask; else ``label`` itself.
+    """
     event = story.event((story.tensor(label) or {}).get("born"))
     if event is not None and event.name == "zeros_like" and event.span == attention.span:
         return event.operands[0].label or label
@@ -126,8 +130,8 @@ def _given(story: Story, label: str, attention: Event) -> str:
 
 
 def _differ(story: Story, label: str, axis: int, step: int) -> bool:
-    """Whether what a tensor has along an axis, for each sample, is made from what differs between samples: data, not
-    constants or repeated rows. False where that is not known.
+    """Whether the entries of a tensor along an axis, one for each sample, were computed from data that differ between
+    samples, not from constants or repeated rows; False where that is not known.
     """
     pending, seen = [(label, axis, step)], set[tuple[str, int]]()
     while pending and len(seen) < FURTHER:
@@ -165,7 +169,7 @@ def _is_joined_along(story: Story, event: Event, made: str, axis: int) -> bool:
 
 
 def _writes(story: Story, label: str, after: int, until: int) -> list[Event]:
-    """The calls that wrote the memory of a tensor between two steps."""
+    """The calls that wrote the storage of a tensor after the step ``after``, up to ``until`` (included)."""
     storage = str((story.tensor(label, until) or {}).get("storage"))
     found = (story.event(step) for step in story.writes(storage, after, until + 1))
     return [event for event in found if event is not None]
@@ -193,10 +197,11 @@ def _is_known_equal(story: Story, label: str, axis: int, step: int) -> bool:
 
 
 def _axis(story: Story, source: str, made: str, axis: int, event: Event) -> int | None:
-    """The axis of an operand of a call that became an axis of ``made``; None if there is none of this length.
+    """The axis of the operand ``source`` that became the axis ``axis`` of ``made``; None if no axis of the same length
+    fits.
 
-    Of a view the one with the same stride; where axes were taken away the first for the first; else the one that is as
-    far from the last.
+    For a view, it is the axis with the same stride. Otherwise the first axis stays the first if there are fewer axes
+    after the call, and other axes keep their distance from the last one.
     """
     before, after = story.tensor(source, event.step) or {}, story.tensor(made, event.step) or {}
     shape, size = tuple(before.get("shape") or ()), tuple(after.get("shape") or ())

@@ -150,7 +150,9 @@ def _of_classes(story: Story, loss: Event, weight: float) -> Mean | None:
 
 
 def _counted(story: Story, label: str | None, step: int) -> int | None:
-    """The number of ones of a mask with at least two rows, if the tensor is that; else None."""
+    """The number of ones of a mask with at least two rows, if the tensor is known to hold that count; None if it does
+    not, or if the count is 0.
+    """
     value = _constant(story, label, "", step) if label is not None else None
     for _ in range(FURTHER):
         made = made_by(story, label, step) if label is not None else None

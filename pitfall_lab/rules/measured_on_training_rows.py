@@ -26,11 +26,11 @@ SIDES = 2
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """``layer`` is the call (``Event``) of a first layer that was given rows of a table; the tensor ``label`` names
-    them: those from ``first`` to before ``last`` of the tensor ``table``, which the call ``event`` took. All names are
+    """``layer`` is the call (``Event``) of a first layer that was given the rows from ``first`` to before ``last`` of
+    the tensor ``table``, which the call ``event`` took as the tensor ``label``. The three tensors named here are
     labels.
 
-    With ``drawn``, ``table`` is a random order of rows (``randperm``), ``label`` a part of it, and ``data`` the table
+    With ``drawn``, ``table`` is a random order of rows (``randperm``), ``label`` a part of it, and ``data`` the tensor
     whose rows were taken by that part; else ``data`` is empty.
     """
 
@@ -234,10 +234,9 @@ def _split_finding(story: Story, found: RandomSplitAgain) -> Finding:
 def _overlapping(
     story: Story, learned: dict[str, TrainingRows], measured: dict[str, TrainingRows]
 ) -> MeasuredRows | None:
-    """The data of the finding if parts of one random order of the rows, for training and
-    evaluation, overlap; else None.
-
-    A part that contains the other is no overlap.
+    """The data of the finding if two parts of one random order of the rows, one for training and one for evaluation,
+    overlap and neither contains the other, or if the parts are of two random orders (:func:`_is_drawn_anew`); else
+    None.
     """
     for one in learned.values():
         for other in measured.values():
@@ -266,10 +265,10 @@ def _is_drawn_anew(story: Story, one: TrainingRows, other: TrainingRows) -> bool
 
 
 def _left(story: Story, learned: dict[str, TrainingRows], measured: dict[str, TrainingRows]) -> MeasuredRows | None:
-    """The data of the finding if no call uses some rows of a table and the network is evaluated
-    only with rows of its training.
+    """The data of the finding if no call uses some rows of a table, and the network is evaluated only with rows that it
+    was trained with.
 
-    Otherwise None, also if it was trained with rows of several tables.
+    None if not, or if it was trained with more than one part of the rows.
     """
     if len(learned) != 1 or set(measured) != set(learned):
         return None

@@ -81,8 +81,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _summed(story: Story, grad: Event, labels: list[str]) -> str | None:
-    """The tensor whose elements are differentiated as one sum: summed up before, or with a gradient of
-    ones; a single number as it is.
+    """The label of the tensor whose sum of elements is differentiated: the operand of a plain ``sum``, or else the
+    tensor itself, given alone or with a gradient of ones.
 
     None if another gradient was given.
     """

@@ -107,7 +107,9 @@ def _is_truth(story: Story, counts: Event) -> bool:
 
 
 def _is_rank(story: Story, use: Event, size: int) -> bool:
-    """Whether a quotient divides by the numbers from 1 on."""
+    """Whether a quotient divides by a vector of ``size`` numbers that begins with 1 and ends with ``size``, as ranks
+    do.
+    """
     other = use.operands[1].label
     if other is None or story.shape(other, use.step) != (size,):
         return False

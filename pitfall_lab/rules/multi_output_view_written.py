@@ -92,9 +92,10 @@ def _code(name: str) -> T | None:
 
 
 def _maker(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that made the tensor together with others, or what it is a view of.
+    """The call that returned the tensor, or one that it was computed from, together with others; the search goes back
+    over at most eight first operands.
 
-    None if there is none; if going back ends at a call without operands, that call.
+    If it ends at a call without operands, that call; None if there is neither.
     """
     for _ in range(8):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -120,7 +121,8 @@ MANY = {
 
 
 def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:
-    """Fixes: a new tensor if only the part is used again; views made one by one if the whole is.
+    """Fixes: compute a new tensor in place of the write, unless the tensor that was taken apart is read again; or make
+    the views one by one, by indices.
 
     Empty if neither can be written.
     """

@@ -310,9 +310,8 @@ def _message(here: T, gradient: T, code: str, shown: str, where: T, *, hidden: b
 
 
 def _infinite_factor(story: Story, product: Event | None) -> Event | None:
-    """The call that made an infinite operand of ``product``; of numbers that are not known, a logarithm counts.
-
-    None if there is none.
+    """The call that made an infinite operand of ``product`` or, if the values of an operand are not known, the
+    logarithm or reciprocal that made it; None if there is none.
     """
     for label in [each.label for each in product.operands if each.label is not None] if product is not None else ():
         made = story.event((story.tensor(label) or {}).get("born"))

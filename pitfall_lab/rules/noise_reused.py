@@ -107,9 +107,11 @@ def _moves_something(story: Story, label: str) -> bool:
 
 
 def _becomes(kind: str, keep: float | None, use: Event) -> tuple[str, float | None] | None:
-    """What a call makes of drawn numbers: (kind, scale).
+    """The kind of the numbers that a call makes of drawn ones, and the number that a dropout mask was divided by (None
+    if it was not).
 
-    A comparison of uniform numbers gives a coin, its division a dropout mask. None if the result is noise no more.
+    A comparison of uniform numbers gives a "coin", and its division a dropout mask, of the same kind. None if the call
+    makes anything else than such numbers, or a copy of them.
     """
     if kind == "uniform":
         return ("coin", None) if use.name in COMPARED else ("uniform", None) if use.name in AGAIN else None

@@ -21,9 +21,9 @@ FURTHER = 60
 
 @dataclass(frozen=True, slots=True)
 class OddLength:
-    """``back`` is the call (``Event``) of ``irfft`` that was given no length, ``forward`` the ``rfft`` whose spectrum
-    it was given, changed perhaps; ``length`` is the odd number of values that went into that one, along ``axis``
-    (from the end, -1 is the last).
+    """``back`` is the call (``Event``) of ``irfft`` that was given no length, and ``forward`` the call of ``rfft``
+    whose spectrum, perhaps changed, it was given. ``length`` is the odd number of values that ``rfft`` was given along
+    ``axis`` (counted from the end, -1 is the last).
     """
 
     back: Event
@@ -61,7 +61,7 @@ def _of_odd_length(story: Story, back: Event) -> OddLength | None:
 
 
 def _axis(event: Event, count: int) -> int | None:
-    """The axis of a transform, from the end."""
+    """The axis of a transform, counted from the end (-1 is the last); None if it is not known."""
     dim = whole(argument(event, "dim", 2) or "-1")
     return None if dim is None else dim if dim < 0 else dim - count
 

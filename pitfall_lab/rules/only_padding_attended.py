@@ -120,7 +120,9 @@ def _marked(story: Story, mask: str, step: int) -> Marked | None:
 
 
 def _from_lengths(story: Story, made: Event, name: str, *, turned: bool) -> Marked | None:
-    """What a mask says that compares positions with lengths, one for each row; None if the call does not."""
+    """The :class:`Marked` of a mask that compares positions with lengths, one for each row; None if the call compares
+    anything else.
+    """
     one, other = (str(operand.label) for operand in made.operands)
     places = [_is_positions(story, each, made.step) for each in (one, other)]
     if name not in BEFORE | BEHIND or places[0] == places[1]:
@@ -143,10 +145,8 @@ def _is_positions(story: Story, label: str, step: int) -> bool:
 
 
 def _leaves_nothing(story: Story, masked: Masked, marked: Marked) -> bool:
-    """Whether the numbers that the mask is compared with are lengths, and one is that of a full row, so
-    that the mask hides all of it.
-
-    All must be known and at least 1, and the largest must reach the last position.
+    """Whether the lengths that made the mask are all known and at least 1, and the largest is that of a full row, so
+    that the mask hides all of this row.
     """
     known = [value for _, value in Elements(story, marked.tokens, marked.compared.step).known()]
     positions = (story.shape(masked.mask, masked.event.step) or (0,))[-1]

@@ -70,7 +70,9 @@ def _memory(story: Story, label: str | None) -> object:
 
 
 def _is_order(story: Story, found: Take) -> bool:
-    """Whether a take has all rows of its source, by whole numbers."""
+    """Whether a take selects, by a vector of integers, as many rows as its source has, and these are at least
+    ``FEWEST``.
+    """
     rows = (story.shape(found.source, found.event.step) or ())[found.axis]
     kind = str((story.tensor(found.index, found.event.step) or {}).get("dtype"))
     return rows >= FEWEST and story.shape(found.index, found.event.step) == (rows,) and kind.startswith("int")

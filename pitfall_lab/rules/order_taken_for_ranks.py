@@ -88,9 +88,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _total(story: Story, sort: Event) -> Total | None:
-    """The data of the finding if the positions of a sort are added up by numbers in the elements' order; else None.
+    """The data of the finding if the positions of a sort are combined with numbers in the elements' own order and added
+    up; else None.
 
-    None also where a position is used as such, where the numbers were drawn, and where all ranks equal the positions.
+    None if positions are used in another way, if the numbers were drawn or are not floating-point, or if all ranks are
+    known to equal the positions.
     """
     given = sort.operands[0].label if sort.operands else None
     if sort.error is not None or given is None or not sort.results or (sort.name == "sort" and len(sort.results) < 2):
@@ -129,8 +131,10 @@ def _picked_and_added(story: Story, sort: Event, shape: tuple[int, ...]) -> tupl
 
 
 def _other(story: Story, use: Event, here: str, sort: Event, shape: tuple[int, ...]) -> str | None:
-    """The other operand of a call if it has the elements' shape and order: it depends neither on the sort nor on a
-    mere count. None otherwise, and if the positions are the index.
+    """The label of the other operand of a call if it has the elements' shape and order, and depends neither on the sort
+    nor on a counting or constant tensor (``COUNTS``); else None.
+
+    An index counts only if it is a bool mask that picks from the positions.
     """
     given = [o.label for o in use.operands if o.label is not None]
     others = [each for each in given if each != here and story.shape(each, use.step) == shape]
@@ -144,7 +148,9 @@ def _other(story: Story, use: Event, here: str, sort: Event, shape: tuple[int, .
 
 
 def _is_by_element(story: Story, label: str, step: int, sorts: set[str]) -> bool:
-    """Whether a tensor depends on no result in ``sorts`` and on no other sort, and not on a mere count of places."""
+    """Whether a tensor depends on no result in ``sorts``, on no other sort, and on no counting or constant tensor
+    (``COUNTS``).
+    """
     pending, seen = [label], {label}
     while pending:
         here = pending.pop()
@@ -194,7 +200,9 @@ def _is_float(story: Story, label: str, step: int) -> bool:
 
 
 def _is_float_later(story: Story, sort: Event) -> bool:
-    """Whether the positions are only converted to floats; used as an index they would be right."""
+    """Whether the positions are used, and only in arithmetic, reductions and conversions (``THROUGH``); as an index
+    they would be right.
+    """
     uses = [use for use in story.uses(sort.results[-1]) if use.step > sort.step]
     return bool(uses) and all(use.name in THROUGH for use in uses)
 

@@ -16,7 +16,7 @@ from pitfall_lab.trace import Event, Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each write into windows of one memory that share elements, and for each write that torch
+    """Yield one finding for each write into windows of one storage that share elements, and for each write that torch
     refused because it reads what it writes.
 
     Not for elements repeated by ``expand``: another rule reports these.

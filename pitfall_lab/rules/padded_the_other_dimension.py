@@ -126,8 +126,10 @@ def _is_needed(story: Story, event: Event, sizes: Sizes) -> bool:
 
 
 def _multiple(now: Sizes, meant: Sizes, last: int, before: int) -> int | None:
-    """The number up to whose next multiples both sizes are padded if the pairs are exchanged, while neither size is a
-    multiple as it is; None if there is none.
+    """The smallest of ``MULTIPLES`` of which both sizes are multiples if the pairs are exchanged (``meant``), and
+    neither is one now; None if there is none.
+
+    ``last`` and ``before``, the amounts added to the two dimensions, must be above 0 and below that number.
     """
     for number in MULTIPLES:
         wrong = all(size % number for size in now)
@@ -156,7 +158,9 @@ def _cut(story: Story, event: Event, now: Sizes, meant: Sizes) -> tuple[Event, i
 
 
 def _piece(story: Story, use: Event) -> int:
-    """The size of the pieces that a call takes side by side; 0 if they overlap or are not square."""
+    """The size of the square pieces, side by side, that a call takes; 0 if they overlap, have gaps or padding, or are
+    not square.
+    """
     places = (2, 4) if use.name == "unfold" else (1, 2)
     kernel, stride = (argument(use, name, place) for name, place in zip(("kernel_size", "stride"), places, strict=True))
     if use.name in operations_that("convolution"):

@@ -70,9 +70,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _counted(story: Story, weight: str, padding: int, lookups: list[Event]) -> Untrained | None:
-    """The finding's data if, of the known numbers that were looked up, the padding is as frequent as the average row.
+    """The data of the finding if, among the known numbers that were looked up, the padding is at least half as frequent
+    as the other rows are on average; else None.
 
-    None too if there are too few known ones, or padding came in fewer than ``ROUNDS`` look-ups.
+    None if too few numbers are known, or if the padding is among those of fewer than ``ROUNDS`` look-ups.
     """
     counts, rounds = defaultdict[int, int](int), 0
     for event in lookups:

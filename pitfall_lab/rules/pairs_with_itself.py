@@ -156,11 +156,10 @@ def _is_itself(story: Story, used: Event, made: Event, own: dict[int, int]) -> b
 
 
 def _ranks_itself(story: Story, used: Event, own: dict[int, int]) -> bool:
-    """Whether the first of each row's best is its own element, and the answers of the best are
-    looked up with it among them.
+    """Whether the first of the best entries of each row is the row's own element, and the program reads labels (a
+    vector of integers or bools) at these entries, the own one included.
 
-    A graph of neighbours has each element as its own neighbour on purpose; looked-up answers are a vector of
-    whole numbers or truth values.
+    Without labels, a graph of neighbours may have each element as its own neighbour on purpose.
     """
     label = used.results[-1] if used.results else None
     known = [

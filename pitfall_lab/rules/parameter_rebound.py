@@ -1,4 +1,4 @@
-"""PL205: an update made a new tensor and gave it the parameter's name. The parameter itself stays as it was."""
+"""PL205: an update made a new tensor and gave it the parameter's name. The parameter itself is unchanged."""
 
 from __future__ import annotations
 

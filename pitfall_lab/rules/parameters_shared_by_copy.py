@@ -19,10 +19,10 @@ FURTHER = 120
 
 @dataclass(frozen=True, slots=True)
 class ParametersSharedByCopy:
-    """``copy`` is the label of a parameter that was to have weights of its own, and is on the memory of the trained
-    parameter labelled ``own``; ``made`` is the call (``Event``) that made it so.
+    """``copy`` is the label of a parameter that was to have weights of its own, and shares the storage of the trained
+    parameter labelled ``own``; ``made`` is the call (``Event``) that made them share it.
 
-    ``update`` is the step of a later update of that memory, and ``use`` the call that reads the copy after it.
+    ``update`` is the step of a later update of that storage, and ``use`` the call that reads the copy after it.
     """
 
     own: str
@@ -67,10 +67,8 @@ def _shared(story: Story, own: str, held: set[str]) -> Iterator[ParametersShared
 
 
 def _made(story: Story, own: str, until: int) -> Event | None:
-    """The call that shared the memory: the last ``detach()`` or ``.data`` of the trained
-    parameter before the other was used.
-
-    None if there is none.
+    """The call by which the two came to share a storage: the last ``detach()`` or ``.data`` of the trained parameter
+    before the step ``until``; None if there is none.
     """
     looks = [e for e in story.uses(own) if e.name in ("detach", "data") and e.step < until]
     return looks[-1] if looks else None

@@ -276,7 +276,9 @@ def _divided(story: Story, one: str, other: str, step: int) -> RowPart | None:
 
 
 def _part(story: Story, label: str, step: int) -> RowPart | None:
-    """Of which tensor a tensor is one of two parts, past calls that compute each row from the same row."""
+    """The :class:`RowPart` that a tensor is of another one, before calls that compute each row from the same row; None
+    if it is none.
+    """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
         source = event.operands[0].label if event is not None and event.operands else None
@@ -292,7 +294,9 @@ def _part(story: Story, label: str, step: int) -> RowPart | None:
 
 
 def _taken(story: Story, event: Event, place: int, source: str, before: tuple[int, ...]) -> RowPart | None:
-    """The part of the rows that a call took: by ``chunk``, by a slice, or out of a table with an axis of two."""
+    """The :class:`RowPart` that a call took: by ``chunk``, by a slice, or out of a tensor with an axis of length 2;
+    None if it took no half of the rows.
+    """
     texts = [o.text for o in event.operands[1:]]
     text, half = ", ".join(texts).strip("()"), before[0] // VIEWS
     if event.name in ("chunk", "split", "tensor_split"):
@@ -349,7 +353,9 @@ def _is_learned(story: Story, event: Event) -> bool:
 
 
 def _scores(story: Story, event: Event) -> bool:
-    """Whether a product is one of pairs: summed along its last axis, or a table whose diagonal has the right ones."""
+    """Whether a product is one of pairs: summed along its last axis, or a square table that a classification loss is
+    given with the index of each row as its target.
+    """
     shape = story.shape(event.results[0], event.step) or ()
     label, step = event.results[0], event.step
     if event.name in ("mul", "__mul__"):

@@ -54,7 +54,8 @@ class Example:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of a loss to which a convolutional network's pictures are sometimes given moved
-    (turned, flipped, rolled) without their targets, and for each average of answers that lie differently.
+    (turned, flipped, rolled) without their targets, and for each average of answers to one picture of which only one
+    was moved.
     """
     if not any(story.calls(*CONVOLUTIONS)) or not any(story.calls("flip", "fliplr", "flipud", "roll", "rot90")):
         return
@@ -112,7 +113,9 @@ def _belong(story: Story, example: Example) -> bool:
 
 
 def _example(story: Story, event: Event, labels: tuple[str, str], row: int, axes: int) -> Example | None:
-    """Where three pixels of an answer and those compared with them come from; None if that is not known of both."""
+    """Where some pixels of an answer and the pixels compared with them come from; None if that is not known of both, or
+    if no convolution over as many axes computed the answer.
+    """
     pixels, found = Pixels(story), list[tuple[Pixel, Pixel]]()
     shapes = [story.shape(label, event.step) or () for label in labels]
     for probe in _probes(shapes[0][-axes:]):
@@ -140,7 +143,7 @@ def _layers(story: Story, pixel: Pixel) -> Iterator[Event]:
 
 
 def _apart(found: list[tuple[Pixel, Pixel]]) -> tuple[int, ...] | None:
-    """The differences between the places of both pixels of each pair, along the axes along which the probes differ.
+    """The differences between the indices of the two pixels of each pair, along the axes along which the probes differ.
 
     None if the pairs are not of two tensors, or if these axes are not as many in both.
     """
@@ -156,9 +159,10 @@ def _apart(found: list[tuple[Pixel, Pixel]]) -> tuple[int, ...] | None:
 
 
 def _blamed(examples: list[Example]) -> Example | None:
-    """An example in which one of the two is moved alone, if the examples of a loss differ in how the two lie.
+    """An example in which the picture or the target was moved alone, if the examples of a loss differ in how far the
+    two are apart; None if there is none.
 
-    What is always moved in the same way may be stored in another way, and has to be.
+    What is always moved in the same way may be stored in another way, and has to be moved.
     """
     differing = [one for one in examples if any(_is_elsewhere(one, other) for other in examples)]
     alone = [each for each in differing if each.alone]
@@ -174,7 +178,9 @@ def _is_elsewhere(one: Example, other: Example) -> bool:
 
 
 def _averaged(story: Story, event: Event) -> Example | None:
-    """Two answers of one network to one picture that are averaged although they lie differently; else None."""
+    """Two answers of one network to one picture that are averaged although only one of them was moved; None if there
+    are none.
+    """
     labels = list(dict.fromkeys(o.label for o in event.operands if o.label is not None))
     shapes = [story.shape(label, event.step) or () for label in labels]
     if len(labels) < PAIR or len(shapes[0]) < PAIR + 1 or len(set(shapes)) > 1 or min(shapes[0][-PAIR:]) < SMALLEST:
@@ -241,7 +247,9 @@ def _averaged_finding(story: Story, found: Example) -> Finding:
 
 
 def _arguments(mover: Event, *, back: bool = False) -> str | None:
-    """The text of the arguments of a mover, or of those that undo it; None if they are not known."""
+    """The source of the arguments of a call that moves a picture or, with ``back``, of the arguments that undo it; None
+    if they are not known.
+    """
     texts = [(o.name, o.text) for o in mover.operands[1:] if o.label is None]
     if not back or mover.name in ("flip", "fliplr", "flipud"):
         return ", ".join(f"{name}={text}" if name else text for name, text in texts)
@@ -255,7 +263,9 @@ def _arguments(mover: Event, *, back: bool = False) -> str | None:
 
 
 def _fixes(story: Story, found: Example, mover: Event, of_image: bool) -> tuple[Fix, ...]:
-    """Fixes that move both in one statement, which moved one of them or each by itself."""
+    """Fixes that move both tensors in one statement, in place of a statement that moved only one of them, or each by
+    itself.
+    """
     program, fixes = story.program, list[Fix]()
     torch = next((n for n in program.nodes if isinstance(n, ast.Name) and n.id == "torch"), None)
     left = found.target if of_image else found.image

@@ -103,11 +103,9 @@ def _misplaced(story: Story, event: Event) -> Misplaced | None:
 
 
 def _taken(story: Story, label: str, step: int, rows: int) -> Event | None:
-    """The call that took the ``rows`` out of more, at other places than the first ones; else None.
+    """The call that took the ``rows`` out of more rows; only calls that keep the rows may follow it.
 
-    Calls that keep the rows may follow it.
-
-    None also for windows, where a row comes from several neighbours.
+    None if there is none, if it took the first rows, or if a row was combined from several neighbours.
     """
     for _ in range(UPWARD):
         made = story.event((story.tensor(label, step) or {}).get("born"))
@@ -142,7 +140,9 @@ def _is_of_neighbours(story: Story, event: Event) -> bool:
 
 
 def _is_beginning(story: Story, taken: Event, label: str) -> bool:
-    """Whether a slice begins at the first row of its table, where positions in both are the same."""
+    """Whether a view begins at the first row of its table, where positions in both are the same, or has fewer axes than
+    the table.
+    """
     one, other = story.tensor(taken.operands[0].label, taken.step) or {}, story.tensor(label, taken.step) or {}
     shares = one.get("storage") == other.get("storage")
     return shares and (
@@ -152,8 +152,8 @@ def _is_beginning(story: Story, taken: Event, label: str) -> bool:
 
 
 def _together(story: Story, table: str, taken: Event, rows: int) -> set[str]:
-    """The tensors with the same rows as a table: what it was computed from row by row, on the same
-    memory, or taken by the same index.
+    """The tensors with the same rows as a table: those that it was computed from row by row, those on one of these
+    tensors' storages, and those that the same index was applied to.
     """
     found = {table}
     pending = deque([(table, taken.step)])

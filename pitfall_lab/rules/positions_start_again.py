@@ -61,7 +61,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _restarted(story: Story, attention: Attention) -> Iterator[Restarted]:
-    """What gives the positions of an attention's queries, if it starts from 0 though cached keys come first."""
+    """Yield the data of a finding for each call that gives the positions of an attention's queries from 0 on, although
+    cached keys come before theirs.
+    """
     joined = _joined(story, attention.keys, attention.product.step)
     if joined is None:
         return
@@ -122,7 +124,7 @@ def _projected(story: Story, label: str, step: int) -> Event | None:
 
 
 def _weights(story: Story, event: Event) -> set[str]:
-    """The memory of the parameters that a layer works with."""
+    """The storages of the parameters that a layer works with."""
     records = [story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None]
     return {str(each.get("storage")) for each in records if each.get("requires_grad") and each.get("is_leaf")}
 

@@ -95,7 +95,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _weighted(story: Story, label: str, user: Event, sign: float) -> Weighted | None:
-    """What a number is, if it is the logarithm of a probability times weights; None if it has none, or is another."""
+    """The :class:`Weighted` in a tensor, if it is the logarithm of a probability times weights; None if it has no
+    weights, or is something else.
+
+    ``sign`` is 1 where the tensor itself should be that logarithm, -1 where minus the tensor should be.
+    """
     first: Weighted | None = None
     for _ in range(FURTHER):
         made = made_by(story, label, user.step)
@@ -124,8 +128,10 @@ def _by_itself(loss: Event, label: str, user: Event) -> Weighted | None:
 
 
 def _factors(story: Story, made: Event, label: str) -> tuple[str | None, str | None, float]:
-    """The tensor that a result is a multiple of, with the tensor of weights that it was multiplied by, if there is one,
-    and a number; no tensor if it is none.
+    """For a result that is a multiple of a tensor: the label of that tensor, the label of a tensor of weights that it
+    was multiplied by (None if there is none), and a number as the factor.
+
+    The first is None if the result is no such multiple.
     """
     if made.name in SAME_NUMBERS:
         return before(made, label), None, 1.0
@@ -167,8 +173,8 @@ def _is_logarithm(story: Story, made: Event) -> bool:
 
 
 def _rest(story: Story, event: Event) -> tuple[Event, float | None] | None:
-    """The product with what is left of a probability to 1, or with a power of that, and the exponent; None if the
-    program makes no such product.
+    """The call that multiplies by 1 minus a probability, or by a power of that, and the exponent (None if it is not
+    known); None if the program makes no such product.
     """
     pending: list[tuple[str, bool, float | None]] = [(each, event.name == "expm1", 1.0) for each in event.results]
     seen = set(event.results)
@@ -207,8 +213,10 @@ def _is_remainder(story: Story, use: Event, label: str) -> bool:
 
 
 def _example(story: Story, weighted: Weighted) -> tuple[float, float, float] | None:
-    """The probability of one example as it came, as it was meant, and the weight; of those known the one where they
-    differ most. None if no weight is known other than 0 and 1: these only leave out.
+    """The probability of one example as it was computed, the probability without the weight, and the weight; of the
+    known examples, the one in which the two probabilities differ most.
+
+    None if no weight is known other than 0 and 1: these only leave out.
     """
     event, found = weighted.event, []
     losses = Elements(story, weighted.label, event.step)

@@ -237,10 +237,9 @@ def _carried(use: Event, label: str) -> str | None:
 
 
 def _sorted(story: Story, label: str | None, step: int) -> Event | None:
-    """The sort whose values ``label`` was computed from, with each element still at its position; None if there is
-    none.
+    """The sort whose values ``label`` was computed from, with each element still at its position.
 
-    None also if the last sort on the way goes along another axis than the last.
+    None if there is none, or if the last sort on the way goes along another axis than the last one.
     """
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < UPWARD:
