@@ -124,8 +124,10 @@ def _counts(story: Story, loss: Event, columns: int, made: int) -> Iterator[tupl
 def _of_count(
     story: Story, event: Event, shape: tuple[int, ...], columns: int, *, rare: bool
 ) -> Iterator[tuple[list[int], int]]:
-    """The numbers of positive labels that a call counted, and the number of labels; ``rare``: positive ones are the
-    fewer, which tells which class was counted.
+    """Yield the numbers of positive labels that a call counted, one for each class, and the number of labels.
+
+    ``rare`` is True where the positive labels are the fewer ones: so it is known whether a single count is of them or
+    of the others.
     """
     for result in event.results:
         held = [value for _, value in Elements(story, result, event.step).known()]
@@ -224,7 +226,9 @@ def _fixes(story: Story, found: Inverted, given: ast.expr | None) -> tuple[Fix, 
 
 
 def _quotient(story: Story, found: Inverted) -> ast.AST | None:
-    """The expression whose call divided one number by the other; None if none did."""
+    """The expression of the division, or of the call (such as ``torch.tensor``) that was given its result, from which
+    the weight comes; None if there is none.
+    """
     label, step = found.label, found.loss.step
     for _ in range(10):
         event = story.event((story.tensor(label, step) or {}).get("born"))

@@ -1,4 +1,4 @@
-"""PL816: memory that `torch.empty` left as it was is read before the program has written it."""
+"""PL816: memory that `torch.empty` left uninitialised is read before the program has written it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _unwritten(story: Story, made: Event) -> Unwritten | None:
 
 
 def _touching(story: Story, storage: str, after: int) -> list[Event]:
-    """The calls and writes after ``after`` that were given a tensor on the memory, or wrote it, in order."""
+    """The calls and writes after the step ``after`` that were given a tensor on the storage, or wrote it, in order."""
     steps = {use.step for label, _ in story.tensors_on(storage) for use in story.uses(label)}
     steps |= set(story.writes(storage, after, len(story.events)))
     return [story.events[step] for step in sorted(steps) if step > after and story.events[step].error is None]
@@ -149,7 +149,7 @@ def _partial(event: Event) -> bool:
 
 
 def _selected(record: Record, text: str) -> set[int] | None:
-    """The positions of ``x[index]`` for an index of whole numbers, slices and `...`; ``None`` for any other."""
+    """The positions of ``x[index]`` for an index of integers, slices and `...`; ``None`` for any other."""
     shape, stride = record.get("shape") or [], record.get("stride") or []
     try:
         node = ast.parse(

@@ -36,8 +36,8 @@ OFTEN, FURTHER = 3, 20
 
 @dataclass(frozen=True, slots=True)
 class RealClassIgnored:
-    """``loss`` is the call (``Event``) of a loss that ignores the class ``number`` (``ignore_index``): ``ignored`` of
-    its ``known`` known targets are it.
+    """``loss`` is the call (``Event``) of a loss that ignores the class ``number`` (``ignore_index``); ``ignored`` of
+    the ``known`` targets whose values are known are of this class.
 
     ``compared`` is a comparison of predicted and true classes that counts this class as right or wrong, ``counted``
     times among the elements that are known.
@@ -97,7 +97,7 @@ def _scored(story: Story, number: int, classes: int) -> tuple[Event, int] | None
 
 
 def _predicted(story: Story, label: str | None, step: int) -> int | None:
-    """Among how many classes a tensor has the largest one's number; None if it is no such tensor."""
+    """The number of classes among which a tensor has the index of the largest score; None if it is no such tensor."""
     for form, at in written_forms(story, label, step):
         made = made_by(story, form, at)
         if made is not None and made.name == "__getitem__" and made.operands[0].label is not None:
@@ -110,8 +110,10 @@ def _predicted(story: Story, label: str | None, step: int) -> int | None:
 
 
 def _counted(story: Story, event: Event, true: str, number: int) -> int:
-    """How often the known elements that a comparison counts have the true class ``number``; 0 where it is not known
-    that they are no padding: where no mask chose them, unless there is one for each example.
+    """How many known elements that a comparison counts have the true class ``number``.
+
+    0 if they may be padding: labels of one for each example, or chosen by an index, count unless a mask is applied to
+    the comparison; others count only where all masks applied to it are True.
     """
     numbers = Elements(story, true, event.step)
     places = [index for index, value in numbers.known() if value == number]

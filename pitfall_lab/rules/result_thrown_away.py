@@ -118,11 +118,10 @@ def _is_kept(story: Story, place: Span | None) -> bool:
 
 
 def _statement(story: Story, event: Event) -> ast.Expr | None:
-    """The statement that consists of just this call, whose result nothing uses.
+    """The statement that consists of just this call, if nothing uses the result; else None.
 
-    None if it may be shown or be there to raise an error.
-
-    None also for a call in place, and inside a ``try`` or a ``with`` that does more than to change a mode.
+    None for an in-place call, for the last statement of a notebook's cell, whose value is shown, and inside a ``try``
+    or a ``with`` that does more than change a mode, where the call may be there to raise an error.
     """
     program, label = story.program, event.operands[0].label
     if program.tree is None or label is None or event.results[0] == label or story.uses(event.results[0]):
@@ -160,7 +159,8 @@ def _is_shown(story: Story, statement: ast.Expr) -> bool:
 def _matters(story: Story, event: Event) -> bool:
     """Whether the unchanged operand is used later, by a call or, if it is a gradient, by an update.
 
-    Arithmetic with plain data may be there to be timed; with a gradient, a parameter or a network's result it is not.
+    Arithmetic (``ARITHMETIC``) counts only for tensors that require grad and for gradients: with other tensors it may
+    be there to be timed.
     """
     label = event.operands[0].label
     record = story.tensor(label, event.step) or {}

@@ -78,7 +78,9 @@ def _rows(story: Story, made: Event) -> Iterator[RowTakenForEigenvector]:
 
 
 def _copies(story: Story, label: str) -> list[tuple[str, int]]:
-    """A square matrix and what has its columns: converted, or in another order; nothing for other shapes."""
+    """A square matrix and the matrices that have its columns, converted or in another order, each as its label and the
+    step that made it (0 for the matrix itself); empty for other shapes.
+    """
     shape = story.shape(label) or ()
     if len(shape) != MATRIX or shape[0] != shape[1] or shape[0] < MATRIX:
         return []
@@ -133,7 +135,9 @@ def _used(story: Story, made: Event, taken: Event, index: str) -> Event | None:
 
 
 def _beside(story: Story, made: Event, taken: Event, index: str) -> Event | None:
-    """The call that takes the eigenvalues by the same index, or one after the other on the same line."""
+    """The call that takes the eigenvalues by the same index, or one after the other on the same line; None if there is
+    none.
+    """
     values = [made.results[0], *(r for u in story.uses(made.results[0]) if u.name in SAME for r in u.results)]
     for use in (use for label in values for use in story.uses(label)):
         together = use.name == taken.name and story.span(use.step) == story.span(taken.step)

@@ -66,7 +66,7 @@ class RowsInDifferentOrder:
     in the order of the tensor ``index``, which the call ``made`` (a draw or a sort) returned; both are labels.
 
     Where rows were joined in that order one by one, ``source`` is the first of them. A finding is about two such
-    orders, or about that of the examples where the labels were left as they were.
+    orders, or about that of the examples where the labels kept their old order.
     """
 
     event: Event
@@ -356,8 +356,8 @@ def _born(story: Story, label: str, step: int) -> int | None:
 
 
 def _comes_from(story: Story, label: str, step: int, source: str, past: AbstractSet[str] = frozenset()) -> bool:
-    """Whether ``label`` was computed from ``source`` or from other views of its memory, not only
-    through the tensors ``past``.
+    """Whether ``label`` was computed from ``source`` or from another tensor on its storage, not only through the
+    tensors ``past``.
     """
     memory, pending, seen = (story.tensor(source) or {}).get("storage"), deque([label]), {label, *past}
     while pending and len(seen) < UPWARD:
@@ -438,7 +438,7 @@ def _rows(story: Story, order: RowsInDifferentOrder) -> dict[int, int]:
 
 
 def _pairs(x: T, y: T, examples: dict[int, int], labels: dict[int, int]) -> list[Fact]:
-    """The fact of the row of ``y`` that each row of ``x`` met beside its own."""
+    """Facts that compare, for each row of ``x``, the row of ``y`` that it met with its own one."""
     one, other = (T(en=f"row of {each.en}", zh=f"{each.zh} 的行") for each in (x, y))
     places = sorted(examples.keys() & labels.keys())
     return pairs(one, other, [(examples[at], labels[at], examples[at]) for at in places], max(places, default=-1) + 1)
@@ -591,7 +591,9 @@ def _fixes(story: Story, examples: RowsInDifferentOrder, labels: RowsInDifferent
 
 
 def _index(node: ast.AST | None) -> ast.expr | None:
-    """The expression of the indices by which rows are taken: ``i`` of ``x[i]`` and of ``x.index_select(0, i)``."""
+    """The expression of the indices by which rows are taken: ``i`` of ``x[i]`` and of ``x.index_select(0, i)``; None
+    for another expression.
+    """
     if isinstance(node, ast.Subscript):
         return node.slice
     if isinstance(node, ast.Call) and called(node) == "index_select" and len(node.args) > 1:

@@ -33,7 +33,8 @@ class SameRandomNumbers:
     """A write into a trained weight: ``step`` is its step in the trace, ``memory`` the storage of the weight
     (``"S3"``).
 
-    ``sets`` is True where the call gave the weight other numbers, False where it moved it.
+    ``sets`` is True where the call gave the weight new numbers, as an initialisation does, False where it updated the
+    old ones.
     """
 
     step: int
@@ -45,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each place that seeds a generator again and again, so that a line drew the same random
     numbers ``ROUNDS`` times or more while weights were trained with them.
 
-    Only draws of which enough numbers are known (``FEWEST``, or ``FEWEST_WHOLE`` whole ones), not all equal.
+    Only draws of which enough numbers are known (``FEWEST``, or ``FEWEST_WHOLE`` integers), not all equal.
     """
     writes = _writes(story)
     draws: dict[tuple[object, object], list[Event]] = defaultdict(list)
@@ -77,10 +78,10 @@ def _writes(story: Story) -> list[SameRandomNumbers]:
 
 
 def _is_repeated(story: Story, events: list[Event], writes: list[SameRandomNumbers]) -> bool:
-    """Whether weights are moved between all these equal draws, and the numbers train them.
+    """Whether weights are updated between all these equal draws, and the numbers train them.
 
-    Weights that are set, or made, in between begin another run, which draws the same numbers on purpose: the weights of
-    one run are moved between two draws of a number in it, and after the second one.
+    Weights that are set, or created, in between begin another run, which draws the same numbers on purpose: a weight
+    counts for a draw if it is updated, and not set, before the next one.
     """
     steps = [event.step for event in events]
     moved, begun = [set[str]() for _ in events], [set[str]() for _ in events]
@@ -149,10 +150,11 @@ def _finding(story: Story, events: list[Event], seeding: ast.Call) -> Finding:
 
 
 def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
-    """Fixes that leave the seed out; before them, where a function draws numbers of its own after it, as an evaluation
-    does, those that let these repeat and leave the training's generator as it was.
+    """Fixes that remove the seed. Where a function draws numbers of its own after seeding, as an evaluation does, fixes
+    come first that keep these draws equal and the training's generator unchanged.
 
-    If the seeding is no statement of its own, one that counts the seed on, or else those of ``made_once``.
+    If the seeding is no statement of its own, a fix that raises the seed in each round, or else the fixes of
+    ``made_once``.
     """
     program = story.program
     statement, torch = program.statement(seeding), torch_name(program)

@@ -73,8 +73,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _switched_off(story: Story) -> dict[int, tuple[Event, ...]]:
-    """The calls of each place for which gradients were off during this one expression only, as
-    ``sample()`` does, by their steps.
+    """For each step of an expression during which alone gradients were off, as during ``sample()``: all calls of that
+    expression.
     """
     found: dict[int, tuple[Event, ...]] = {}
     group: list[Event] = []

@@ -25,7 +25,7 @@ PRODUCTS = spellings("mul") | operations_that("matrix_product") | {"addmm", "dot
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of ``general`` (one of PL101) if no tensor on the overwritten memory has ever
+    """This rule's finding in place of ``general`` (one of PL101) if no tensor on the overwritten storage has ever
     required a gradient; else None.
     """
     storage = general.fact("storage")

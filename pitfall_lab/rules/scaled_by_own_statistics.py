@@ -199,7 +199,7 @@ def _finding(story: Story, found: OwnStatistic) -> Finding:
 
 
 def _numbers(story: Story, statistic: Event) -> str:
-    """The values of a statistic, as far as they are known."""
+    """The known values of a statistic, as text."""
     storage = (story.tensor(statistic.results[0], statistic.step) or {}).get("storage")
     return numbers((story.record("storages", storage, statistic.step) or {}).get("cells"))
 

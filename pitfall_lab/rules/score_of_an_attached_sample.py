@@ -1,5 +1,5 @@
-"""PL526: the sample whose log-probability a reward weighs still hangs on what it was drawn
-from, and both gradients cancel.
+"""PL526: the sample whose log-probability a reward weighs still has the graph of what it was drawn from, and both
+gradients cancel.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _label(event: Event) -> str | None:
-    """The label of the tensor that is searched."""
+    """The label of the tensor that is searched; None if it is not known."""
     name, place = PLACES[event.name]
     given = next((o for o in event.operands if o.name == name), None)
     if given is None and len(event.operands) > place and not event.operands[place].name:

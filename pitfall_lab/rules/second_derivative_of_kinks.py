@@ -57,8 +57,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _flat(story: Story, second: Event, grads: list[Event]) -> ZeroSecondDerivative | None:
-    """What is known of a second derivative; None if it is none, if some of it is not zero, or if the network has a
-    function that bends everywhere.
+    """The data of the finding for a second derivative that was zero in every call, as far as it is known.
+
+    None if ``second`` is no second derivative, if some of it is not zero, or if the network has a function that bends
+    everywhere, or none with a kink.
     """
     first = _first(story, second)
     if first is None or not all(_is_zero(story, each) for each in second.results):
@@ -95,13 +97,15 @@ def _is_parameter(story: Story, label: str | None, step: int) -> bool:
 
 
 def _is_zero(story: Story, label: str) -> bool:
-    """Whether all known numbers of a tensor are zero, and some are known."""
+    """Whether at least ``FEW`` numbers of a tensor are known, and all of them are zero."""
     known = [value for _, value in Elements(story, label, len(story.events)).known()]
     return len(known) >= FEW and not any(known)
 
 
 def _kink(story: Story, label: str | None, step: int) -> str | None:
-    """What bends the function that computed a tensor, if it is made of straight pieces alone; else None."""
+    """The first function with a kink ("ReLU", for example) in what computed a tensor; None if there is none, or if some
+    function is not made of straight pieces.
+    """
     found = None
     for node in story.behind((story.tensor(label, step) or {}).get("grad_fn")):
         name = str((story.record("nodes", node) or {}).get("name")).rstrip("0123456789").removesuffix("Backward")

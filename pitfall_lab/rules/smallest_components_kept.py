@@ -69,8 +69,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _smallest(story: Story, made: Event) -> Smallest | None:
-    """What is wrong with the vectors that are taken of one call; None for another matrix than a covariance, if other
-    vectors are taken as well, or if nothing shows that those with most of the variance were meant.
+    """The data of the finding for the vectors that are taken of one call.
+
+    None for another matrix than a covariance, if other vectors are taken as well, or if nothing shows that the vectors
+    with most of the variance were intended.
     """
     data = _data(story, str(made.operands[0].label), made.step)
     if data is None:
@@ -166,7 +168,9 @@ def _count(use: Event, axis: int) -> int | None:
 
 
 def _root(story: Story, label: str, step: int) -> str:
-    """The table that another one is, centred and scaled."""
+    """The label of the tensor that another one was made from by centring and scaling; ``label`` or its source of the
+    same numbers if it was not.
+    """
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
         event = made_by(story, label, step)
@@ -185,7 +189,9 @@ def _root(story: Story, label: str, step: int) -> str:
 
 
 def _is_statistic(story: Story, label: str, event: Event) -> bool:
-    """Whether a tensor has fewer numbers than the result of a call, of which it is a mean, or a measure."""
+    """Whether a tensor was made by a statistic (``STATISTICS``) and is smaller than the result of the call ``event``:
+    it has fewer axes, or an axis of length 1.
+    """
     made = made_by(story, same_numbers(story, label, event.step), event.step)
     longest = story.shape(event.results[0], event.step) or ()
     shape = story.shape(label, event.step) or ()

@@ -57,7 +57,9 @@ def _node(story: Story, cut: Event) -> str | None:
 
 
 def _is_recurrence(story: Story, cuts: list[Event]) -> bool:
-    """Whether each state was computed from the one before and from new data, and the graph of each was thrown away."""
+    """Whether each state was computed from the one before and from new data, and no backward went through the graph of
+    the states before they were detached.
+    """
     if len(cuts) < STEPS - 1 or any(
         (story.record("nodes", _node(story, cut)) or {}).get("ran") is not None for cut in cuts
     ):

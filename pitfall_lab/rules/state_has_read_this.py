@@ -135,7 +135,7 @@ def _before(
 
 
 def _has_more(made: Event, other: Event) -> bool:
-    """Whether a call was given the list of tensors, or of numbers, of the other one, and more behind."""
+    """Whether a call was given the list of tensors, or of numbers, of the other call, with more of them at the end."""
     if made.name in MADE and other.name in MADE:
         texts = [(event.operands[0].text if event.operands else "").rstrip("]") for event in (made, other)]
         return bool(texts[1]) and "…" not in texts[1] and texts[0].startswith(f"{texts[1]},")
@@ -156,14 +156,18 @@ def _is_longer(story: Story, later: tuple[str, int], first: tuple[str, int], ear
 
 
 def _is_start(story: Story, later: tuple[str, int], earlier: tuple[str, int]) -> bool:
-    """Whether the earlier tensor is the start, along one axis, of the memory that the later one shows."""
+    """Whether two tensors begin at the same element of one storage with the same strides, and the later one is longer
+    along exactly one axis.
+    """
     one, two = story.tensor(*later) or {}, story.tensor(*earlier) or {}
     alike = all(one.get(each) == two.get(each) for each in ("storage", "offset", "stride"))
     return alike and bool(one) and _grown(tuple(one.get("shape") or ()), tuple(two.get("shape") or ())) is not None
 
 
 def _call(story: Story, layer: Event) -> ast.Call | None:
-    """The outermost call of the program around a layer whose statement sets the state that it was given."""
+    """The outermost call of the program around a layer whose statement assigns the state that it was given; None if
+    there is none.
+    """
     found = None
     for count in range(len(layer.scope), -1, -1):
         caller = tuple(layer.scope[:count])
@@ -177,7 +181,9 @@ def _call(story: Story, layer: Event) -> ast.Call | None:
 
 
 def _only_call(story: Story, caller: tuple[str, ...]) -> ast.Call | None:
-    """The one call in a function of the program (its stack of names) whose statement sets its state; None else."""
+    """The only call in a function of the program (``caller`` is its stack of names) whose statement assigns the state
+    that it was given; None if there is none, or several.
+    """
     name = caller[-1].rsplit(".", 1)[-1] if caller else None
     calls = [
         node.value
@@ -191,8 +197,8 @@ def _only_call(story: Story, caller: tuple[str, ...]) -> ast.Call | None:
 
 
 def _state_argument(story: Story, node: ast.Call) -> ast.AST | None:
-    """The argument of a call, or the keyword, that is set again by its own statement, beside another result; None
-    unless there is one.
+    """The argument or keyword of a call, after the first one, that the call's own statement assigns again, together
+    with another result; None if there is none.
     """
     statement = story.program.statement(node)
     if not isinstance(statement, ast.Assign) or statement.value is not node:

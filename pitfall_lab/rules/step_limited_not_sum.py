@@ -1,4 +1,4 @@
-"""PL657: the steps of an attack are limited, each by itself, and their sum is not, which leaves the range meant."""
+"""PL657: the steps of an attack are limited, each by itself, and their sum is not, so it leaves the intended range."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _move(story: Story, event: Event) -> StepLimitedNotSum | None:
-    """The step that a call limits, and the point that it is added to; None if the call does nothing of the kind."""
+    """The data of a step that a call limits, and of the point that it is added to; None if the call limits no step."""
     labels = [o.label for o in event.operands if o.label is not None]
     if len(labels) == 1 and event.name in LIMITS:
         first, last = _limits(story, event)
@@ -102,7 +102,9 @@ def _limits(story: Story, event: Event) -> tuple[float | None, float | None]:
 
 
 def _size(story: Story, label: str, step: int) -> float | None:
-    """The number by which signs were multiplied to give a tensor, without its own sign; None if it is nothing such."""
+    """The absolute value of the number by which a ``sign`` was multiplied to give a tensor; None if the tensor is no
+    multiple of a sign.
+    """
     source, by = unscaled(story, label, step)
     made = made_by(story, source, step)
     return abs(by) if made is not None and made.name in SIGNS else None
@@ -201,7 +203,9 @@ def _between(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> 
 
 
 def _is_free(story: Story, chain: list[StepLimitedNotSum]) -> bool:
-    """Whether the sum is limited between two moves by a range of numbers only, or a range around its own numbers."""
+    """Whether no call between two moves keeps the point near to where it began: there are only copies, limits by plain
+    numbers, and limits around the point's current numbers.
+    """
     for one, other in pairwise(chain):
         for call in _between(story, one, other) or ():
             tensors = [o for o in call.operands if o.label is not None]
@@ -212,9 +216,9 @@ def _is_free(story: Story, chain: list[StepLimitedNotSum]) -> bool:
 
 
 def _base(story: Story, move: StepLimitedNotSum) -> str | None:
-    """What the first point of an attack was put around: a tensor, or None for zero.
+    """The label of the tensor around which the first point of an attack was chosen; None for zero.
 
-    Zero if the first point itself was drawn within the limit, or set to zero.
+    It is zero if the first point itself was drawn within the limit, or set to zero.
     """
     label, step = _plain(story, move.point, move.event.step), move.event.step
     made = made_by(story, label, step)
@@ -263,9 +267,9 @@ def _change(story: Story, base: str | None, move: StepLimitedNotSum, before: int
 
 
 def _limited_further(story: Story, move: StepLimitedNotSum, *, views: bool = True) -> tuple[str, int]:
-    """The result of a move after all limits that are put on it, and the step at which it is that.
+    """The label of a move's result after all limits that are applied to it, and the step of the last one.
 
-    ``views``: also past calls of ``detach``.
+    With ``views``, calls of ``detach`` may come in between.
     """
     label, step = move.result, move.event.step
     for _ in range(FURTHER):
@@ -380,7 +384,7 @@ def _limit_text(story: Story, move: StepLimitedNotSum) -> str:
 
 
 def _name(story: Story, label: str, statement: ast.stmt) -> str | None:
-    """A name of the tensor in the function of a statement: one by which it gives the tensor to a call."""
+    """The name by which the function of a statement gives the tensor to a call; None if there is none."""
     program = story.program
     function = program.function(statement)
     for use in story.uses(label):

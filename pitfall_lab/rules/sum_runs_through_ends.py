@@ -77,7 +77,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _rounds(story: Story, events: list[Event]) -> list[SumRunsThroughEnds]:
-    """The rounds in which a line added to a multiple of what it gave in the round before."""
+    """The steps of a line that added something to a multiple of its own result in the round before."""
     found = []
     for one, other in pairwise(events):
         labels = [o.label for o in other.operands if o.label is not None]
@@ -89,7 +89,9 @@ def _rounds(story: Story, events: list[Event]) -> list[SumRunsThroughEnds]:
 
 
 def _is_carried(story: Story, label: str, step: int, one: Event) -> bool:
-    """Whether a tensor is the result of ``one``, multiplied by nothing but constants."""
+    """Whether a tensor is the result of ``one``, perhaps copied or kept in a table in between, and multiplied by
+    nothing but constants.
+    """
     for _ in range(FURTHER):
         if label == one.results[0]:
             memory = str((story.tensor(label, step) or {}).get("storage"))
@@ -127,7 +129,11 @@ def _kept_at(story: Story, pick: Event, one: Event) -> bool:
 
 
 def _ended(story: Story, rounds: list[SumRunsThroughEnds]) -> tuple[SumRunsThroughEnds, Ended] | None:
-    """The first round that goes on behind an end, by flags that are zeros and ones over all rounds; None if none."""
+    """The first step that adds the later sum although an episode ends there, and the data of that end; None if there is
+    none.
+
+    Flags count only if they are zeros and ones over all rounds, and the rounds go backwards in time.
+    """
     seen: dict[tuple[Span | None, int], set[float]] = defaultdict(set)
     found: dict[tuple[Span | None, int], list[tuple[SumRunsThroughEnds, Ended]]] = defaultdict(list)
     rows: dict[tuple[Span | None, int], list[int]] = defaultdict(list)
@@ -163,10 +169,10 @@ def _row(story: Story, label: str | None, step: int, index: str) -> int | None:
 
 
 def _products(story: Story, label: str, step: int) -> Iterator[tuple[Event, int, str]]:
-    """The products of two tensors of which only a part of a sum was made: each with the place of one operand that
-    no gradient goes to, and the row of a table that was picked on the way.
+    """Yield the products of two tensors that are terms of a sum: each with the position of an operand that requires no
+    grad, and the index of the row of a table that was picked on the way (empty if none was).
 
-    Nothing where all terms of the sum are such products.
+    Nothing if all terms of the sum are such products.
     """
     pending, found, others = [(label, step, "")], list[tuple[Event, int, str]](), 0
     for _ in range(FURTHER):
@@ -207,7 +213,9 @@ def _is_product(story: Story, label: str, step: int) -> bool:
 def _end(
     story: Story, here: SumRunsThroughEnds, given: tuple[Event, str, str], known: dict[Index, float]
 ) -> Ended | None:
-    """Where a flag is 0 in a round and the sum of the rounds before is not 0; None if there is no such place."""
+    """The data of an end: an index at which a flag is 0 in a round, and the sum of the rounds before is not 0; None if
+    there is none.
+    """
     product, label, index = given
     shape = story.shape(here.carried, here.event.step) or ()
     carried = Elements(story, here.carried, here.event.step - (here.carried in here.event.results))

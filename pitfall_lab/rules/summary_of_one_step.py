@@ -56,10 +56,11 @@ class Read:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that takes as the summary of a sequence what one direction has seen one step for,
-    or the state of the first of several layers, or that of the backward direction alone.
+    """Yield one finding for each line that takes for the summary of a sequence the last step of both directions, of
+    which the backward one has seen only this step, or the state of the first of several layers, or that of the backward
+    direction alone.
 
-    Only for trained layers whose other results nothing uses for it.
+    Only for trained layers whose other results nothing uses as a summary.
     """
     told = set()
     for event in story.calls(*RECURRENT):

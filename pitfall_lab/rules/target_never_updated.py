@@ -204,7 +204,9 @@ def _discount(story: Story, label: str, step: int) -> float | None:
 
 
 def _largest(story: Story, label: str | None, step: int) -> float | None:
-    """The largest number of a tensor that no layer computed; None if not all are known."""
+    """The largest known number in the storage of a tensor that no layer computed; None if a layer did, or if none is
+    known.
+    """
     if label is None or any(_forwards(story, label, step)):
         return None
     cells = (story.record("storages", (story.tensor(label, step) or {}).get("storage"), step) or {}).get("cells")
@@ -215,7 +217,8 @@ def _largest(story: Story, label: str | None, step: int) -> float | None:
 
 
 def _complements(story: Story, label: str, step: int, share: float) -> bool:
-    """Whether a tensor is a multiple by the share that is left, as in a mixture of labels and a teacher's answers."""
+    """Whether a tensor is a product with the number ``1 - share``, as in a mixture of labels and a teacher's answers.
+    """
     event = made_by(story, label, step)
     if event is None or event.name not in PRODUCTS:
         return False

@@ -132,7 +132,7 @@ def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | 
 
 
 def _is_square(use: Event, label: str) -> bool:
-    """Whether the call squares ``label``, or multiplies it with itself."""
+    """Whether the call raises ``label`` to a power (``pow``, ``square``), or multiplies it by itself."""
     twice = use.name in ("mul", "__mul__") and [o.label for o in use.operands].count(label) > 1
     return use.name in spellings("pow", "square") or twice
 

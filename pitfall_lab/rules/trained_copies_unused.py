@@ -118,7 +118,9 @@ def _copies(story: Story) -> list[TrainedCopy]:
 def _note(
     story: Story, event: Event, ours: list[tuple[int, TrainedCopy]], owner: dict[str, TrainedCopy], given: list[str]
 ) -> None:
-    """Note what the call does to the copies among its operands (``ours``, each with its place)."""
+    """Record what the call does to the copies among its operands; ``ours`` has these copies, each with its position
+    among the tensors in ``given``.
+    """
     place, first = ours[0]
     before = (story.tensor(given[0], event.step) or {}).get("storage")
     result = story.tensor(event.results[0], event.step) or {} if event.results else {}
@@ -165,7 +167,9 @@ def _use(story: Story, found: TrainedCopy) -> Event | None:
 
 
 def _moved(story: Story, found: TrainedCopy) -> tuple[float, float] | None:
-    """The number of the copy that its updates changed most, as it was and as it is now; None where none is known."""
+    """The number of the copy that its updates changed most: its value when the copy was made, and after the last
+    update; None if none is known.
+    """
     last = found.updates[-1]
     before = Elements(story, found.made.results[0], found.made.step)
     after = Elements(story, found.label, last.step)

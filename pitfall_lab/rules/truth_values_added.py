@@ -125,8 +125,8 @@ def _finding(story: Story, found: TruthValuesAdded) -> Finding:
 
 
 def _fixes(story: Story, first: Event) -> tuple[Fix, ...]:
-    """Fixes that convert what is added to: the first operand in place, or where it was
-    made if it is added to in place.
+    """At most one fix: it converts the first operand to integers or, where that is added to in place, makes it with
+    integers.
     """
     program, torch = story.program, torch_name(story.program)
     given = written_as(story, first, first.operands[0].label)

@@ -58,8 +58,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _uniform(story: Story, draw: Event) -> Uniform | None:
-    """The data of the finding if what was drawn is scaled and added to a mean or to data as it is,
-    without 0.5 taken off; else None.
+    """The data of the finding if the drawn numbers are scaled and then added to a mean or to data, without 0.5
+    subtracted from them before; else None.
     """
     pending = [draw.results[0]]
     while pending:

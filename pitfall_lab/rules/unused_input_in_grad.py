@@ -70,8 +70,8 @@ def _finding(story: Story, event: Event, failure: Failure, tensor: Record) -> Fi
 
 
 def _alias(story: Story, event: Event, tensor: Record) -> str | None:
-    """A tensor on the same memory that the result *was* computed from: the whole, where ``inputs``
-    has a piece of it; else None.
+    """The label of a tensor on the same storage that the result *was* computed from: the whole, where ``inputs`` has a
+    piece of it; None if there is none.
     """
     root = story.tensor(event.operands[0].label, event.step) or {}
     reached = set(story.behind(root.get("grad_fn")))

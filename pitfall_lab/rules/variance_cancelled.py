@@ -171,7 +171,9 @@ def _variances(story: Story, squares: list[Event], columns: int) -> list[float]:
 
 
 def _roots(story: Story, event: Event) -> list[tuple[Index, float]]:
-    """The sizes of the squared numbers by the known squares; empty if they vary by no more than the squares rounded."""
+    """The absolute values of the squared numbers, as roots of the known squares; empty if they differ by no more than
+    rounding of the squares explains.
+    """
     gap = GAPS.get(str((story.tensor(event.results[0], event.step) or {}).get("dtype")))
     known = [(i, sqrt(value)) for i, value in Elements(story, event.results[0], event.step).known() if value > 0]
     sizes = [size for _, size in known]

@@ -1,7 +1,7 @@
 """PL301: memory that backward needed was changed in a way torch does not count, so the gradient is silently wrong.
 
-Found from the trace's harms: the shadow engine computes the gradient that was meant (saved values as they were when
-saved) and compares it with the one torch returned. No difference, no finding: such a write is often harmless.
+Found from the trace's harms: the shadow engine computes the intended gradient (from the saved values at the time of
+saving) and compares it with the one torch returned. No difference, no finding: such a write is often harmless.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _with_writes(story: Story, backward: int, cause: StaleRead) -> StaleRead:
 
 def exchanges(story: Story, tensor: str | None, after: int, until: int) -> list[int]:
     """Return the steps after ``after`` and before ``until`` at which ``tensor.data = …`` gave the tensor labelled
-    ``tensor`` other memory; empty if there are none or the label is None.
+    ``tensor`` another storage; empty if there are none or the label is None.
     """
     return [
         event.step for event in story.uses(tensor) if event.op.endswith(".data.__set__") and after < event.step < until
@@ -236,11 +236,11 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
 
 
 def _alias(story: Story, cause: StaleRead) -> list[Related]:
-    """Where a tensor or array was made that shares the memory but not the version counter, as a related
-    line; empty if there is none.
+    """Where a tensor or array was made that shares the storage but not the version counter, as a related line; empty if
+    there is none.
 
-    Of several it is one through which the memory was written: that of a parameter begins as another tensor,
-    which nothing uses any more.
+    If there are several, one through which the storage was written comes first: a parameter's storage also belongs to
+    the tensor that the parameter was made from, which nothing uses any more.
     """
     node = story.record("nodes", cause.node) or {}
     counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)

@@ -1,4 +1,6 @@
-"""PL406: ``view`` with a shape that no strides on this memory give. ``reshape`` would have copied."""
+"""PL406: ``view`` was given a shape for which a view of this tensor needs other strides than it can have. ``reshape``
+would have copied.
+"""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ def _made(story: Story, each: DataPass) -> ast.Call | None:
 
 
 def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ...]:
-    """Fixes that index the weights by the labels: an integer tensor with an entry for each example and a
-    name where the sampler is made; where none has one, a name that stands beside the sampler.
+    """Fixes that index the weights by the labels: by an integer tensor with an entry for each example that has a name
+    where the sampler is made or, if there is none, by a name that is given to the sampler or to a ``TensorDataset``.
 
     Empty if there is none.
     """

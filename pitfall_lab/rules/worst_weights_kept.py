@@ -239,8 +239,8 @@ def _finding(story: Story, found: WorstKept, events: list[tuple[str | None, int]
 
 
 def _fixes(program: Program, found: WorstKept) -> tuple[Fix, ...]:
-    """A fix that turns the comparison round, and the number that the best one begins with; empty if the comparison has
-    a margin.
+    """A fix that reverses the comparison, and sets the other infinity as the first best number; empty if the comparison
+    has a margin.
     """
     left, right = found.test.left, found.test.comparators[0]
     if isinstance(left, ast.BinOp) or isinstance(right, ast.BinOp):
