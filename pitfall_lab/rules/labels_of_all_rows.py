@@ -200,11 +200,11 @@ PART, TABLE, SUMMARY, DATA = range(4)
 
 
 def _summarised(story: Story, layer: Event, rows: int) -> Iterator[tuple[Event, str, Event]]:
-    """Yield the tensors with all rows whose summary (a mean, indices of columns) influences the input of a layer.
+    """Yield the tensors with all rows whose summary (a mean, indices of columns) influences the input of a layer, each
+    as the call that used the tensor, the label of the tensor, and the call that reduced its rows.
 
-    Each as the call that used it, its label, and the call that reduced the rows. From the layer's input the search goes
-    back to the table of inputs, from there to what was computed without rows, and from that to the tensors with rows
-    that they were computed from: these may be labels.
+    The search goes from the layer's input back to the table of inputs, from there to what was computed without rows,
+    and from that to the tensors with rows that it was computed from: these may be labels.
     """
     pending: deque[tuple[str, int, int, Event]] = deque([(str(layer.operands[0].label), layer.step, PART, layer)])
     seen: set[tuple[str, int]] = set()

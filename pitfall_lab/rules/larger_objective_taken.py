@@ -39,8 +39,8 @@ class Chosen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that chooses between a product and the same with one factor clipped, where the
-    loss makes the larger one larger still, or the smaller one smaller.
+    """Yield one finding for each line that chooses between a product and the same with one factor clipped, where a loss
+    maximizes the larger of the two or, if one factor of the product is negated (a cost), minimizes the smaller one.
     """
     reported = set()
     for event in story.calls(*LARGER, *SMALLER):

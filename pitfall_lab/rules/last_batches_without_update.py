@@ -94,7 +94,7 @@ def _of_one_line(story: Story, made: OptimizerMade) -> tuple[Event | None, Event
 
 
 def _is_inside(story: Story, place: Span, loop: Loop) -> bool:
-    """Whether a place in the program is inside ``loop``."""
+    """Whether a place in the source is inside ``loop``."""
     statement = story.program.statement_at(place)
     return statement is not None and loop in story.program.ancestors(statement)
 

@@ -64,10 +64,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _read_on(story: Story, layer: Event) -> Last | None:
-    """The data of the finding if a recurrent layer was given sequences padded at their ends and not packed,
-    and its last step was taken.
-
-    Otherwise None.
+    """The data of the finding if a recurrent layer was given sequences padded at their ends and not packed, and its
+    last step was taken; else None.
     """
     label, step = layer.operands[0].label, layer.step
     shape = story.shape(label, step) or ()

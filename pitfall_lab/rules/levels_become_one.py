@@ -46,8 +46,8 @@ class OneFromTwo:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each loop in which a statement reads two tensors that differed in its first rounds (at most
-    ``FEWEST``) and are one in the following ones, after an assignment in the loop gave them the name of a tensor which
-    the loop writes in place.
+    ``FEWEST``) and are one tensor in the following rounds, after an assignment in the loop gave one of their names to a
+    tensor which the loop writes in place.
 
     At least ``FEWEST`` rounds must be known. Where the loop begins again, the two may differ again in its first rounds.
     """

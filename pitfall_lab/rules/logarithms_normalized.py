@@ -1,5 +1,5 @@
-"""PL946: log-probabilities were divided by their sum, as a distribution does with
-probabilities: their order turns round.
+"""PL946: log-probabilities were divided by their sum, as a distribution does with probabilities, which reverses their
+order.
 """
 
 from __future__ import annotations

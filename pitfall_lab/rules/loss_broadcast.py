@@ -58,7 +58,7 @@ def find(story: Story) -> Iterator[Finding]:
     shape ``(N, 1)``, or ``s`` with ``s + (1,)``, whose N × N table was reduced to a loss, a count or another measure,
     or was given to a loss function together with a tensor of another shape.
 
-    One for each place and operation; not where the table of all pairs seems to be meant.
+    At most one for each place in the source and operation; not where the table of all pairs seems intended.
     """
     for event, pair in _comparisons(story):
         yield _finding(story, event, *pair)
@@ -272,9 +272,9 @@ def _is_outer(story: Story, maker: Event) -> bool:
 
 
 def _is_counted(story: Story, event: Event) -> bool:
-    """Whether the table of truth values is summed or averaged over all axes, like an accuracy.
+    """Whether the table of True and False is summed or averaged over all axes, like an accuracy.
 
-    Conversions alone may lie between.
+    Only conversions and negations may come in between.
     """
     table = set(event.results)
     for later in story.events[event.step + 1 :]:

@@ -237,7 +237,7 @@ OTHER_MAKER = {"softmax": "log_softmax", "Softmax": "LogSoftmax", "sigmoid": "lo
 
 
 def _other_loss(story: Story, found: LossGivenOtherNumbers) -> Iterator[Fix]:
-    """Fixes that replace the loss, by its name in the text, by the one that works on these numbers.
+    """Fixes that replace the loss, by its name in the program's source, by the one that works on these numbers.
 
     Nothing if there is no such loss, or its call has keyword arguments.
     """
@@ -272,7 +272,7 @@ def _renamed(program: Program, function: ast.expr, name: str) -> str:
 def _other_maker(story: Story, found: LossGivenOtherNumbers) -> Iterator[Fix]:
     """Fixes that remove the call that made the numbers, or replace it by the one that makes what the loss takes.
 
-    Nothing if the maker is unknown or the text does not show it.
+    Nothing if the maker is unknown or the program's source does not show it.
     """
     program = story.program
     node = program.at(story.span(found.maker.step)) if found.maker is not None else None

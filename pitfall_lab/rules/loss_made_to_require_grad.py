@@ -19,10 +19,11 @@ SETTING = ("requires_grad_", "requires_grad")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that makes the loss a new leaf that requires grad, although it was computed from
-    tensors that require grad and had lost its graph.
+    """Yield one finding for each place in the source that makes the loss a new leaf that requires grad, although it was
+    computed from tensors that require grad and had lost its graph.
 
-    Found at backwards that start from such a leaf; not where only a gradient was cut off.
+    Found at backwards that start from such a leaf; not where the graph was lost only because the loss was computed from
+    a gradient.
     """
     flow, reported = Flow(story), set()
     for backward in story.backwards():

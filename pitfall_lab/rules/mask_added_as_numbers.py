@@ -211,8 +211,8 @@ def _of_product(story: Story, found: MaskAddedAsNumbers) -> Finding:
 
 
 def _filled(story: Story, found: MaskAddedAsNumbers) -> tuple[Fix, ...]:
-    """The fix that fills the masked places with ``-inf`` in place of the product; empty
-    where it is not written as one.
+    """At most one fix: it sets masked positions to ``-inf`` in place of the product; empty if the line has no such
+    product.
     """
     program = story.program
     node, given = program.at(story.span(found.event.step)), written_as(story, found.event, found.mask)

@@ -182,7 +182,7 @@ def _finding(story: Story, found: MaskedAfterSoftmax) -> Finding:
 def _fixes(story: Story, found: MaskedAfterSoftmax) -> tuple[Fix, ...]:
     """Fixes that set masked scores to -inf before the softmax, and remove the mask after it.
 
-    Empty if the text does not show the softmax's call, its scores and the mask.
+    Empty if the program's source does not show the softmax's call, its scores and the mask.
     """
     program = story.program
     soft, node = program.at(story.span(found.softmax.step)), program.at(story.span(found.mask.step))

@@ -177,7 +177,7 @@ def _is_zero(story: Story, event: Event, place: int) -> bool:
 
 
 def _is_mask(story: Story, label: str, step: int, *, truth: bool = False) -> bool:
-    """Whether a tensor says which entries count: truth values, or what was converted from such, or zeros and ones."""
+    """Whether a tensor marks entries: it is bool, was converted from a bool tensor, or its known values are 0 and 1."""
     if (story.tensor(label, step) or {}).get("dtype") == "bool":
         return True
     if truth or (story.tensor(label, step) or {}).get("requires_grad"):
@@ -528,9 +528,9 @@ def _counted_finding(story: Story, mask: Mask, taken: Event, counted: Counted) -
 
 
 def _fixes(story: Story, mask: Mask, taken: Event, limit: str) -> tuple[Fix, ...]:
-    """Fixes that fill what is masked with an infinity: in place of the zero, or just before the extremum is taken.
+    """Fixes that put an infinity at the masked positions: in place of the zero, or just before the extremum is taken.
 
-    Empty where the text does not show the masked numbers and the mask.
+    Empty where the program's source does not show the masked numbers and the mask.
     """
     program, event = story.program, mask.event
     node, call = program.at(story.span(event.step)), program.at(story.span(taken.step))
@@ -562,7 +562,7 @@ def _fixes(story: Story, mask: Mask, taken: Event, limit: str) -> tuple[Fix, ...
 
 def zero_in(story: Story, event: Event) -> ast.expr | None:
     """Return the expression for the zero in the call that ``event`` recorded, or in its assignment to an index; None if
-    the program's text shows none there.
+    the program's source shows none there.
     """
     node = story.program.at(story.span(event.step))
     if isinstance(node, ast.Call) and event.name in {*FILLS, *WRITES, "where"}:

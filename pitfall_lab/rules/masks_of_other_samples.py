@@ -261,7 +261,9 @@ def _finding(story: Story, found: MasksOfOtherSamples) -> Finding:
 
 
 def _fixes(story: Story, found: MasksOfOtherSamples) -> tuple[Fix, ...]:
-    """Fixes that repeat each mask for all heads before the next; empty where the text does not show the masks."""
+    """Fixes that repeat each mask for all heads before the next; empty where the program's source does not show the
+    masks.
+    """
     program, order = story.program, found.order
     node = program.at(story.span(order.event.step))
     if not isinstance(node, ast.Call):
@@ -280,7 +282,7 @@ def _fixes(story: Story, found: MasksOfOtherSamples) -> tuple[Fix, ...]:
 
 
 def _source(node: ast.Call) -> ast.expr | None:
-    """The expression of the masks that a call repeats; None if the text does not show it."""
+    """The expression of the masks that a call repeats; None if the program's source does not show it."""
     given: ast.expr | None = node.args[0] if node.args else None
     if call_name(node) in spellings("cat"):
         if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mult):

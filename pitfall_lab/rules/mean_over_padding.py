@@ -44,8 +44,8 @@ class Diluted:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """``mean`` is the call (``Event``) that averaged vectors over the positions of tokens; ``lookup`` is the embedding
-    that looked them up.
+    """``mean`` is the call (``Event``) that averaged vectors over the positions of tokens; ``lookup`` is the call of
+    the embedding that looked up these vectors.
 
     The tokens at the indices ``places`` are padding, whose number is ``number``.
     """

@@ -216,8 +216,10 @@ def _finding(story: Story, found: UnequalBatches) -> Finding:
 
 
 def _fixes(story: Story, found: UnequalBatches) -> tuple[Fix, ...]:
-    """At most one fix, where a loop goes through the batches of one update: it counts their targets before that loop
-    and gives each mean the share of its batch.
+    """At most one fix: it counts the targets of an update's batches before the loop over them, and gives each mean the
+    share of its batch.
+
+    Empty unless a loop goes through the batches of one update.
     """
     program, loss = story.program, found.means[0].event
     call = program.at(story.span(loss.step))

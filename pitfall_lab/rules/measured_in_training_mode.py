@@ -55,10 +55,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _repeated(story: Story, modes: Modes, passes: list[LayerCall]) -> bool:
-    """Whether the randomness is intended: the same data ran through the layer several times with the same weights.
+    """Whether the randomness is intended: the same data ran through a dropout several times with the same weights.
 
-    The results must be used together, copied to NumPy or lists, or come from one place that
-    ran the layer ``DRAWS`` times.
+    The results must be used together, copied to NumPy or lists, or come from one place in the source that ran the layer
+    ``DRAWS`` times.
     """
     if passes[0].kind != "dropout":
         return False

@@ -375,7 +375,7 @@ def _drawn_anew(story: Story, one: TrainingRows, other: TrainingRows) -> Finding
 def _apart(story: Story, found: MeasuredRows) -> tuple[Fix, ...]:
     """Fixes that let the evaluation's slice begin where the training's slice ends.
 
-    Empty if it is no slice in the text, or if the training's slice begins after it.
+    Empty if it is no slice in the program's source, or if the training's slice begins after it.
     """
     program, one, other = story.program, found.learned, found.measured
     node = program.at(story.span(other.event.step))

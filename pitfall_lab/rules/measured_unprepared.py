@@ -1,4 +1,4 @@
-"""PL966: a network that learned from shifted and scaled data is measured with the data as it was."""
+"""PL966: a network that learned from shifted and scaled data is measured with the data without shift and scale."""
 
 from __future__ import annotations
 

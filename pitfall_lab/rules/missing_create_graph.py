@@ -30,7 +30,7 @@ UNRECORDED = T(
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each gradient without a graph of its own through which a backward was meant to go.
+    """Yield one finding for each gradient without a graph of its own through which a backward should have gone.
 
     Torch refused that backward; or the gradient was one term of a loss, was combined with one that has a graph or with
     the output of the network in an equation that is trained, or was used for a step that a later backward went through

@@ -92,7 +92,7 @@ def _divisions(story: Story, label: str) -> Iterator[Event]:
 
 
 def _is_truth(story: Story, counts: Event) -> bool:
-    """Whether what is counted are truth values, or zeros and ones that a comparison made."""
+    """Whether what is counted is a bool tensor, or was converted from the result of a comparison."""
     label, step = counts.operands[0].label, counts.step
     for _ in range(FURTHER):
         if (story.tensor(label, step) or {}).get("dtype") == "bool":

@@ -363,10 +363,10 @@ def _explanation(code: str, later: T, *, hidden: bool) -> T:
 
 
 def _fixes(origin: Origin) -> tuple[Fix, ...]:
-    """Fixes that give the operation a harmless input where a mask drops the result, or clamp its
-    input away from the singularity.
+    """Fixes that give the operation a harmless input where a mask drops the result, or clamp its input away from the
+    singularity.
 
-    Empty if the text shows no input; ``exp`` gets no clamp.
+    Empty if the program's source shows no input; ``exp`` gets no clamp.
     """
     story, program = origin.story, origin.story.program
     if program.tree is None:

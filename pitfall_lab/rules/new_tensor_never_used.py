@@ -200,8 +200,10 @@ def _read(story: Story, event: Event) -> bool:
 
 
 def _is_read(program: Program, statement: ast.stmt, name: str, scope: Function | ast.For) -> bool:
-    """Whether the text may read ``name`` after the statement: below it, in an inner function, or in the
+    """Whether the program's source may read ``name`` after the statement: below it, in an inner function, or in the
     next round of a loop around it.
+
+    Also True if the name is global or nonlocal, or if the program uses ``locals``, ``eval`` or the like.
     """
     own = {id(n) for n in ast.walk(statement)}
     outside = (

@@ -97,7 +97,9 @@ def _is_learned(story: Story, loss: Event) -> bool:
 
 
 def _drawn(story: Story, label: str, step: int) -> Event | None:
-    """The normal draw whose values a tensor has, past views and conversions; None if there is none."""
+    """The call that drew, from a normal distribution, the values that a tensor has, before reshapes and conversions;
+    None if there is none.
+    """
     for _ in range(10):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or event.kind != "call" or label not in event.results:

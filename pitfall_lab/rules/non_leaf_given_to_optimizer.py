@@ -15,8 +15,8 @@ from pitfall_lab.trace import Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each error by which an optimizer refused a tensor because it is no leaf, if the place and
-    the tensor are known.
+    """Yield one finding for each error by which an optimizer refused a tensor because it is no leaf, if the place in
+    the source and the tensor are known.
     """
     for step, failure in story.failures("non-leaf-optimized"):
         if failure.span is not None and failure.tensor is not None:

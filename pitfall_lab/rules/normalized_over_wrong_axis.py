@@ -111,10 +111,8 @@ def _of_two(story: Story, use: Use) -> bool:
 
 
 def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | None:
-    """The axis and shape of a cosine similarity of two layers' results, and the first layer, if the
-    layers' features are elsewhere.
-
-    Otherwise None.
+    """The axis and the shape of a cosine similarity of two layers' results, and the first layer, if the layers'
+    features are on the last axis and not on that one; else None.
     """
     labels = [o.label for o in event.operands if o.label is not None]
     shapes = {story.shape(label, event.step) for label in labels}
@@ -180,7 +178,9 @@ def _of_cosine(story: Story, event: Event, axis: int, shape: tuple[int, ...], la
 
 
 def _along_last(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that give the last axis to the call, or to the layer that makes it; empty if the text shows neither."""
+    """Fixes that give the last axis to the call, or to the layer that makes it; empty if the program's source shows
+    neither.
+    """
     program, node = story.program, story.program.at(story.span(event.step))
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and (call_name(n) == "CosineSimilarity" or n is node)]
     fixes = []

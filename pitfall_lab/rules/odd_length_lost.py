@@ -1,4 +1,6 @@
-"""PL846: the inverse of a real Fourier transform was not told the length, and gives one number less than went in."""
+"""PL846: the inverse of a real Fourier transform was not given the length, and returns one number less than the
+original had.
+"""
 
 from __future__ import annotations
 

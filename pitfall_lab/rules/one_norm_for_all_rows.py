@@ -287,7 +287,7 @@ def _finding(story: Story, found: RowsOfOneNorm) -> Finding:
 
 
 def _fixes(story: Story, norm: Event) -> tuple[Fix, ...]:
-    """A fix that takes the norm of each row; empty if the call names axes, or is not in the program's own text."""
+    """A fix that takes the norm of each row; empty if the call names axes, or is not in the program's source."""
     program = story.program
     node = program.at(story.span(norm.step))
     if not isinstance(node, ast.Call) or call_name(node) not in ("norm", "vector_norm", "sum"):

@@ -98,8 +98,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _marked(story: Story, mask: str, step: int) -> Marked | None:
-    """Return the comparison with the padding number, or with lengths, from which a mask comes, directly or
-    through negations. Else None.
+    """Return the comparison with the padding number, or with lengths, from which a mask comes, directly or through
+    negations; None if it comes from neither.
     """
     made, turned = origin(story, mask, step), False
     while made is not None and made.name in (*TURNED, *SAME_ANSWERS) and made.operands:

@@ -1,4 +1,4 @@
-"""PL612: an optimizer was made for parameters that get gradients, and another one is stepped in its place."""
+"""PL612: an optimizer was made for parameters that get gradients, and another one is stepped instead."""
 
 from __future__ import annotations
 

@@ -241,8 +241,8 @@ def _message(story: Story, idle: OptimizerWithoutGradients, taken: list[Event]) 
 
 
 def _taken(story: Story, idle: OptimizerWithoutGradients) -> list[Event]:
-    """The call that made the tensors with a gradient from those of the optimizer and cut their graph,
-    in a list; empty if none did.
+    """The call that made, from the optimizer's tensors, those that got a gradient, and did not keep the graph, in a
+    list; empty if there is none.
     """
     flow, held, pending, seen = Flow(story), {*idle.parameters}, list(idle.others[:1]), set[str]()
     while pending and len(seen) < HOPS:

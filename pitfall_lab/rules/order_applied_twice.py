@@ -42,8 +42,8 @@ class OrderAppliedTwice:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that applies an order of rows a second time to rows computed from the ordered
-    ones, instead of its inverse.
+    """Yield one finding for each place in the source that applies an order of rows a second time to rows computed from
+    the ordered ones, instead of its inverse.
 
     Not where applying the order twice is known to give the old rows, as with a plain reversal.
     """
@@ -199,9 +199,10 @@ def _finding(story: Story, again: OrderAppliedTwice) -> Finding:
 
 
 def _fixes(story: Story, again: OrderAppliedTwice) -> tuple[Fix, ...]:
-    """At most one fix: it takes the rows by the inverse order, or puts them by the order itself.
+    """At most one fix: it takes the rows by the inverse order, or writes them by the order itself.
 
-    Empty if the text shows no index; for rows that are put, unless the index is written as ``order.argsort()``.
+    Empty if the program's source shows no index and, for rows that are written, unless the index is
+    ``order.argsort()``.
     """
     program = story.program
     node = program.at(story.span(again.event.step)) if program.tree is not None else None

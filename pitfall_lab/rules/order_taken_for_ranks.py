@@ -174,7 +174,7 @@ def _same(story: Story, sort: Event) -> int | None:
 
 
 def _compared(story: Story, told: set[object]) -> Iterator[Finding]:
-    """The findings on pairs of orders; their places are added to ``told``."""
+    """Yield the findings on pairs of orders; the places in the source of both sorts are added to ``told``."""
     orders = dict[str, Event]()
     for event in story.calls():
         if event.error is not None or not event.results:
@@ -275,7 +275,7 @@ def _added_up(story: Story, found: Total) -> Finding:
 def _fixes(story: Story, *sorts: Event) -> tuple[Fix, ...]:
     """At most one fix: it sorts the positions of each sort once more, which turns them into ranks.
 
-    Empty where the text shows neither an ``argsort`` nor the place where the positions are used first.
+    Empty where the program's source shows neither an ``argsort`` nor the place where the positions are used first.
     """
     program = story.program
     calls = dict.fromkeys(n for e in sorts if isinstance(n := program.at(story.span(e.step)), ast.Call))

@@ -232,7 +232,7 @@ def _finding(story: Story, found: OtherTriangle, *, shared: bool) -> Finding:
 
 
 def _fixes(story: Story, found: OtherTriangle) -> tuple[Fix, ...]:
-    """The fix that makes the call read the other triangle; none if the call is not in the text."""
+    """The fix that makes the call read the other triangle; none if the call is not in the program's source."""
     program = story.program
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or call_name(node) != found.event.name:

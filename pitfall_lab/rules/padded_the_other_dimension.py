@@ -39,7 +39,8 @@ class ExchangedPads:
     """``event`` is the call of ``pad`` (``Event``), ``sizes`` height and width before it, ``now`` those after it, and
     ``meant`` those if the two pairs of amounts are exchanged.
 
-    ``said`` says what the exchanged ones reach, in words; ``used`` is a call that needs it, None if there is none.
+    ``said`` says in words what is reached by exchanging them; ``used`` is a call that needs the exchanged sizes, None
+    if there is none.
     """
 
     event: Event
@@ -51,9 +52,9 @@ class ExchangedPads:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that pads the last two dimensions by different amounts and reaches nothing by
-    it, where the same amounts exchanged reach multiples of a number in both dimensions, or a square, or where their
-    names say that they are exchanged.
+    """Yield one finding for each line that pads the last two dimensions by different amounts and reaches nothing by it,
+    if the same amounts exchanged reach multiples of a number in both dimensions, a square, or a size that a later call
+    divides into whole pieces, or if the names of the amounts say that they are exchanged.
     """
     reported = set()
     for event in story.calls("pad"):
@@ -147,8 +148,8 @@ def _is_letterbox(shape: tuple[int, ...], amounts: list[int], meant: Sizes) -> b
 
 
 def _cut(story: Story, event: Event, now: Sizes, meant: Sizes) -> tuple[Event, int] | None:
-    """The call that cuts the padded tensor into pieces side by side, and their size, if these cover the exchanged sizes
-    and leave a rest of both sizes as they are; else None.
+    """The call that cuts the padded tensor into pieces side by side, and the size of a piece, if the pieces fill both
+    exchanged sizes and neither of the sizes ``now``; else None.
     """
     for use in story.uses(event.results[0]):
         piece = _piece(story, use) if use.name in CUTTING and use.error is None else 0
@@ -216,7 +217,7 @@ def _is_width_first(program: Program) -> bool:
 
 
 def _written(program: Program, story: Story, event: Event) -> ast.Tuple | ast.List | None:
-    """The tuple or list of the amounts in the program's text, in the call or where its variable is assigned; None if
+    """The tuple or list of the amounts in the program's source, in the call or where its variable is assigned; None if
     it is not there.
     """
     node = program.at(story.span(event.step))
@@ -266,7 +267,7 @@ def _finding(story: Story, found: ExchangedPads) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """A fix that exchanges the two pairs; empty if the program's text does not show them."""
+    """A fix that exchanges the two pairs; empty if the program's source does not show them."""
     program = story.program
     given = _written(program, story, event)
     if given is None or len(given.elts) < PAIRS or any(isinstance(each, ast.Starred) for each in given.elts):

@@ -89,8 +89,8 @@ def _counted(story: Story, weight: str, padding: int, lookups: list[Event]) -> U
 
 
 def _between_updates(story: Story, weight: str, lookups: list[Event]) -> int:
-    """The largest number of look-ups between two recorded updates of the table; a network that goes over time steps
-    has many.
+    """The largest number of look-ups before or between recorded updates of the table: it is large in a network that
+    looks up a vector in each time step.
     """
     steps = [update.step for update in story.trace.optimizer_steps if weight in update.holds]
     counts = defaultdict[int, int](int)
@@ -166,7 +166,9 @@ def _finding(story: Story, found: Untrained) -> Finding:
 
 
 def _fixes(story: Story, found: Untrained) -> tuple[Fix, ...]:
-    """A fix that leaves ``padding_idx`` out where the table is made; empty if the text does not show that place."""
+    """A fix that leaves ``padding_idx`` out where the table is made; empty if the program's source does not show that
+    place.
+    """
     program = story.program
     made = [
         node

@@ -189,7 +189,7 @@ def _finding(story: Story, fill: Event, event: Event, padding: int, row: list[fl
 
 
 def _holds(table: T, padding: int, row: list[float]) -> list[Fact]:
-    """The fact of what the padding's row holds in place of zeros; none where it is not known."""
+    """The fact that compares the padding's row with zeros; empty if the row is not known."""
     head = T(en=f"row of {table.en}", zh=f"{table.zh} 的行")
     zeros = numbers([0.0] * len(row))
     return pairs(head, T(en="holds", zh="内容"), [(padding, numbers(row), zeros)] if row else [])

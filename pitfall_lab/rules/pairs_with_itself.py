@@ -229,7 +229,7 @@ def _finding(story: Story, found: PairsWithItself) -> Finding:
 def _fixes(story: Story, found: PairsWithItself) -> tuple[Fix, ...]:
     """At most one fix: it sets the diagonal to inf where the smallest entry is taken, else to -inf.
 
-    Empty if the text does not show the table, or if some row's own element is not on the diagonal.
+    Empty if the program's source does not show the table, or if some row's own element is not on the diagonal.
     """
     program, torch = story.program, torch_name(story.program)
     given = written_as(story, found.used, found.table)

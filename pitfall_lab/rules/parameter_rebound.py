@@ -15,8 +15,8 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each statement that was meant to change a parameter (``w = w - lr * w.grad``) and only gave
-    its name to a new tensor.
+    """Yield one finding for each statement that should change a parameter (``w = w - lr * w.grad``) and only gave its
+    name to a new tensor.
     """
     for rebinding in rebindings(story):
         yield _finding(story, rebinding)

@@ -1,4 +1,4 @@
-"""PL714: two modules were to have weights of their own, and share the memory of one: the copy learns along."""
+"""PL714: two modules should have weights of their own, and share the storage of one: the copy learns along."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ParametersSharedByCopy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line by which a parameter that nothing trains came to share the memory of a trained
+    """Yield one finding for each line by which a parameter that nothing trains came to share the storage of a trained
     one, if it is used after an update and compared with something trained.
     """
     held = {label for made in story.trace.optimizers for label in made.holds}

@@ -457,8 +457,8 @@ def _from_a_copy(story: Story, lates: list[Late]) -> tuple[Fix, ...]:
 
 
 def _fixes(story: Story, lates: list[Late]) -> tuple[Fix, ...]:
-    """At most one fix: it copies where the parts that are read too late are taken, or computes both values before
-    either is written; empty if one of these places is not known.
+    """At most one fix: it copies the parts that are read too late where they are made, or copies the whole tensor
+    before the first assignment; empty if the source does not show these places.
     """
     program: Program = story.program
     if any(_is_anew(story, late) for late in lates):

@@ -59,8 +59,8 @@ class Misplaced:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that finds positions (``argmax``, ``nonzero``, …) along axis 0 of a part of a
-    tensor, by which the whole tensor, or rows that go with it, are then read.
+    """Yield one finding for each place in the source that finds positions (``argmax``, ``nonzero``, …) along axis 0 of
+    a part of a tensor, by which the whole tensor, or one with the same rows as the whole, is then read.
     """
     reported = set()
     for event in story.calls(*FINDS):
@@ -74,8 +74,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _misplaced(story: Story, event: Event) -> Misplaced | None:
-    """The data of the finding if positions along axis 0 of a part are used for the whole, or for
-    rows that go with it; else None.
+    """The data of the finding if positions along axis 0 of a part are used for the whole tensor, or for one with the
+    same rows as the whole; else None.
     """
     part = event.operands[0].label
     number, axis = FINDS[event.name]
@@ -254,7 +254,8 @@ def _finding(story: Story, found: Misplaced) -> Finding:
 def _fixes(story: Story, found: Misplaced) -> tuple[Fix, ...]:
     """At most one fix: it looks the positions up in the index of the part, or adds the beginning of the slice.
 
-    Empty if the text shows no index, or if the position is not the call's own result or its ``.indices``.
+    Empty if the program's source shows no index, or if the expression of the positions is neither the call itself nor
+    its ``.indices``.
     """
     program = story.program
     node = program.at(story.span(found.found.step)) if program.tree is not None else None

@@ -1,4 +1,4 @@
-"""PL664: a scheduler that waits for a metric to stop falling was given a share of hits, which is meant to rise."""
+"""PL664: a scheduler that waits for a metric to stop falling was given a share of hits, which should rise."""
 
 from __future__ import annotations
 

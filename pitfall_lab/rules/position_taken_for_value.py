@@ -77,10 +77,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _taken(story: Story, search: Event) -> Taken | None:
-    """The data of the finding if the positions that ``search`` found go as values into a comparison
-    with a share, or into a loss.
-
-    Else None.
+    """The data of the finding if the positions that ``search`` found go as values into a comparison with a share, or
+    into a loss; else None.
 
     A comparison counts with more than two positions only, a loss only after an element-wise calculation.
     """

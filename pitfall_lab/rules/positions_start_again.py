@@ -36,7 +36,7 @@ FURTHER, LONGEST = 120, 40
 @dataclass(frozen=True, slots=True)
 class Restarted:
     """``positions`` is the call (``Event``) that counted from 0, or took the first rows of a table, for ``new`` new
-    tokens; ``joined`` is the call that appends their keys to those of ``past`` cached ones.
+    tokens; ``joined`` is the call that appends the keys of these tokens to those of ``past`` cached ones.
     """
 
     positions: Event
@@ -91,7 +91,9 @@ def _restarted(story: Story, attention: Attention) -> Iterator[Restarted]:
 
 
 def _joined(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that joined the keys, past calls that only shape them; None if none did."""
+    """The call that joined the keys, perhaps before calls that only reshape, select or copy them; None if there is
+    none.
+    """
     for _ in range(LONGEST):
         made = made_by(story, label, step)
         if made is None or not made.operands or made.operands[0].label == label:
@@ -221,7 +223,7 @@ def _finding(story: Story, found: Restarted) -> Finding:
 def _fixes(story: Story, found: Restarted) -> tuple[Fix, ...]:
     """At most one fix, which adds the number of cached keys to the positions.
 
-    Empty unless the keys are joined in the function that gives the positions, and the text shows both.
+    Empty unless the keys are joined in the function that gives the positions, and the program's source shows both.
     """
     program = story.program
     node, join = (program.at(story.span(each.step)) for each in (found.positions, found.joined))

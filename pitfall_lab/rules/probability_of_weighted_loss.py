@@ -59,10 +59,11 @@ class Weighted:
 @dataclass(frozen=True, slots=True)
 class ProbabilityOfWeighted:
     """``event`` is the exponential (``Event``) that takes the weighted loss ``weighted`` for minus the logarithm of a
-    probability; ``used`` is the call that multiplies the loss by what is left of it to 1, to the power ``gamma`` (None
+    probability; ``used`` is the call that multiplies the loss by 1 minus this probability, to the power ``gamma`` (None
     where the exponent is not known).
 
-    ``came``: the probability of one example, ``meant`` without the weight ``by``; None where no example is known.
+    ``came`` is the computed probability of one example, and ``meant`` the probability without the weight ``by``; all
+    three are None where no example is known.
     """
 
     event: Event

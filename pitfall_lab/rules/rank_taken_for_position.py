@@ -99,8 +99,8 @@ class RankTakenForPosition:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that draws or finds a rank in sorted numbers which is then used as a position
-    before the sort, and one for each line that applies a mask of sorted numbers to the unsorted ones.
+    """Yield one finding for each place in the source that draws or finds a rank in sorted numbers which is then used as
+    a position before the sort, and one for each line that applies a mask of sorted numbers to the unsorted ones.
     """
     if not any(True for _ in story.calls(*SORTS)):
         return
@@ -321,10 +321,10 @@ def _use(story: Story, use: Event, ranks: set[str], ordered: RankTakenForPositio
 
 
 def _looked_up(story: Story, use: Event, ranks: set[str], ordered: RankTakenForPosition) -> str | None:
-    """What :func:`_use` returns for a call that takes entries of a table by positions: "mapped", "position" or None.
+    """What :func:`_use` returns for a call that takes entries of a table by positions: "mapped" if the table is the
+    sort's order or follows it, "position" if it is the unsorted one.
 
-    "mapped" if the table is the sort's order or follows it, "position" if it is the unsorted one. None also if the
-    ranks are not the positions.
+    None for other tables, and if the ranks are not the positions.
     """
     place, index = LOOKS_UP[use.name]
     given = [o.label for o in use.operands]

@@ -173,7 +173,7 @@ def _finding(story: Story, found: EqualRanked) -> Finding:
 def _fixes(story: Story, found: EqualRanked) -> tuple[Fix, ...]:
     """At most one fix: equal scores get the mean of their ranks, or of their labels.
 
-    Empty if the text does not show the scores, and the ranks where they are written or sorted.
+    Empty if the program's source does not show the scores, and the ranks where they are written or sorted.
     """
     program = story.program
     node = program.at(story.span(found.sort.step))
@@ -216,7 +216,7 @@ def _fixes(story: Story, found: EqualRanked) -> tuple[Fix, ...]:
 
 
 def _scores(segment: object, node: ast.AST | None) -> str | None:
-    """The text of scores whose ascending order a sort gives; None if the text shows no sort."""
+    """The text of scores whose ascending order a sort gives; None if the program's source shows no sort."""
     if not callable(segment) or not isinstance(node, ast.Call) or call_name(node) not in ("sort", "argsort"):
         return None
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None

@@ -20,8 +20,8 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Setter:
-    """What gives all parameter groups of an optimizer one learning rate: ``node`` is the assignment in a loop over
-    them, or the call of a scheduler; ``span`` is its place, None where it is not known.
+    """What gives all parameter groups of an optimizer one learning rate: ``node`` is the assignment in a loop over the
+    groups, or the call of a scheduler; ``span`` is its place in the source, None where it is not known.
     """
 
     node: ast.Assign | ast.Call

@@ -95,7 +95,7 @@ class RatioAveragedOverBatches:
     data it would be ``whole``.
 
     ``results`` are pairs of a label and the step at which it was read. ``text`` is the expression of the average in the
-    program's text; None where it is not found.
+    program's source; None where it is not found.
     """
 
     average: Event
@@ -110,8 +110,8 @@ class RatioAveragedOverBatches:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that averages ratios, roots, exponentials or calibration errors of what was
-    counted in each batch, where the number of all data together is another one.
+    """Yield one finding for each place in the source that averages ratios, roots, exponentials or calibration errors of
+    single batches, if the number for all data together is another one.
 
     Only if at least ``FEWEST`` of the results are known and nothing is trained with them.
     """
@@ -177,7 +177,9 @@ def _added(story: Story) -> Iterator[Candidate]:
 
 
 def _converted(story: Story) -> Iterator[Candidate]:
-    """Numbers that were converted to Python numbers in each round, and that the program's text averages."""
+    """Yield, as candidates, the numbers that a line converted to Python numbers in each of at least ``FEWEST`` rounds,
+    if the program's source averages them.
+    """
     rounds: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*TO_PYTHON):
         if (

@@ -156,7 +156,7 @@ def _finding(story: Story, found: RatiosApart) -> Finding:
 def _fixes(story: Story, found: RatiosApart) -> tuple[Fix, ...]:
     """At most one fix: the differences of a row are summed before the exponential.
 
-    Empty if the text shows no call of ``exp``.
+    Empty if the program's source shows no call of ``exp``.
     """
     program = story.program
     text = written_as(story, found.ratio, found.power)

@@ -223,10 +223,10 @@ def _weight(call: ast.Call) -> ast.expr | None:
 
 
 def _fixes(story: Story, found: RatioScalesBothClasses, made: ast.Call | None) -> tuple[Fix, ...]:
-    """At most one fix: it gives the ratio as ``pos_weight``, where the loss is ``made`` with a
-    weight, or in place of the product.
+    """At most one fix: it gives the ratio as ``pos_weight``, where the loss is ``made`` with a weight, or in place of
+    the product.
 
-    Empty for a loss of probabilities, and where the text shows no place for it.
+    Empty for a loss of probabilities, and where the program's source shows no place for it.
     """
     program = story.program
     if found.loss.name != LOGITS:
@@ -246,8 +246,8 @@ def _fixes(story: Story, found: RatioScalesBothClasses, made: ast.Call | None) -
 
 
 def _product_edits(story: Story, found: RatioScalesBothClasses) -> tuple[Edit, ...]:
-    """The edits that turn a product with the loss into the loss with ``pos_weight``; empty if
-    the text has no such product.
+    """The edits that turn a product with the loss into the loss with ``pos_weight``; empty if the program's source has
+    no such product.
     """
     program, torch = story.program, torch_name(story.program)
     product, loss = program.at(story.span(found.event.step)), program.at(story.span(found.loss.step))

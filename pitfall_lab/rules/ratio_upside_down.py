@@ -188,7 +188,7 @@ def _finding(story: Story, found: Inverted) -> Finding:
 
 
 def _written(story: Story, found: Inverted) -> ast.expr | None:
-    """What the loss, or its module, is given as the weight in the program's text; None if that is not found."""
+    """What the loss, or its module, is given as the weight in the program's source; None if that is not found."""
     program, name = story.program, found.loss.name
     node = program.at(story.span(found.loss.step))
     calls = [node] if isinstance(node, ast.Call) and call_name(node) == name else []

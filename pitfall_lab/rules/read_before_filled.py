@@ -47,8 +47,8 @@ MOST_TENSORS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """``made`` is the call (``Event``), such as ``torch.empty``, that returned memory of ``size`` numbers without
-    values; ``left`` of them had not been written when the call ``read`` computed with some of these.
+    """``made`` is the call (``Event``), such as ``torch.empty``, that returned a storage of ``size`` numbers without
+    setting them; ``left`` of them had not been written when the call ``read`` computed with some of these.
 
     ``label`` is the label of the tensor that ``read`` was given.
     """
@@ -61,8 +61,8 @@ class Unwritten:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that makes memory without values (``torch.empty``) from which a later call reads
-    numbers that nothing wrote.
+    """Yield one finding for each line that makes an uninitialised tensor (``torch.empty``) from which a later call
+    reads numbers that nothing wrote.
 
     Of the first ``MOST_TENSORS`` such calls; not where the program then leaves those numbers out, or NumPy may have
     written them.
@@ -242,7 +242,7 @@ def _finding(story: Story, found: Unwritten) -> Finding:
 def _fixes(story: Story, found: Unwritten) -> tuple[Fix, ...]:
     """Fixes that fill with zeros, or with random numbers for the weights of a layer, which would otherwise stay equal.
 
-    Empty if the text does not show the call.
+    Empty if the program's source does not show the call.
     """
     program, torch = story.program, torch_name(story.program)
     record = story.tensor(found.label, found.read.step) or {}

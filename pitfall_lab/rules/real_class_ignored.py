@@ -196,7 +196,7 @@ def _finding(story: Story, found: RealClassIgnored) -> Finding:
 def _fixes(story: Story, found: RealClassIgnored) -> tuple[Fix, ...]:
     """At most one fix: the loss ignores -100, and padding of the targets, where a call filled it in, is -100.
 
-    Empty if the text shows no ``ignore_index``.
+    Empty if the program's source shows no ``ignore_index``.
     """
     program = story.program
     calls = [n for n in program.nodes if isinstance(n, ast.Call)]

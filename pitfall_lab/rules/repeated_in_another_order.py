@@ -253,10 +253,8 @@ def _repeated(story: Story, event: Event) -> RepeatedInAnotherOrder | None:
 def _folded(
     story: Story, event: Event, before: tuple[int, ...], after: tuple[int, ...]
 ) -> RepeatedInAnotherOrder | None:
-    """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call
-    joins that axis with the first.
-
-    Otherwise None.
+    """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call joins that axis
+    with the first one; else None.
     """
     if len(before) < 2 or not after or after[0] != prod(before[:2]):
         return None

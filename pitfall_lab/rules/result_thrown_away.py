@@ -110,8 +110,8 @@ def _layers(story: Story) -> Iterator[Finding]:
 
 
 def _is_kept(story: Story, place: Span | None) -> bool:
-    """Whether another line uses what a layer inside of the call at ``place`` has computed, as a forward hook keeps it:
-    then the call was made for that.
+    """Whether another line uses something that was computed inside the call at ``place``, as with a forward hook: then
+    the call was made for that.
     """
     inside = (label for event in story.calls() if event.span == place for label in event.results)
     return any(use.span != place and use.kind == "call" for label in inside for use in story.uses(label))
@@ -137,8 +137,8 @@ def _statement(story: Story, event: Event) -> ast.Expr | None:
 
 
 def _only_modes(text: str) -> bool:
-    """Whether a ``with`` block only switches a mode such as ``no_grad``; in other blocks an expected
-    error or a timing may be meant.
+    """Whether a ``with`` block only switches a mode such as ``no_grad``; another block may expect an error or measure
+    time.
     """
     first = text.split("\n", maxsplit=1)[0]
     return any(mode in first for mode in ("no_grad", "enable_grad", "autocast"))

@@ -35,9 +35,9 @@ FURTHER, MATRIX, CLOSE = 40, 2, 1e-3
 @dataclass(frozen=True, slots=True)
 class RowTakenForEigenvector:
     """``taken`` is the call (``Event``) that took one or more rows out of the matrix labelled ``vectors``, which the
-    call ``made`` returned, or a copy of it; ``used`` is the call that shows that they were to be vectors.
+    call ``made`` returned, or a copy of it; ``used`` is the call that shows that the rows are used as vectors.
 
-    ``index`` is the text of the index, empty where all rows were taken in turn.
+    ``index`` is the text of the index, empty where all rows were taken one after the other.
     """
 
     made: Event
@@ -110,10 +110,10 @@ def _index(use: Event) -> str | None:
 
 
 def _used(story: Story, made: Event, taken: Event, index: str) -> Event | None:
-    """The call that shows that the rows are meant as vectors; None where there is none.
+    """The call that shows that the rows are used as vectors; None if there is none.
 
-    It takes the eigenvalues by the same index, multiplies with the matrix (or with what that was computed from),
-    looks at the signs of one row, or joins it with the row of the other side of a singular value.
+    It takes the eigenvalues by the same index, multiplies with the matrix (or with what that was computed from), looks
+    at the signs of one row, or joins it with the row of the other side of a singular value.
     """
     beside = _beside(story, made, taken, index) if made.name != "svd" else None
     if beside is not None:

@@ -76,8 +76,8 @@ class RowsInDifferentOrder:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that orders labels otherwise than the examples that a loss, or a measure,
-    compares them with, or these alone; for a loss only if a backward ran.
+    """Yield one finding for each place in the source that orders labels otherwise than the examples that a loss, or a
+    measure, compares them with, or these alone; for a loss only if a backward ran.
 
     For a loss the examples must have been ordered exactly once, the labels once or never, the choice of a batch aside.
     """
@@ -117,11 +117,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _measured(story: Story, event: Event) -> tuple[RowsInDifferentOrder, RowsInDifferentOrder] | None:
-    """The draws of a model's answers and of the labels that a measure without a gradient compares, if each
-    side was drawn independently (a bootstrap of pairs that are none); else None.
+    """The draws of a model's answers and of the labels that a measure without a gradient compares, if each side was
+    drawn independently (a bootstrap whose pairs do not belong together); else None.
 
-    Differences count only where the program compares both sources row by row elsewhere: two samples may be meant
-    to be independent.
+    Differences count only where the program compares both sources row by row elsewhere: two samples may be independent
+    on purpose.
     """
     labels = [o.label for o in event.operands[:2] if o.label is not None]
     if len(labels) != 2 or event.error is not None:
@@ -288,7 +288,7 @@ def _order(story: Story, event: Event, given: list[str], *, several: bool = Fals
 
 
 def _maker(story: Story, index: str, step: int) -> Event | None:
-    """The call that returned the indices, past views and slices of them; None if there is none."""
+    """The call that returned the indices, before views and slices of them; None if it is not found."""
     for _ in range(10):
         made = story.event((story.tensor(index, step) or {}).get("born"))
         if (
@@ -314,11 +314,11 @@ def _apart(story: Story, one: RowsInDifferentOrder, other: RowsInDifferentOrder)
 
 
 def _left(story: Story, examples: RowsInDifferentOrder, pair: tuple[str, str], loss: Event) -> bool:
-    """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets,
-    of the same number, were not.
+    """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets, of the same number,
+    were not.
 
-    Shuffled ones count only if a backward went through the loss; sorted ones only if the targets are older, or computed
-    from the rows as they were before, and not all equal.
+    Shuffled examples count only if a backward went through the loss; sorted ones only if the targets were made before
+    the sort, or computed from the unsorted rows, and are not all equal.
     """
     target, joined = pair[1], examples.event.name in JOINS
     rows = story.shape(examples.index if joined else examples.source, examples.event.step) or ()
@@ -393,8 +393,8 @@ def _whole(story: Story, label: str, step: int, rows: int) -> bool:
 
 
 def _reaches(story: Story, label: str, step: int, examples: RowsInDifferentOrder) -> bool:
-    """Whether a prediction was computed from the examples as they were, too: a mixture, or
-    pairs that are meant not to fit.
+    """Whether a prediction was also computed from the examples in their old order: as a mixture, or as pairs that do
+    not belong together on purpose.
     """
     return _comes_from(story, label, step, examples.source, past={examples.event.results[0]})
 
@@ -555,7 +555,7 @@ def _finding(
 def _fixes(story: Story, examples: RowsInDifferentOrder, labels: RowsInDifferentOrder) -> tuple[Fix, ...]:
     """Fixes that index the labels as the examples are; the index gets a name if it has none.
 
-    Empty unless both are indexed in the text; without a name for the index, also unless both are on
+    Empty unless both are indexed in the program's source; without a name for the index, also unless both are on
     different lines of one block.
     """
     program = story.program

@@ -1,5 +1,5 @@
-"""PL447: a sequence was cut into a table row by row, and the next row is taken for the next
-step, from which it is far away.
+"""PL447: a sequence was reshaped into a table row by row, and the next row is taken for the next step, although it is
+far away in the sequence.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class RowsOfASequence:
-    """``made`` is the call (``Event``) that cut the sequence labelled ``source`` into rows of ``width``; ``loss`` is
-    the call that compares what the call ``given`` looked up with the part of the table that begins one row later.
+    """``made`` is the call (``Event``) that reshaped the sequence labelled ``source`` into rows of ``width``; ``loss``
+    is the call that compares what the call ``given`` looked up with the part of the table that begins one row later.
     """
 
     made: Event
@@ -40,8 +40,8 @@ class RowsOfASequence:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that cuts a sequence into the rows of a table, if the target of a loss begins one
-    row after the input.
+    """Yield one finding for each line that reshapes a sequence into the rows of a table, if the target of a loss begins
+    one row after the input.
     """
     reported = set()
     for event in story.calls(*LOSSES):
@@ -164,7 +164,8 @@ def _finding(story: Story, found: RowsOfASequence) -> Finding:
 
 
 def _fixes(story: Story, found: RowsOfASequence) -> tuple[Fix, ...]:
-    """At most one fix: it cuts the sequence into as many long rows as the table has columns, and exchanges the axes.
+    """At most one fix: it reshapes the sequence into as many long rows as the table has columns, and exchanges the
+    axes.
 
     Empty unless the line is a method ``view`` or ``reshape`` to two sizes.
     """

@@ -64,8 +64,8 @@ def _multiplied(node: ast.AST) -> tuple[ast.Call, ast.expr] | None:
 def _shared_parameter(story: Story, inner: ast.Call) -> Met | None:
     """The first two uses of a parameter that the call made; None if there are fewer.
 
-    A parameter of torch's own layers is recognised by the place where it was made, one of the
-    program's classes by the scope.
+    A parameter of a layer of torch is recognised by the place in the source where it was made, that of a class of the
+    program by the functions (``Event.scope``) that made it.
     """
     steps = {event.step for event in story.within(inner)}
     name = f"{call_name(inner)}.__init__"

@@ -43,8 +43,8 @@ class SameRandomNumbers:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that seeds a generator again and again, so that a line drew the same random
-    numbers ``ROUNDS`` times or more while weights were trained with them.
+    """Yield one finding for each place in the source that seeds a generator again and again, so that a line drew the
+    same random numbers ``ROUNDS`` times or more while weights were trained with them.
 
     Only draws of which enough numbers are known (``FEWEST``, or ``FEWEST_WHOLE`` integers), not all equal.
     """

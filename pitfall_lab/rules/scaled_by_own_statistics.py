@@ -107,9 +107,8 @@ def _maker(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _statistics(story: Story, label: str | None, step: int, data: str | None) -> list[Event]:
-    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows; else an empty list.
-
-    Only calculations between them (``BETWEEN``) may lie behind the tensor.
+    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows and only calls of
+    ``BETWEEN`` follow them; else empty.
     """
     found, pending = list[Event](), [(label, step)]
     for _ in range(UPWARD):

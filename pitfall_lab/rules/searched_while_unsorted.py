@@ -62,7 +62,7 @@ def _finding(story: Story, event: Event, counted: Counted) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """A fix that sorts the numbers in the call; empty if the call is not in the program's own text."""
+    """A fix that sorts the numbers in the call; empty if the call is not in the program's source."""
     program = story.program
     node = program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or call_name(node) != event.name:

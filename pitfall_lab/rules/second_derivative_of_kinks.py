@@ -30,10 +30,11 @@ FURTHER, FEW = 8, 3
 
 @dataclass(frozen=True, slots=True)
 class ZeroSecondDerivative:
-    """``second`` is the call (``Event``) of ``autograd.grad`` that differentiates the result of such a call, ``first``,
-    by the same input once more, and gets zeros.
+    """``second`` is the call (``Event``) of ``autograd.grad`` that differentiates the result of another such call,
+    ``first``, with respect to the same input once more, and returns zeros.
 
-    ``calls`` calls at its place returned only zeros; ``kink`` is what bends the network ("relu", for example).
+    ``calls`` calls at its place in the source returned only zeros; ``kink`` is the function with a kink in the network
+    ("ReLU", for example).
     """
 
     second: Event
@@ -147,7 +148,7 @@ def _finding(story: Story, found: ZeroSecondDerivative) -> Finding:
 
 
 def _fixes(story: Story, found: ZeroSecondDerivative) -> tuple[Fix, ...]:
-    """At most one fix: tanh in place of each function with kinks. Empty if the text does not name it."""
+    """At most one fix: tanh in place of each function with kinks. Empty if the program's source does not name it."""
     program, changes = story.program, list[tuple[ast.AST, str]]()
     for call in (node for node in program.nodes if isinstance(node, ast.Call)):
         name = called(call)

@@ -49,8 +49,8 @@ NEAR = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class SpreadOfEqualSamples:
-    """Why samples whose spread is computed are all equal; ``span`` is the place in the text that made them so, ``step``
-    the step of the trace.
+    """Why samples whose spread is computed are all equal; ``span`` is the place in the source that made them so,
+    ``step`` the step of the trace.
 
     ``says`` is what it does, as a part of a sentence, and ``why`` the explanation (both in two languages); ``fixes``
     are the repairs.
@@ -227,8 +227,8 @@ def _behind(story: Story, label: str, step: int) -> list[Event]:
 
 
 def _same_for_all(story: Story, vmap: Event) -> SpreadOfEqualSamples | None:
-    """The cause if the text gives a ``vmap`` ``randomness="same"``: on the line of the call, or
-    anywhere in the program. Else None.
+    """The cause if the program gives a ``vmap`` ``randomness="same"``: on the line of the call, or else anywhere; None
+    if it does not.
     """
     program = story.program
     around = program.statement_at(vmap.span)
@@ -487,11 +487,11 @@ def _same_seed(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSamples 
 
 
 def _given_back(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSamples | None:
-    """The cause if a fork or ``set_rng_state`` gives the generator its state back after each sample's own
-    draws, the same calls in each.
+    """The cause if a fork or ``set_rng_state`` gives the generator its state back after each sample's own draws, the
+    same calls in each.
 
-    None if a sample has no draw of its own, or if no ``with`` of a fork around the first draw and no
-    ``set_rng_state`` beside it is found.
+    None if a sample has no draw of its own, or if there is neither a ``with`` of a fork around the first draw nor a
+    ``set_rng_state`` in the same function.
     """
     shared = set.intersection(*({event.step for event in events} for events in behind))
     own = [[event for event in events if event.step not in shared and _draws(event)] for events in behind]

@@ -29,10 +29,10 @@ FURTHER, PAIR, ROUNDS = 24, 2, 2
 @dataclass(frozen=True, slots=True)
 class ReadAgain:
     """``layer`` is the call (``Event``) of a recurrent layer on ``steps`` steps, which begins with the last state of
-    the call ``earlier``; that had read the first ``known`` of them.
+    the call ``earlier``; that call had read the first ``known`` of these steps.
 
     ``call`` is the program's call that was given the sequence and the state, perhaps of a module around the layer; None
-    if the text does not show it. ``span`` is its place, or else that of the layer.
+    if the program's source does not show it. ``span`` is the place in the source of ``call``, or else of the layer.
     """
 
     layer: Event
@@ -149,7 +149,9 @@ def _labels(event: Event | None) -> list[str]:
 
 
 def _is_longer(story: Story, later: tuple[str, int], first: tuple[str, int], earlier: tuple[str, int]) -> bool:
-    """Whether steps were joined to ``first``, behind it, to make ``later``, and it has as many as ``earlier``."""
+    """Whether ``later`` was made by joining more steps to the end of ``first``, which has at least as many steps as
+    ``earlier``.
+    """
     joined, own, shape = (story.shape(*each) or () for each in (later, first, earlier))
     axis = _grown(joined, own)
     return axis is not None and axis == _grown(joined, shape) and own[axis] >= shape[axis]
@@ -244,7 +246,7 @@ def _finding(story: Story, found: ReadAgain) -> Finding:
 
 
 def _fixes(story: Story, found: ReadAgain) -> tuple[Fix, ...]:
-    """A fix that leaves the state out of the call; empty if it is not found in the text."""
+    """A fix that leaves the state out of the call; empty if it is not found in the program's source."""
     program, node = story.program, found.call
     argument = _state_argument(story, node) if node is not None else None
     if node is None or argument is None or any(isinstance(each, ast.Starred) for each in node.args):

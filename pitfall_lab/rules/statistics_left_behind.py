@@ -61,10 +61,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _left(story: Story, last: LayerCall, trained: int) -> Left | None:
-    """The data of the finding if the weight was written after a training began, but the layer's mean
-    and variance are still 0 and 1.
-
-    Otherwise None.
+    """The data of the finding if the weight was written after a training began, but the layer's mean and variance are
+    still 0 and 1; else None.
     """
     mean, variance = (last.event.operands[number].label for number in (1, 2))
     if (

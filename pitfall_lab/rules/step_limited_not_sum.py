@@ -135,7 +135,7 @@ def _shifted(story: Story, event: Event) -> tuple[str, float] | None:
 
 
 def _moved(story: Story, label: str, step: int) -> Event | None:
-    """The call that added a step to a point, past other limits; None if there is none."""
+    """The call that added a step to a point, perhaps before other limits; None if there is none."""
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -151,7 +151,9 @@ def _moved(story: Story, label: str, step: int) -> Event | None:
 
 
 def _plain(story: Story, label: str, step: int) -> str:
-    """The tensor whose numbers a point has, past views, copies, limits and ``.data``."""
+    """The label of the tensor whose numbers a point has, before views, copies and ``.data``; the point itself if there
+    are none.
+    """
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -372,7 +374,7 @@ def _fixes(story: Story, chain: list[StepLimitedNotSum], base: str | None) -> tu
 
 
 def _limit_text(story: Story, move: StepLimitedNotSum) -> str:
-    """The limit as the program writes it, if the text shows it; else the number."""
+    """The limit as the program writes it, if the program's source shows it; else the number."""
     program = story.program
     node = program.at(story.span(move.limited.step))
     if isinstance(node, ast.Call) and len([o for o in move.limited.operands if o.label is not None]) == 1:

@@ -39,8 +39,8 @@ class StraightThroughWithoutDetach:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of a sum that contains a tensor that requires grad once with each sign, beside
-    its rounded value, if a backward went through the sum.
+    """Yield one finding for each line of a sum that contains a tensor that requires grad once with each sign, together
+    with its rounded value, if a backward went through the sum.
     """
     reported = set()
     backwards = [backward for backward in story.backwards() if backward.error is None]

@@ -1,4 +1,4 @@
-"""PL992: a discounted sum that runs backwards in time goes on through the end of an episode, although the value of
+"""PL992: a discounted sum that runs backwards in time is continued through the end of an episode, although the value of
 the next state is left out there.
 """
 
@@ -61,8 +61,8 @@ class Ended:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes a discounted sum backwards in time and carries it through the end of an
-    episode, although another term of the sum is multiplied by a flag that is 0 there.
+    """Yield one finding for each line that computes a discounted sum backwards in time and continues it through the end
+    of an episode, although another term of the sum is multiplied by a flag that is 0 there.
     """
     lines: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls(*SUMS):
@@ -260,9 +260,9 @@ def _finding(story: Story, here: SumRunsThroughEnds, ended: Ended) -> Iterator[F
 
 
 def _fixes(story: Story, here: SumRunsThroughEnds, ended: Ended) -> tuple[Fix, ...]:
-    """At most one fix: the sum of what comes later is multiplied by the flags too.
+    """At most one fix: it multiplies the later sum by the flags too.
 
-    Empty where the text of the line does not show that sum, or its function does not have the flags.
+    Empty where the line does not show that sum, or its function does not have the flags.
     """
     program = story.program
     flag = written_as(story, ended.product, ended.flag)

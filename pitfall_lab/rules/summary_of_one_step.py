@@ -241,10 +241,10 @@ def _of_one_direction(story: Story, found: Read) -> Finding:
 
 
 def _both_states(story: Story, found: Read) -> tuple[Fix, ...]:
-    """Fixes that join both directions' states and double the input width of a linear layer; one for
-    each ``Linear`` of the program.
+    """Fixes that join both directions' states and double the input width of a linear layer; one for each ``Linear`` of
+    the program.
 
-    Empty if the state is not indexed in the text, or is what a call on that line returns.
+    Empty if the state is not indexed in the program's source, or is what a call on that line returns.
     """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step)) if program.tree is not None else None

@@ -125,7 +125,7 @@ def _picked(story: Story, event: Event, carried: str | None) -> tuple[str, int, 
 
 
 def _is_turned(story: Story, rewards: str, step: int) -> bool:
-    """Whether the rewards were turned round before, by a call or where their tensor was made."""
+    """Whether the rewards were reversed before, by a ``flip`` or in the statement that made their tensor."""
     for _ in range(FURTHER):
         made = made_by(story, rewards, step)
         if made is None:

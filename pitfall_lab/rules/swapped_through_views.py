@@ -124,7 +124,7 @@ def _finding(story: Story, swaps: list[Swap]) -> Finding:
 def _fixes(story: Story, found: Swap) -> tuple[Fix, ...]:
     """Fixes that copy the part that is kept, or reorder rows by an index in place of Python's shuffle.
 
-    Empty if the line does neither index, select nor shuffle.
+    Empty if the line has neither an index, a ``select`` nor a call with one argument.
     """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.kept.step))

@@ -118,7 +118,7 @@ def _frozen(story: Story) -> dict[str, FrozenCopy]:
 
 
 def _losses(story: Story) -> Iterator[Event]:
-    """Of the calls that may compare a prediction with a target, the first of each place."""
+    """Yield the first call on each line that may compare a prediction with a target."""
     places = set[Span | None]()
     for event in story.calls(*LOSSES):
         if event.error is None and len(event.operands) > 1 and event.span not in places:
@@ -265,8 +265,8 @@ def _names(story: Story, each: FrozenCopy) -> tuple[str, str] | None:
 
 
 def _may_be_moved(story: Story, name: str, each: FrozenCopy) -> bool:
-    """Whether anything in the program's text, besides copies at a beginning, could write weights, or hands the network
-    ``name`` to a function that the text does not show.
+    """Whether anything in the program's source, besides copies made at the beginning, could write weights, or gives the
+    network ``name`` to a function that the source does not show.
     """
     program = story.program
     made = {node for event in story.calls("clone", "copy_") if (node := program.at(story.span(event.step))) is not None}

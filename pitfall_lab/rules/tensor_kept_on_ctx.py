@@ -1,7 +1,7 @@
-"""PL109: a custom Function kept a tensor as ``ctx.x`` instead of ``save_for_backward``, and it was
-overwritten before backward.
+"""PL109: a custom Function kept a tensor as ``ctx.x`` instead of ``save_for_backward``, and it was overwritten before
+backward.
 
-Found from the trace: inside the Function's backward a tensor was used that it had not saved, and whose memory was
+Found from the trace: inside the Function's backward a tensor was used that it had not saved, and whose storage was
 written after the forward pass, with other numbers. Torch checks only what is saved.
 """
 

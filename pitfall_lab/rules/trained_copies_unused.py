@@ -219,8 +219,8 @@ def _finding(story: Story, found: TrainedCopy, use: Event) -> Finding:
 
 
 def _fixes(story: Story, found: TrainedCopy, use: Event) -> tuple[Fix, ...]:
-    """Fixes that copy the trained values back before the use; empty if the text does not show the network and a name
-    of the copies.
+    """Fixes that copy the trained values back before the use; empty if the program's source does not show the network
+    and a name of the copies.
     """
     program = story.program
     node = program.at(story.span(found.made.step)) if program.tree is not None else None

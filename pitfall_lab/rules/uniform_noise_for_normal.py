@@ -1,5 +1,4 @@
-"""PL948: noise is drawn uniformly from 0 to 1 where the formula that it goes into needs noise
-with mean 0 and deviation 1.
+"""PL948: noise is drawn uniformly from 0 to 1 where the formula that uses it needs noise with mean 0 and deviation 1.
 """
 
 from __future__ import annotations
@@ -184,7 +183,7 @@ def _finding(story: Story, found: Uniform) -> Finding:
 
 
 def _fixes(story: Story, found: Uniform) -> tuple[Fix, ...]:
-    """At most one fix: it draws from a normal distribution; empty unless the draw is a call in the program's text."""
+    """At most one fix: it draws from a normal distribution; empty unless the draw is a call in the program's source."""
     node = story.program.at(story.span(found.draw.step))
     if not isinstance(node, ast.Call) or called(node) not in NORMAL:
         return ()

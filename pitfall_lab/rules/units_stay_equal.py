@@ -117,7 +117,7 @@ def _are_equal(units: list[float]) -> bool:
 
 
 def _units(story: Story, layer: Event) -> list[float]:
-    """The results of a layer's units for the first example, as far as they are known."""
+    """The known results of a layer's units for the first example; empty if fewer than ``FEWEST`` are known."""
     known = Elements(story, layer.results[0], layer.step).known()
     axis = len(story.shape(layer.results[0], layer.step) or ()) - 1 if layer.name == "linear" else 1
     units = [value for index, value in known if not any(index[:axis]) and not any(index[axis + 1 :])]
@@ -172,8 +172,8 @@ def _finding(story: Story, found: UnitsStayEqual) -> Finding:
 
 
 def _fixes(story: Story, filled: Event) -> tuple[Fix, ...]:
-    """At most one fix: it fills with random numbers instead of one constant; empty if the text
-    does not show a call that fills.
+    """At most one fix: it fills with random numbers instead of one constant; empty if the program's source does not
+    show a call that fills.
     """
     program, torch = story.program, torch_name(story.program)
     for statement in call_chain(story, story.line_event(filled.step)) if torch is not None else ():

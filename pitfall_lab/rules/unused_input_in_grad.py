@@ -108,11 +108,11 @@ def _explanation(story: Story, name: T, result: T, alias: str | None) -> T:
 
 
 def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> tuple[Fix, ...]:
-    """Fixes that compute the gradient of the whole tensor and take the same part of it, or that
-    compute the result from the input.
+    """Fixes that compute the gradient of the whole tensor and take the same part of it, or that compute the result from
+    the input.
 
-    The first where ``alias`` names the tensor of which ``label`` is a part, the second without ``alias``. Empty
-    if the text shows no inputs.
+    The first where ``alias`` names the tensor of which ``label`` is a part, the second without ``alias``. Empty if the
+    program's source shows no inputs.
     """
     program = story.program
     call = program.at(story.span(event.step)) if program.tree else None

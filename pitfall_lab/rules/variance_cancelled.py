@@ -214,7 +214,7 @@ def _finding(story: Story, found: VarianceCancelled) -> Finding:
 def _fixes(story: Story, found: VarianceCancelled) -> tuple[Fix, ...]:
     """Fixes that compute in float64: within the difference, or from the squared numbers on.
 
-    Empty if the text shows no name for them.
+    Empty if the program's source shows no name for them.
     """
     program = story.program
     squares, difference = program.at(story.span(found.squares.step)), program.at(story.span(found.event.step))
@@ -249,8 +249,8 @@ def _fixes(story: Story, found: VarianceCancelled) -> tuple[Fix, ...]:
 
 
 def _name(squares: ast.AST | None) -> ast.Name | None:
-    """Return the plain name of what is squared in the text; None if it is another expression,
-    such as an attribute or a call.
+    """Return the plain name of what is squared in the program's source; None if it is another expression, such as an
+    attribute or a call.
     """
     node: ast.AST | None = squares
     if isinstance(squares, ast.BinOp):

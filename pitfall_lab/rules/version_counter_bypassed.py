@@ -33,11 +33,11 @@ from pitfall_lab.trace import Harm, Span, StaleRead, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each pair of a line that wrote memory without torch counting it and the line whose saved
+    """Yield one finding for each pair of a line that wrote a storage without torch counting it and the line whose saved
     value this changed, if a gradient became wrong by it.
 
-    Each wrong gradient counts once, with the first cause on its way that has a write, else with the first one; wrong
-    ones without any cause are left out.
+    Each wrong gradient counts once: for the first of its causes with a known write, or else for the first cause. Wrong
+    gradients without any cause are left out.
     """
     groups: dict[str | int, list[tuple[Harm, StaleRead]]] = {}
     for harm in filter(_is_wrong, story.trace.harms):
@@ -57,7 +57,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _reaches(story: Story, node: str, leaf: str) -> bool:
-    """Whether a gradient that goes through a node arrives at a leaf."""
+    """Whether a gradient that passes a node reaches a leaf."""
     records = (story.record("nodes", each) or {} for each in story.behind(node))
     return any(each.get("name") == "AccumulateGrad" and each.get("output") == leaf for each in records)
 

@@ -33,7 +33,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _holds(story: Story, event: Event, count: int) -> bool:
-    """Whether the requested shape has ``count`` elements; if not, the mistake is another one.
+    """Whether the requested shape has ``count`` elements, or can have by its -1; if not, the mistake is another one.
 
     False if the text of the sizes cannot be read.
     """

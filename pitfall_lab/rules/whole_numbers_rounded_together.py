@@ -122,9 +122,10 @@ def _finding(story: Story, found: RoundedTogether) -> Finding:
 
 
 def _fixes(story: Story, found: RoundedTogether) -> tuple[Fix, ...]:
-    """Fixes that store the numbers in float64, and convert what is used of them otherwise to the type that it had.
+    """Fixes that store the numbers in float64, and convert those parts of them that are used in another way back to the
+    old dtype.
 
-    Empty where the text does not show the type.
+    Empty where the program's source does not show the dtype.
     """
     program = story.program
     wide = wider(program, program.at(story.span(found.event.step)))

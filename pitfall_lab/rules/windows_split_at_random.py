@@ -111,7 +111,7 @@ def _layers(story: Story) -> Iterator[tuple[Event, str]]:
 
 
 def _fed(story: Story, layer: Event) -> WindowsSplitAtRandom | None:
-    """The windows of one series that a layer was given; None if its rows are none, as far as they are known."""
+    """The windows of one series that a layer was given; None if its rows are not known to be such windows."""
     label = next(o.label for o in layer.operands if o.label is not None)
     shape = story.shape(label, layer.step) or ()
     if len(shape) < 2 or shape[0] < 2:

@@ -67,8 +67,8 @@ def _finding(story: Story, each: WorkerCopy) -> Finding:
 
 
 def _fixes(story: Story, each: WorkerCopy) -> tuple[Fix, ...]:
-    """Fixes that let the workers be started anew for each pass, each at one place of the program that makes them stay;
-    that of the loader which the pass is over, if the text shows it.
+    """Fixes that make the ``DataLoader`` start its workers anew for each pass, one for each place in the source that
+    makes them persistent; only for the loader of this pass, if the program's source shows it.
     """
     program = story.program
     places = list(_places(program.nodes))

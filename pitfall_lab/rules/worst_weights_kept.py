@@ -183,10 +183,9 @@ def _is_trained(story: Story) -> bool:
 
 
 def _numbers(story: Story, found: WorstKept, events: list[tuple[str | None, int]]) -> tuple[float, float] | None:
-    """The number whose weights were kept last, and the best number, as far as the trace has them; None if that does not
-    show.
+    """The number whose weights were kept last, and the best number; None if the trace does not have them.
 
-    Only where each number is compared as it was measured.
+    Only where each number is compared just as it was measured.
     """
     nodes = conversions(story.program, found.new)
     given = [event for event in (story.event(step) for _, step in events) if event is not None]
@@ -258,7 +257,9 @@ def _fixes(program: Program, found: WorstKept) -> tuple[Fix, ...]:
 
 
 def _begun(program: Program, value: ast.expr, begin: str) -> str:
-    """The text of a number, or of a tensor of one, that is ``begin`` in place of ``value``; empty if it is neither."""
+    """The source of a number, or of a tensor of one number, that is ``begin`` in place of ``value``; empty if ``value``
+    is neither.
+    """
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and called(value) in ("zeros", "tensor"):
         return f"{program.segment(value.func.value)}.tensor({begin})"
     inner = value.operand if isinstance(value, ast.UnaryOp) else value

@@ -1,4 +1,6 @@
-"""PL842: a product runs over the axis that numbers singular vectors, or eigenvectors, in place of their elements."""
+"""PL842: a product sums over the axis that numbers singular vectors, or eigenvectors, in place of the axis of their
+elements.
+"""
 
 from __future__ import annotations
 
@@ -282,7 +284,7 @@ def _starts(story: Story, made: Event, label: str) -> str | None:
 
 
 def _fixes(story: Story, found: Crossed) -> tuple[Fix, ...]:
-    """Fixes that take rows in place of columns and turn them, or that turn the operand of the product."""
+    """Fixes that take rows in place of columns and transpose them, or that transpose the operand of the product."""
     program = story.program
     node = program.at(story.span(found.taken.step)) if found.taken is not None else None
     candidates = []
