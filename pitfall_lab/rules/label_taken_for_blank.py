@@ -37,8 +37,8 @@ class LabelForBlank:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a CTC loss that has its blank among the known targets, in one of the first
-    ``OFTEN`` calls.
+    """Yield one finding for each line with a CTC loss that has its blank among the known targets in one of the first
+    ``OFTEN`` calls of this line.
     """
     looked, reported = Counter[Span | None](), set[Span | None]()
     for loss in story.calls("ctc_loss"):

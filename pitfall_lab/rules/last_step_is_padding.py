@@ -112,7 +112,8 @@ def _last(story: Story, unpacked: Event) -> Last | None:
 
 
 def _take(story: Story, label: str, step: int, time: int) -> Event | None:
-    """The call that took the last step along the axis ``time``, directly or after calls that do not move the steps.
+    """The call that took the last step along the axis ``time``, directly or after calls (``FURTHER``) that leave the
+    steps in their order.
 
     None if there is none.
     """

@@ -41,7 +41,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line with a loss whose ignored class pads target sequences that all end in that class
     themselves, and have it nowhere else.
 
-    Not for losses without a graph.
+    Only for losses that require grad.
     """
     reported = set()
     for loss in story.calls(*CLASSIFIERS):
@@ -98,7 +98,8 @@ def _through_slices(story: Story, label: str, step: int) -> Iterator[tuple[str, 
 
 
 def _ends_in(story: Story, row: str, step: int, number: int) -> bool:
-    """Whether all values of a sequence of at least two tokens are known, and the last one, and no other, is ``number``.
+    """Whether all values of a sequence of at least two tokens are known, and the last one, and no other, is
+    ``number``.
     """
     length = (story.shape(row, step) or (0,))[0]
     known = dict(Elements(story, row, step).known())

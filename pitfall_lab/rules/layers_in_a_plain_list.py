@@ -98,7 +98,9 @@ def _registers(value: ast.expr) -> str | None:
 
 
 def _filled(program: Program, statement: ast.stmt) -> str | None:
-    """The text of what a statement assigns to or adds to: ``self.blocks``; None if there is none."""
+    """The source code of what a statement assigns to or adds to: ``self.blocks``; None if the statement does
+    neither.
+    """
     target: ast.expr | None = None
     if isinstance(statement, ast.Assign | ast.AugAssign):
         target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target

@@ -171,7 +171,8 @@ def _finding(story: Story, found: OneFromTwo) -> Finding:
 
 
 def _fixes(program: Program, found: OneFromTwo) -> tuple[Fix, ...]:
-    """Fixes that reuse the tensor which is no longer needed for the next write, or that pass on a copy (``.clone()``).
+    """Fixes that reuse the tensor which is no longer needed for the next write, or that pass on a copy
+    (``.clone()``).
     """
     target, value = found.passed.targets[0], found.passed.value
     fixes = list[Fix]()

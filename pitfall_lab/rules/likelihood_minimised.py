@@ -110,7 +110,9 @@ def _is_clipped(story: Story, event: Event, sides: list[str]) -> bool:
 
 
 def _counts_hits(story: Story, label: str | None, step: int) -> bool:
-    """Whether a weight was computed from a comparison for equality, by calls that keep the sign or shift and scale."""
+    """Whether a weight was computed from the result of a comparison for equality (``eq``), by calls that keep the sign,
+    shift, scale or convert it.
+    """
     for _ in range(MOST):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or label not in event.results or event.name in ("eq", "__eq__"):
@@ -122,10 +124,10 @@ def _counts_hits(story: Story, label: str | None, step: int) -> bool:
 
 
 def _logarithms(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the logarithms of which the number is a mean or a sum: ``log_prob``,
+    """The call that computed the logarithms of which the tensor ``label`` is a mean or a sum: ``log_prob``,
     ``logsigmoid`` or ``log_softmax``.
 
-    None if there is none, if there is a minus between them, or if no entries were chosen out of the result of
+    None if there is no such call, if there is a minus between them, or if no entries were chosen out of the result of
     ``log_softmax``.
     """
     chosen = False

@@ -150,10 +150,8 @@ def _positions(story: Story, label: str, step: int) -> Event | None:
 
 
 def _is_reduced_by_position(story: Story, event: Event, column: str) -> bool:
-    """Whether ``column`` was made by indexing with the column of positions that ``nonzero`` returns, and the
-    broadcast result is reduced.
-
-    Reduced: one of the next calls makes one number of the result of ``event``.
+    """Whether ``column`` was made by indexing with the column of positions that ``nonzero`` returns, and one of the
+    next calls reduces the broadcast result of ``event`` to one number.
     """
     if not event.results or _positions(story, column, event.step) is None:
         return False
@@ -197,10 +195,11 @@ def _becomes_a_loss(story: Story, event: Event) -> bool:
 
 
 def _misfits_a_loss(story: Story, event: Event) -> bool:
-    """Whether a loss function was given the table, or one of its shape made of it, together
-    with a tensor of another shape.
+    """Whether a loss function was given the table, or a tensor of the same shape computed from it, together with a
+    tensor of another shape.
 
-    Only the first loss soon after counts, and a single number is no other shape.
+    Only the first loss among the next ``FURTHER`` events is looked at. A tensor of one element does not count as
+    another shape.
     """
     table = set(event.results)
     full = story.shape(event.results[0], event.step) if event.results else None
@@ -352,8 +351,8 @@ def _advice(story: Story, event: Event, names: tuple[T, T]) -> T:
 
 
 def _operand_name(story: Story, event: Event, label: str) -> T:
-    """The operand's name, or the expression that made it; of what another function made,
-    the call of it: ``model(x)``.
+    """The operand's name, or the expression that made it; if another function computed it, the call of that function:
+    ``model(x)``.
     """
     born = (story.tensor(label, event.step) or {}).get("born")
     given = written_as(story, event, label)
@@ -563,9 +562,9 @@ def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]
 
 
 def _operand_nodes(node: ast.AST | None, event: Event) -> list[ast.expr]:
-    """The two compared expressions: of ``a - b`` or ``a == b``, or the first arguments of a call.
+    """The two combined expressions: of ``a - b`` or ``a == b``, or the first two arguments of a call.
 
-    Fewer, or none, if the line shows no two.
+    A shorter or an empty list if the line does not show both.
     """
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, ast.Sub | ast.Mult | ast.Div) or (

@@ -159,7 +159,7 @@ def _finding(story: Story, found: LossGivenOtherNumbers) -> Finding:
 
 
 def _evidence(story: Story, found: LossGivenOtherNumbers) -> T:
-    """What these numbers did to this call's loss, in words."""
+    """A sentence on how these numbers changed the result of this loss or softmax."""
     event = found.event
     shape = story.shape(event.operands[0].label, event.step) or ()
     if found.got == "cut":
@@ -298,8 +298,8 @@ def _other_maker(story: Story, found: LossGivenOtherNumbers) -> Iterator[Fix]:
 
 
 def _left_out(program: Program, place: ast.Call) -> str | None:
-    """The code that remains when the call is removed: its argument, or ``Identity()`` in
-    place of a module; else None.
+    """The code that remains when the call is removed: its first argument, the tensor before the dot of a method, or
+    ``Identity()`` in place of a module. None if the call has neither.
     """
     if call_name(place) in ("Softmax", "Sigmoid", "ReLU", "ReLU6"):
         return _renamed(program, place.func, "Identity") + "()"

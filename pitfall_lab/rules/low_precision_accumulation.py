@@ -299,7 +299,8 @@ def _what(found: LowPrecisionAccumulation, name: str, here: T) -> T:
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
-    """Fixes that begin the sum in a dtype with more bits; empty if the program's source does not show where it begins.
+    """Fixes that begin the sum in a dtype with more bits; empty if the program's source does not show where it
+    begins.
     """
     program = story.program
     node = program.at(story.span(born)) if program.tree else None

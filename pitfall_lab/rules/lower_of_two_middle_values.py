@@ -150,7 +150,8 @@ def _finding(story: Story, found: Middle) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """The fix that takes the quantile 0.5; empty where the program's source does not show the call and its arguments.
+    """The fix that takes the quantile 0.5; empty where the program's source does not show the call and its
+    arguments.
     """
     program = story.program
     node = program.at(story.span(event.step))

@@ -57,8 +57,8 @@ class GradientMask:
 
 @dataclass(frozen=True, slots=True)
 class MaskedRowsStillMove:
-    """An optimizer's ``updates`` (its steps) moved elements of the parameter labelled ``label`` whose gradient ``mask``
-    had made 0 before each.
+    """An optimizer's ``updates`` (its steps) changed elements of the parameter labelled ``label`` although ``mask`` had
+    made their gradient 0 before each.
 
     ``moved`` are the indices of these elements, ``old`` and ``new`` their values before and after the first update, in
     the same order.
@@ -73,10 +73,10 @@ class MaskedRowsStillMove:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each optimizer that moves elements of a parameter whose gradient the program sets to 0
+    """Yield one finding for each optimizer that changes elements of a parameter whose gradient the program sets to 0
     before every one of its recorded steps, of which there must be at least ``FEWEST``.
 
-    Only for the first such parameter of an optimizer, and not where the elements are put back.
+    Only for the first such parameter of an optimizer, and not where the elements get their old values back.
     """
     by_optimizer: dict[object, list[OptimizerStep]] = defaultdict(list)
     for update in story.trace.optimizer_steps:
@@ -90,7 +90,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _moved(story: Story, label: str, updates: list[OptimizerStep]) -> MaskedRowsStillMove | None:
-    """The finding's data if each update moved elements with a masked gradient, and nothing put them back."""
+    """The finding's data if each update changed elements with a masked gradient, and nothing restored them; else
+    None.
+    """
     gradients = [_gradient(story, label, update) for update in updates]
     zero = [frozenset(place for place, value in each.items() if value == 0) for each in gradients]
     always = frozenset.intersection(*zero)
@@ -139,7 +141,7 @@ def _gradient(story: Story, label: str, update: OptimizerStep) -> Values:
 
 
 def _end(story: Story, update: OptimizerStep) -> int:
-    """The last of the steps that belong to one update."""
+    """The last of the consecutive steps that belong to one update: those with the same source span."""
     step = update.step
     while step + 1 < len(story.events) and story.span(step + 1) == update.span:
         step += 1

@@ -50,8 +50,9 @@ class MasksOfOtherSamples:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with an attention of torch's with several heads (``nn.MultiheadAttention``) whose
-    mask has one matrix for each sample and head, made of one for each sample that were repeated as a whole (a b a b).
+    """Yield one finding for each line with one of torch's attentions with several heads (``nn.MultiheadAttention``)
+    whose mask has one matrix for each sample and head, made from one matrix for each sample by repeating all of them as
+    a block (a b a b).
 
     Only where the masks of the samples are computed from what differs between samples, and not where there are as many
     samples as heads: there the masks may be one for each head.
@@ -84,8 +85,8 @@ def _found(story: Story, attention: Event) -> MasksOfOtherSamples | None:
 
 
 def _mask(story: Story, attention: Event) -> tuple[str, int, int] | None:
-    """The mask of an attention as it was before torch split its first axis into samples and heads, the number of
-    samples, and that of heads; None if torch did not do that.
+    """The mask of an attention before torch split its first axis into samples and heads, the number of samples, and the
+    number of heads. None if torch did not split it.
     """
     if attention.name == "baddbmm":
         if not attention.operands or story.said(attention.step) == "baddbmm":
@@ -163,7 +164,7 @@ def _differ(story: Story, label: str, axis: int, step: int) -> bool:
 
 
 def _is_joined_along(story: Story, event: Event, made: str, axis: int) -> bool:
-    """Whether a call puts tensors together along an axis of its result."""
+    """Whether a call joins tensors along an axis of its result."""
     lengths = {(story.shape(o.label, event.step) or ())[axis : axis + 1] for o in event.operands if o.label is not None}
     return event.name in JOINING and lengths != {(story.shape(made, event.step) or ())[axis : axis + 1]}
 
@@ -176,7 +177,7 @@ def _writes(story: Story, label: str, after: int, until: int) -> list[Event]:
 
 
 def _picks_rows(write: Event) -> bool:
-    """Whether the index of a write begins with a number or a tensor: one row, or some."""
+    """Whether the index of a write begins with a number or a tensor, so that it selects one row or some rows."""
     index = next(iter(write.operands[1:]), None)
     return index is not None and (index.label is not None or index.text.lstrip("(-")[:1].isdigit())
 
@@ -303,7 +304,7 @@ def _source(node: ast.Call) -> ast.expr | None:
 
 
 def _is_function(node: ast.Call) -> bool:
-    """Whether a call is one of a function of torch's (``torch.tile``), not of a method."""
+    """Whether the source calls a function of torch (``torch.tile``), not a method."""
     return (
         isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
     )

@@ -255,7 +255,7 @@ def _pooled_fixes(story: Story, found: Pooled) -> tuple[Fix, ...]:
 
 
 def _mask_in(story: Story, mean: Event) -> str | None:
-    """The mask that is multiplied with in the mean's own argument; None if there is none."""
+    """The source of the mask that multiplies the argument of the mean; None if there is none."""
     made = story.event((story.tensor(mean.operands[0].label, mean.step) or {}).get("born"))
     if (
         made is None

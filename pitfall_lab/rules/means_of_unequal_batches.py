@@ -41,7 +41,7 @@ class Mean:
     """``event`` is the call (``Event``) that computes a mean over ``count`` targets; a backward starts from ``weight``
     times that mean.
 
-    It is a loss that leaves out an ignored target number, or a mean over what a mask selected, so that the count
+    The mean is a loss that leaves out an ignored target number, or a mean over what a mask selected, so that the count
     differs from batch to batch.
     """
 

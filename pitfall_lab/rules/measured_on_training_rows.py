@@ -161,8 +161,8 @@ def _split_again(story: Story) -> RandomSplitAgain | None:
     """The data of the finding if one line splits a data set at random several times, and a network was trained with
     batches of one split and measured with those of a later one that have rows in common; else None.
 
-    The second split may be in rounds that were not recorded. Then the rows of a whole pass of the training must be
-    known, and the batch must have some of them and others, as no part of one split has.
+    The second split may have run in rounds that were not recorded. Then the rows of a whole pass of the training must
+    be known, and the batch must contain some of these rows and some others, as no part of a single split does.
     """
     splits = [e for e in story.calls("randperm") if e.error is None and story.said(e.step) == "random_split"]
     calls = {story.span(each.step) for each in splits}
@@ -250,8 +250,8 @@ def _overlapping(
 
 
 def _is_drawn_anew(story: Story, one: TrainingRows, other: TrainingRows) -> bool:
-    """Whether two parts of the same data that would make a whole, one ending where the other begins, were
-    taken from two random orders.
+    """Whether two parts of the same data, taken from two different random orders, would together cover all rows: one
+    starts at 0, and the other where the first ends.
     """
     if (
         not one.data

@@ -212,7 +212,7 @@ def _is_trained(story: Story, loss: Event) -> bool:
 
 
 def _is_of_columns(story: Story, event: Event, label: str) -> bool:
-    """Whether a call took some columns of a table of boxes."""
+    """Whether a call selected only some columns of a table of boxes, or used an index of several axes."""
     before, after = story.shape(label, event.step) or (), story.shape(event.results[0], event.step) or ()
     text = next((o.text for o in event.operands if o.label is None), "")
     return event.name == "__getitem__" and (after[-1:] != before[-1:] or "," in text)

@@ -47,8 +47,8 @@ class HitsBeyondAnswers:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes a recall above 1: it divides the running count of hits (``cumsum``) by a
-    number of answers that is smaller than the last count.
+    """Yield one finding for each line that computes a recall above 1: it divides the running count of hits (``cumsum``)
+    by a number of answers that is smaller than the last count.
 
     Only if the program also computes the precision: divides these counts by the ranks 1, 2, …
     """
@@ -79,7 +79,7 @@ def _beyond(story: Story, counts: Event) -> HitsBeyondAnswers | None:
 
 
 def _divisions(story: Story, label: str) -> Iterator[Event]:
-    """The calls that divide the counts, converted or not."""
+    """Yield the calls that divide the counts, directly or after a conversion."""
     pending, seen = [label], {label}
     while pending and len(seen) < FURTHER:
         here = pending.pop()
@@ -159,8 +159,8 @@ def _finding(story: Story, found: HitsBeyondAnswers) -> Finding:
 
 
 def _fixes(story: Story, found: HitsBeyondAnswers) -> tuple[Fix, ...]:
-    """At most one fix, where a loop marks the hits one by one: it makes the column of a found answer zero, in the
-    table of which the largest number of each row is taken.
+    """At most one fix, where a loop marks the hits one by one: when an answer is found, it sets the column of this
+    answer to zero in the table whose row maxima are taken.
     """
     program = story.program
     for write in story.calls("__setitem__"):

@@ -440,7 +440,9 @@ def _is_minus_infinity(text: str) -> bool:
 
 
 def _fills(story: Story, node: ast.AST, made: NanInTheLoss) -> bool:
-    """Whether ``node`` is in the call that masked the scores of the softmax, as the -inf that it puts in does."""
+    """Whether ``node`` is part of the call that masked the scores of the softmax, as the ``-inf`` among its arguments
+    is. False if no such call is found.
+    """
     masked = _masked(story, made.event)
     call = story.program.at(story.span(masked.step)) if masked is not None else None
     return call is not None and any(n is node for n in ast.walk(call))

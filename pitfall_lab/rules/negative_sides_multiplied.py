@@ -107,7 +107,7 @@ def _area(story: Story, event: Event) -> Area | None:
 
 
 def _negative(story: Story, event: Event, labels: list[str]) -> Iterator[tuple[float, ...]]:
-    """The known numbers that are multiplied into a positive one although some are negative."""
+    """Yield the known lengths whose product is positive although some of them are negative."""
     before = event.step - 1
     if event.name != "prod":
         one, other = (Elements(story, label, before) for label in labels)
@@ -192,7 +192,9 @@ def _limits(story: Story, label: str | None, index: Index, step: int, depth: int
 
 
 def _broadcast(index: Index, shape: Index) -> Index:
-    """The index of an operand of this shape that meets ``index`` in the result."""
+    """The index of the element of an operand of this shape that is combined into the element ``index`` of the
+    result.
+    """
     own = index[len(index) - len(shape) :]
     return tuple(0 if length == 1 else i for i, length in zip(own, shape, strict=True))
 

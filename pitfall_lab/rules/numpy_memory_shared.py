@@ -87,8 +87,8 @@ def _refilled(story: Story, piece: dict[str, Record], joined: Event) -> tuple[as
 
 
 def _handed_out(program: Program, argument: ast.expr) -> Iterator[str]:
-    """What functions of the program return for the name ``argument``: ``self.state`` for ``state, reward =
-    env.step(action)``, where ``step`` returns ``self.state, reward``.
+    """What functions of the program return at the position of the name ``argument``. For ``state, reward =
+    env.step(action)``, where ``step`` returns ``self.state, reward``, that is ``self.state`` for ``state``.
     """
     name, around = program.segment(argument), program.function(argument)
     returns = [n for n in program.nodes if isinstance(n, ast.Return) and n.value is not None]

@@ -118,8 +118,8 @@ def _finding(story: Story, found: OddLength) -> Finding:
 
 
 def _fixes(story: Story, found: OddLength) -> tuple[Fix, ...]:
-    """A fix that gives the call the length: that of what went in if it still has its name there, else the number;
-    empty if the program does not call ``irfft`` there.
+    """At most one fix: it passes the length as ``n``, read from the tensor that the ``rfft`` was given if its name is
+    still available, else as a number. Empty if the program does not call ``irfft`` there.
     """
     program = story.program
     back, forward = (

@@ -34,8 +34,8 @@ SAMPLERS = {"sampler", "batch_sampler"}
 class OneClassAfterAnother:
     """``losses`` are the calls (``Event``) of one line with a loss, one for each batch, in order.
 
-    ``classes`` are, for each batch whose labels are known, the class of its first and that of its last example; mostly
-    they are equal.
+    ``classes`` are, for each batch whose labels are known, the class of its first and that of its last example; for
+    most batches these two are equal.
     """
 
     losses: list[Event]

@@ -178,7 +178,7 @@ def _rows(story: Story, label: str, step: int, ends: dict[str, NormedTable] | No
 
 
 def _chosen(story: Story, product: Event, tables: dict[str, NormedTable]) -> Iterator[RowsOfOneNorm]:
-    """The tables among the two sides of a product of rows, both normalized, whose lengths matter for a choice."""
+    """Yield the tables, among the two sides of a product of normalized rows, whose row lengths matter for a choice."""
     given = [o.label for o in product.operands if o.label is not None]
     if len(given) != MATRIX or len(product.results) != 1 or not _is_of_rows(story, product, given, tables):
         return
@@ -235,8 +235,9 @@ def _choice(story: Story, product: Event, side: int) -> Event | None:
 
 
 def _chooses(story: Story, use: Event, label: str, rank: int, is_last: bool) -> bool:
-    """Whether a call chooses among the rows of one side, which are along the last axis of the products, or else along
-    the one before; or whether it depends on how large the products are.
+    """Whether a call chooses among the rows of one side, or depends on how large the products are.
+
+    The rows of that side are along the last axis of the products if ``is_last``, else along the one before it.
     """
     if use.operands[0].label != label:
         return False

@@ -158,7 +158,9 @@ def _only_returned(story: Story, updates: list[OptimizerStep], calls: list[Event
 
 
 def _filled(story: Story, update: OptimizerStep, call: Event) -> tuple[Fix, ...]:
-    """Fixes that run ``backward()`` instead, or put the returned gradients into ``.grad`` before the step."""
+    """Fixes that run ``backward()`` instead, or put the returned gradients into ``.grad`` before the step; empty if the
+    source does not allow either.
+    """
     program = story.program
     node, step = program.at(story.span(call.step)), program.statement_at(update.span)
     made = program.statement(node)
@@ -284,8 +286,8 @@ def _fixes(story: Story, idle: OptimizerWithoutGradients) -> tuple[Fix, ...]:
 
 
 def _held_instead(story: Story, idle: OptimizerWithoutGradients, taken: list[Event]) -> Iterator[Fix]:
-    """Yield fixes that give the optimizer the new tensors, in each way to write them, if they get a name
-    above it in the same function.
+    """Yield fixes that give the optimizer the new tensors, in each way in which this can be written, if the tensors get
+    a name above the optimizer in the same function.
     """
     program, made = story.program, idle.updates[0].made
     call = program.at(story.trace.optimizers[made].span) if made is not None else None

@@ -59,7 +59,8 @@ def _is_lost(story: Story, restored: Restored, optimizer: OptimizerMade) -> bool
 
 
 def _is_given(story: Story, restored: Restored) -> bool:
-    """Whether the program itself chose the option: it is written in the call, or differs from the default of the class.
+    """Whether the program itself chose the option: it is written in the call, or differs from the default of the
+    class.
     """
     return _written(story, restored) is not None or restored.given != restored.usual
 

@@ -87,8 +87,8 @@ def _taken(story: Story, takes: list[Take], by_memory: dict[object, list[Take]])
 
 
 def _put(story: Story, by_memory: dict[object, list[Take]]) -> Iterator[OrderAppliedTwice]:
-    """Rows that are written (``PUTS``) by the inverse of the order in which ``by_memory`` says they
-    were taken, each write once.
+    """Yield the writes (``PUTS``) of rows by the inverse of the order in which ``by_memory`` records that they were
+    taken, each write once.
     """
     for event in story.calls(*PUTS) if by_memory else ():
         given = [o.label for o in event.operands if o.label is not None]

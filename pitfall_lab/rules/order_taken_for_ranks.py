@@ -107,8 +107,10 @@ def _total(story: Story, sort: Event) -> Total | None:
 
 
 def _picked_and_added(story: Story, sort: Event, shape: tuple[int, ...]) -> tuple[Event, Event, str] | None:
-    """The call that combines the positions with numbers in the elements' order, the one that adds them up, and the
-    label of these numbers; None if there are none, or if a position is used otherwise.
+    """The call that combines the positions with numbers in the elements' order, the call that adds up the result, and
+    the label of these numbers.
+
+    None if there are no such calls, or if another kind of call uses the positions before they are combined.
     """
     order, picked = sort.results[-1], dict[str, tuple[Event, str]]()
     pending, ranks = [order], {order}
@@ -165,7 +167,9 @@ def _is_by_element(story: Story, label: str, step: int, sorts: set[str]) -> bool
 
 
 def _same(story: Story, sort: Event) -> int | None:
-    """For how many elements of a vector position and rank are equal; None where the trace has not all of them."""
+    """The number of elements of a vector whose position in the sort equals their rank; None if the trace does not have
+    all positions.
+    """
     shape = story.shape(sort.results[-1], sort.step) or ()
     order = [int(value) for _, value in Elements(story, sort.results[-1], sort.step).known()]
     if len(shape) != 1 or sorted(order) != list(range(shape[0])):

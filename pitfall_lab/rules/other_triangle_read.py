@@ -54,8 +54,9 @@ class OtherTriangle:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a call (``solve_triangular``, for example) that reads the triangle of a
-    matrix in which all numbers off the diagonal are zero.
+    """Yield one finding for each line with a call (``solve_triangular``, for example) that reads one triangle of a
+    matrix, where all numbers of that triangle off the diagonal are zero and the other triangle has numbers that are
+    not.
 
     Where only the numbers show it, they must do so each time the line runs.
     """
@@ -189,7 +190,7 @@ def _of_numbers(story: Story, label: str, step: int) -> int | None:
 
 
 def _is_off_diagonal(story: Story, label: str, step: int, side: int) -> bool:
-    """Whether a number of a matrix that is known, in this triangle and off the diagonal, is not zero."""
+    """Whether a known number of this triangle of a matrix, off the diagonal, is not zero."""
     return any(value and _is_in(place, side) for place, value in Elements(story, label, step).known())
 
 

@@ -110,7 +110,7 @@ def _exchanged(story: Story, event: Event) -> ExchangedPads | None:
 
 
 def _is_reached(sizes: Sizes) -> bool:
-    """Whether sizes look as if they were wanted: a square, or round numbers."""
+    """Whether the sizes look intended: a square, or multiples of a round number (``ROUND``)."""
     return sizes[0] == sizes[1] or any(all(size % each == 0 for size in sizes) for each in ROUND)
 
 
@@ -197,7 +197,7 @@ def _names(story: Story, event: Event) -> tuple[str, str] | None:
 
 
 def _words(node: ast.expr) -> set[str]:
-    """The words in the names of an amount; not those of tensors whose sizes are read."""
+    """The words in the names of which an amount is computed, without the names of tensors whose sizes are read."""
     owners = {id(each.value) for each in ast.walk(node) if isinstance(each, ast.Attribute)}
     names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and id(each) not in owners]
     names += [each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)]

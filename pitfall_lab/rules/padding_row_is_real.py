@@ -30,7 +30,7 @@ ROUNDS, FEWEST, OFTEN, MOST_LOOKUPS, FURTHER = 2, 20, 3, 3, 30
 @dataclass(frozen=True, slots=True)
 class Untrained:
     """The row ``padding`` (``padding_idx``) of the embedding table ``weight`` (a label), which is never trained, was
-    looked up in training about as often as others.
+    looked up in training about as often as the other rows.
 
     ``lookups`` are the calls (``Event``) that looked rows up for the training. Of the ``known`` numbers that they
     looked up, ``count`` were ``padding``.

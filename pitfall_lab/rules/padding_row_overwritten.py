@@ -74,7 +74,7 @@ def _fill(story: Story, event: Event) -> Event | None:
 
 
 def _places(story: Story, event: Event, padding: int) -> set[Index]:
-    """The known positions of padding among what was looked up."""
+    """The known indices at which the tensor that was looked up holds the padding number."""
     return {index for index, value in Elements(story, event.operands[0].label, event.step).known() if value == padding}
 
 
@@ -131,7 +131,7 @@ def _is_left_out(story: Story, event: Event, padding: int) -> bool:
 
 
 def _computed(story: Story, label: str | None) -> Iterator[str]:
-    """A tensor, and those that were computed from it without looking them up in a table, nearest first."""
+    """Yield a tensor, and the tensors that were computed from it without looking them up in a table, nearest first."""
     pending, seen = [label], {label}
     while pending and len(seen) < FURTHER:
         here = pending.pop(0)

@@ -102,9 +102,9 @@ def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event 
 
 
 def _own(story: Story, made: Event) -> dict[int, int] | None:
-    """The column of a row's own element, for each row where it is known.
+    """For each row, the column of the same element, where it is known.
 
-    None if the rows are not all elements of the tensor that the columns are elements of.
+    None if the rows are not all elements of the tensor whose elements are the columns.
     """
     one, other = (o.label for o in made.operands if o.label is not None)
     left, right = story.tensor(one, made.step) or {}, story.tensor(other, made.step) or {}

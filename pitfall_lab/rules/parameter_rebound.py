@@ -103,7 +103,8 @@ def _fixes(story: Story, found: Rebinding, *, recorded: bool) -> tuple[Fix, ...]
 
 
 def _written(story: Story, statement: ast.Assign, lines: list[str], torch: str, *, guarded: bool) -> tuple[Edit, ...]:
-    """Return edits that replace the statement by ``lines``; with ``guarded``, inside ``with torch.no_grad():``.
+    """Return edits that replace the statement by ``lines``, with ``guarded`` inside ``with torch.no_grad():``
+    (``torch`` is the program's name for the module).
 
     Empty if the statement shares a line with another one.
     """

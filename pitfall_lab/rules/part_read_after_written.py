@@ -165,7 +165,9 @@ def _exchange(
 
 
 def _behind(story: Story, label: str | None, step: int) -> dict[str, Event]:
-    """The tensors from which the value of ``label`` was computed, each with the last call that read it for that."""
+    """The tensors from which the value of ``label`` was computed, each with the last call that read it for this
+    value.
+    """
     found: dict[str, Event] = {}
     pending = [label]
     for _ in range(MOST):
@@ -342,7 +344,7 @@ def _belongs_together(story: Story, first: Event, second: Event, part: str, othe
 
 
 def _is_anew(story: Story, late: Late) -> bool:
-    """Whether the part was taken anew after it had been overwritten, and not kept under a name."""
+    """Whether the part was made again after it had been overwritten, and not kept under a name."""
     born = (story.tensor(late.part) or {}).get("born")
     return not isinstance(born, int) or born > late.first.step
 
@@ -396,7 +398,7 @@ def _shown(story: Story, label: str) -> str:
 
 
 def _what(part: str, *, kept: bool) -> T:
-    """Why ``part`` shows new numbers: it is a view that was taken before, or is taken anew."""
+    """Why ``part`` shows new numbers: it is a view that was made before the write, or it is made again after it."""
     if kept:
         return T(
             en=f"`{part}` is a view: it has no numbers of its own and shows those of the tensor that it was taken "

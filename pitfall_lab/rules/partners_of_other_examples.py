@@ -159,7 +159,7 @@ def _kind_of_value(held: dict[int, int], place: int, rows: int) -> bool | None:
 
 
 def _weighed(story: Story, same: Event, rows: int) -> Iterator[tuple[Event, str]]:
-    """The calls in which a table of equal labels meets a table of scores, each with the latter."""
+    """The calls that combine a table of equal labels with a table of scores, each with the label of the scores."""
     pending, seen = list(same.results), set[str]()
     while pending and len(seen) < FURTHER:
         label = pending.pop(0)
@@ -417,7 +417,7 @@ def _is_one_batch(story: Story, layout: RowLayout) -> bool:
 
 
 def _rows_before(story: Story, label: str, step: int) -> Iterator[str]:
-    """The tensor and its ancestors with as many rows, without parameters."""
+    """Yield the tensor and the tensors that it was computed from, if they have as many rows and are no parameters."""
     count = (story.shape(label, step) or (0,))[0]
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < FURTHER:

@@ -82,7 +82,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _compared(story: Story, event: Event) -> Iterator[Example]:
-    """The examples of a loss between a convolutional network's answer and a target, as far as both can be followed."""
+    """Yield the examples of a loss that compares a computed answer with a target, as far as pixels of both can be
+    followed back; nothing if both or neither of the two require grad.
+    """
     labels = [o.label for o in event.operands[:PAIR]]
     if len(labels) < PAIR or None in labels or labels[0] == labels[1]:
         return
@@ -170,7 +172,9 @@ def _blamed(examples: list[Example]) -> Example | None:
 
 
 def _is_elsewhere(one: Example, other: Example) -> bool:
-    """Whether the pixels of a picture lie elsewhere in relation to its target than those of another example."""
+    """Whether the compared pixels of one example are at another distance from each other than those of another
+    example.
+    """
     around = max(one.image.around, other.image.around) / PAIR + ENOUGH
     return len(one.apart) == len(other.apart) and any(
         abs(a - b) > around for a, b in zip(one.apart, other.apart, strict=True)
@@ -290,7 +294,7 @@ def _fixes(story: Story, found: Example, mover: Event, of_image: bool) -> tuple[
 
 
 def _with_partner(story: Story, statement: ast.Assign, names: tuple[str, str], torch: bool) -> Iterator[Fix]:
-    """Fixes for ``x = x.flip(-1)`` that move another name, too."""
+    """Yield fixes for ``x = x.flip(-1)`` that move the tensor with the other name too."""
     (name, partner), value = names, statement.value
     program = story.program
     used = [n for n in ast.walk(value) if isinstance(n, ast.Name) and n.id == name]
@@ -316,7 +320,7 @@ def _with_partner(story: Story, statement: ast.Assign, names: tuple[str, str], t
 
 
 def _together(story: Story, statement: ast.Assign, target: ast.Tuple, value: ast.Tuple) -> Iterator[Fix]:
-    """The fix for ``a, b = move(a), move(b)``: ``a, b = move(torch.stack([a, b]))``."""
+    """Yield the fix for ``a, b = move(a), move(b)``: ``a, b = move(torch.stack([a, b]))``."""
     program = story.program
     calls = [each for each in value.elts if isinstance(each, ast.Call) and each.args]
     if len(calls) != PAIR or len(value.elts) != PAIR:
@@ -331,7 +335,9 @@ def _together(story: Story, statement: ast.Assign, target: ast.Tuple, value: ast
 
 
 def _moved_back(story: Story, found: Example, mover: Event) -> tuple[Fix, ...]:
-    """The fixes that move the answer back where it is assigned to a name, or where it is averaged."""
+    """Fixes that move the answer back: where it is assigned to a name, or where it is an operand. Empty if no call
+    undoes the move.
+    """
     program, arguments = story.program, _arguments(mover, back=True)
     label = _operand(found, mover)
     node = written_as(story, found.event, label) if label is not None else None
@@ -362,7 +368,7 @@ def _moved_back(story: Story, found: Example, mover: Event) -> tuple[Fix, ...]:
 
 
 def _operand(found: Example, mover: Event) -> str | None:
-    """The operand of the average that was computed from the moved picture."""
+    """The label of the operand that was computed from the moved picture; None if no operand is known to be."""
     side = found.image if mover in found.image.moved else found.target
     return next((o.label for o in found.event.operands if o.label is not None and o.label in side.seen), None)
 

@@ -48,7 +48,7 @@ class Misplaced:
     """``found`` is the call (``Event``) that returned positions in the tensor ``part``, whose rows the call ``taken``
     took out of the tensor ``table``; both are labels.
 
-    ``used`` is the call that takes entries of ``table``, or of rows that go with it, by these positions.
+    ``used`` is the call that takes entries of ``table``, or of a tensor with the same rows, by these positions.
     """
 
     found: Event
@@ -182,8 +182,8 @@ def _together(story: Story, table: str, taken: Event, rows: int) -> set[str]:
 
 
 def _reads(story: Story, event: Event, label: str) -> Iterator[tuple[Event, str]]:
-    """The calls that take entries of a tensor by these positions, with that tensor: as an index, or by
-    a Python number made of one.
+    """Yield the calls that take entries of a tensor by these positions, as an index or by a Python number made of one,
+    each with that tensor.
     """
     pending, seen = deque([label]), {label}
     while pending:
@@ -203,7 +203,7 @@ def _reads(story: Story, event: Event, label: str) -> Iterator[tuple[Event, str]
 
 
 def _by_number(story: Story, conversion: Event) -> Iterator[tuple[Event, str]]:
-    """The calls that take an entry by a name which got the number that a position was converted to."""
+    """Yield the calls that take an entry by a name which got the number that a position was converted to."""
     program = story.program
     statement = program.statement_at(conversion.span)
     names = assigned(program, statement) if statement is not None else set()

@@ -43,8 +43,8 @@ FURTHER = 40
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that searches the first 1 in rows of which some have none, where its result is used as
-    a position and nothing asks which rows have one.
+    """Yield one finding for each line that searches the first 1 in rows of which some have none, where its result is
+    used as a position and nothing checks which rows have one.
     """
     for counted in story.trace.beside.counted:
         event = story.event(counted.step)

@@ -46,8 +46,8 @@ class Restarted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that counts the positions of new tokens from 0 although their keys are then joined to
-    the cached keys of earlier tokens.
+    """Yield one finding for each line that counts the positions of new tokens from 0 although their keys are then
+    joined to the cached keys of earlier tokens.
     """
     if not any(True for _ in story.calls(*JOINS)):
         return
@@ -107,7 +107,9 @@ def _joined(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _projected(story: Story, label: str, step: int) -> Event | None:
-    """The layer that made the keys, the latest one where several parts were joined; None if there is none."""
+    """The layer that made the keys; where several parts were joined, the one that made the last part. None if there is
+    none.
+    """
     here: str | None = label
     for _ in range(LONGEST):
         made = made_by(story, here, step)
@@ -132,9 +134,10 @@ def _weights(story: Story, event: Event) -> set[str]:
 
 
 def _positions(story: Story, query: str | None, step: int, before: int, new: int) -> Iterator[Event]:
-    """The calls that counted positions from 0, or took the first rows of a table, for the rows of the queries.
+    """Yield the calls that counted positions from 0, or took the first rows of a table, to be added to the rows of the
+    queries.
 
-    ``before``: the step of the layer that made the cached keys; what a table is taken from must be older.
+    Only calls at or after the step ``before``, at which the cached keys were made; a table must be older than that.
     """
     pending, seen = [(query, step)], {query}
     while pending and len(seen) < FURTHER:

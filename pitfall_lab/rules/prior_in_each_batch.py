@@ -32,7 +32,8 @@ class Added:
     """``event`` is the call (``Event``) that adds ``term`` to the loss of a batch of ``rows`` of all ``of`` rows;
     ``term`` is the label of a number computed from random weights alone, as a divergence from their prior is.
 
-    ``noise`` is the call that multiplied drawn noise to make the weights random. ``backward`` is that of the loss.
+    ``noise`` is the call that multiplied drawn noise to make the weights random. ``backward`` is the backward of this
+    loss.
     """
 
     event: Event
@@ -49,9 +50,9 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds a term computed from random weights and their prior alone to the loss of a
-    batch, unless the term is scaled or the loss is multiplied. Only terms with a logarithm of a variance or deviation
-    are seen.
+    """Yield one finding for each line that adds a term computed from random weights and their prior alone to the loss
+    of a batch, unless the term is scaled or the loss is multiplied. Only terms with a logarithm of a variance or
+    deviation are recognized.
     """
     told: set[Span | None] = set()
     for backward in losses(story, rounds=1):

@@ -77,7 +77,7 @@ class ProbabilityOfWeighted:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that takes the exponential of a weighted loss for the probability of the class,
-    where the rest to 1, or a power of it, is then a factor of the loss (a focal loss).
+    where 1 minus this probability, or a power of that, is then a factor of the loss (a focal loss).
 
     Only if the weight is one number, or the numbers of an example are known.
     """
@@ -310,7 +310,7 @@ def _fixes(story: Story, found: ProbabilityOfWeighted) -> tuple[Fix, ...]:
 
 
 def _unweighted(story: Story, loss: Event, call: ast.Call) -> str | None:
-    """The text of a call of the same loss without weights; None if the call has arguments that are not understood."""
+    """The source of a call of the same loss without weights; None if the call has arguments that are not understood."""
     program = story.program
     plain = [*map(program.segment, call.args[:2])]
     if call_name(call) != loss.name:  # a layer, which has the weights

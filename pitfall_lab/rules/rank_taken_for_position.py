@@ -119,7 +119,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _misplaced(story: Story) -> Iterator[MaskInSortedOrder]:
-    """The calls that apply a mask of sorted numbers to the same numbers before the sort, once for each line."""
+    """Yield the calls that apply a mask of sorted numbers to the same numbers before the sort, once for each line."""
     told = set()
     for event in story.calls(*MASKS):
         labels, place = [o.label for o in event.operands if o.label is not None], story.span(event.step)
@@ -134,7 +134,7 @@ def _misplaced(story: Story) -> Iterator[MaskInSortedOrder]:
 
 
 def _mask_finding(story: Story, found: MaskInSortedOrder) -> Finding:
-    """The finding about a mask that has the order of the sort, and is applied to what has not."""
+    """The finding about a mask that was computed in the order of the sort and is applied to the unsorted numbers."""
     program, event = story.program, found.event
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.sort.step))
     mask, node = shown(story, event, found.mask), written_as(story, event, found.mask)
@@ -194,10 +194,11 @@ def _ranked(story: Story, event: Event) -> Ranked | None:
 
 
 def _used(story: Story, event: Event, ordered: RankTakenForPosition) -> Event | None:
-    """The first call that uses the ranks as positions before the sort; None if there is none, or if
-    they are looked up in the order.
+    """The first call that uses the ranks as positions in the unsorted numbers; None if there is none, or if they are
+    looked up in the order.
 
-    For a sample out of learned scores whose order is not used, also the conversion to a Python number.
+    For a ``multinomial`` of learned scores whose order is not used, a conversion of the ranks to a Python number counts
+    too.
     """
     ranks, pending = {event.results[-1]}, [event.results[-1]]
     found: list[Event] = []

@@ -68,9 +68,8 @@ class EqualRanked:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each sort of scores of which many are equal, if the ranks made of it, or the labels brought
-    into its order, become a sum, a mean or a correlation that another order of equal scores changes clearly; at most
-    one for each line with such a sort.
+    """Yield one finding for each line with a sort of scores many of which are equal, if a sum, a mean or a correlation
+    of the ranks, or of the labels in sorted order, would clearly change with another order of the equal scores.
     """
     reported = set()
     for counted in (each for each in story.trace.beside.counted if each.kind in KINDS):
@@ -100,7 +99,8 @@ def _equal_ranked(story: Story, counted: Counted) -> EqualRanked | None:
 
 
 def _ranks(sort: Event, use: Event) -> bool:
-    """Whether a call turns the positions that sort the scores into ranks: it sorts them once more, or writes at them.
+    """Whether a call turns the positions that sort the scores into ranks: it sorts them once more, or writes at
+    them.
     """
     is_first = bool(use.operands) and use.operands[0].label == sort.results[-1]
     return (use.name in ("sort", "argsort") and is_first) or (use.name in WRITES and not is_first)

@@ -29,7 +29,8 @@ class Setter:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer whose groups were given different rates and never stepped with different ones.
+    """Yield one finding for each optimizer whose groups were given different rates and never stepped with different
+    ones.
 
     Only where the program sets the rates of all groups to one number, in a loop over the groups or by a scheduler.
     """

@@ -133,8 +133,8 @@ each number goes through before.
 
 
 def _collected(story: Story) -> Iterator[Candidate]:
-    """Means of tensors that were joined from at least ``FEWEST`` pieces, and quotients of their sums by a
-    plain number, as candidates.
+    """Yield, as candidates, means of tensors that were joined from at least ``FEWEST`` pieces, and quotients of their
+    sums by a plain number.
     """
     for event in story.calls("mean", *DIVIDES):
         step, source = event.step, event.operands[0].label if event.operands else None
@@ -156,8 +156,8 @@ def _collected(story: Story) -> Iterator[Candidate]:
 
 
 def _added(story: Story) -> Iterator[Candidate]:
-    """Quotients, by a plain number, of numbers to which one line added a number in each of at least
-    ``FEWEST`` rounds, as candidates.
+    """Yield, as candidates, quotients by a plain number of sums to which one line added a number in each of at least
+    ``FEWEST`` rounds.
     """
     for event in story.calls(*DIVIDES):
         here, step, rounds = event.operands[0].label if event.operands else None, event.step, list[tuple[str, int]]()
@@ -562,8 +562,8 @@ _BINS = T(
 def _fixes(story: Story, found: RatioAveragedOverBatches) -> tuple[Fix, ...]:
     """At most one fix: it collects what the number is computed from, and computes it once over all batches.
 
-    For ``scores.append(f(a, b))`` with a plain function ``f``, or an ``exp`` or root taken of each
-    batch; empty for other texts.
+    For ``scores.append(f(a, b))`` with a plain function ``f``, or an ``exp`` or root taken of each batch; empty for any
+    other code.
     """
     program, text = story.program, found.text
     event = made_by(story, *found.results[0])

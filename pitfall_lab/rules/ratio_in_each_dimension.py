@@ -44,7 +44,7 @@ class RatiosApart:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes a ratio of probabilities for each number of an action (``exp`` of a
+    """Yield one finding for each line that takes a ratio of probabilities for each number of an action (``exp`` of a
     difference of log-probabilities), where all these ratios are multiplied by one weight and a backward ran through the
     product.
 

@@ -40,8 +40,8 @@ class RatioScalesBothClasses:
     """``event`` is the call (``Event``) that multiplied the result of the call ``loss`` by the number ``ratio``; it is
     ``loss`` itself where that was given the ratio as its ``weight``.
 
-    ``count`` is the call that counted labels: of ``total`` labels ``rare`` are of the rare class, and ``ratio`` is how
-    many of the other there are for each.
+    ``count`` is the call that counted labels: of ``total`` labels ``rare`` are of the rare class, and ``ratio`` is the
+    number of labels of the other class divided by ``rare``.
     """
 
     event: Event
@@ -53,11 +53,11 @@ class RatioScalesBothClasses:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a binary cross-entropy that is multiplied by the ratio of the counts of its two
-    classes.
+    """Yield one finding for each line with a binary cross-entropy that is multiplied by the ratio of the counts of its
+    two classes.
 
-    The ratio must be at least ``LEAST`` and match counts of the labels. The first ``OFTEN``
-    runs of each line are looked at.
+    The ratio must be at least ``LEAST`` and match counts of the labels. The first ``OFTEN`` runs of each line are
+    looked at.
     """
     looked: Counter[Span | None] = Counter()
     for loss in story.calls(LOGITS, SHARES):
@@ -111,11 +111,10 @@ def _number(text: str | None) -> float | None:
 
 
 def _counted(story: Story, loss: Event, ratio: float) -> tuple[Event, int, int] | None:
-    """The call that counted labels from which the target comes, of which one class is ``ratio`` times the other.
+    """The call that counted labels from which the target comes, one class of which is ``ratio`` times as frequent as
+    the other; with the count of the rare class and the total count.
 
-    With the rare one's and the total count.
-
-    None if there is no such call before the loss, or if the target's own ones are not the rare class.
+    None if there is no such call before the loss, or if more than half of the known targets are ones.
     """
     own = values(story, loss.operands[1].label, loss.step)
     if not own or not set(own) <= {0.0, 1.0} or 2 * sum(own) > len(own):

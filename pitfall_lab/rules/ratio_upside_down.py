@@ -99,8 +99,8 @@ def _inverted(story: Story, loss: Event, label: str) -> Inverted | None:
 
 
 def _counts(story: Story, loss: Event, columns: int, made: int) -> Iterator[tuple[list[int], int, Event]]:
-    """How many labels are positive, for each class that has a weight, how many there are, and the call that counted
-    them, before step ``made``, at which the weight was made.
+    """For each class that has a weight: how many labels are positive, how many there are, and the call that counted
+    them, before the step ``made``, at which the weight was made.
     """
     target = loss.operands[1].label
     own = Elements(story, target, loss.step, answers=True)
@@ -207,7 +207,9 @@ def _weight(call: ast.Call) -> ast.expr | None:
 
 
 def _fixes(story: Story, found: Inverted, given: ast.expr | None) -> tuple[Fix, ...]:
-    """Fixes that turn the ratio over: in the quotient that made it, or where the weight is given."""
+    """Fixes that invert the ratio: in each quotient that is found, else where the weight is given. Empty if neither is
+    found.
+    """
     program = story.program
     candidates: list[tuple[Edit, ...]] = []
     quotients = [node for node in (_quotient(story, found), given) if node is not None]

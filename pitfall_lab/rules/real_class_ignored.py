@@ -52,8 +52,8 @@ class RealClassIgnored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss whose ``ignore_index`` is a class that a comparison of predicted and true
-    classes counts.
+    """Yield one finding for each line with a loss whose ``ignore_index`` is a class that a comparison of predicted and
+    true classes counts.
 
     Not where the comparison is of whole padded rows, or of what a mask leaves without that class.
     """
@@ -128,7 +128,7 @@ def _counted(story: Story, event: Event, true: str, number: int) -> int:
 
 
 def _masks(story: Story, event: Event) -> list[tuple[str, int]]:
-    """The masks by which what a comparison says is chosen before it is counted, each with the step of its use."""
+    """The masks that select results of a comparison before these are counted, each with the step of its use."""
     label, masks, shape = event.results[0], list[tuple[str, int]](), story.shape(event.results[0], event.step)
     for _ in range(FURTHER):
         use = next(
@@ -148,7 +148,7 @@ def _masks(story: Story, event: Event) -> list[tuple[str, int]]:
 
 
 def _before(story: Story, label: str, step: int) -> Iterator[tuple[str, int]]:
-    """A mask, and what it was converted from."""
+    """Yield a mask, and the tensors that it was converted from, each with the step of its use."""
     for _ in range(FURTHER):
         yield label, step
         made = made_by(story, label, step)

@@ -232,7 +232,7 @@ def _axis(event: Event, story: Story, made: str) -> int:
 
 
 def _repeated(story: Story, event: Event) -> RepeatedInAnotherOrder | None:
-    """The order in which a call repeats the rows of its first axis; None if it does not repeat them."""
+    """The order in which a call repeats the rows along the first axis; None if it does not repeat them."""
     given = [o.label for o in event.operands if o.label is not None]
     before, after = (story.shape(label, event.step) or () for label in (given[0] if given else None, event.results[0]))
     if event.name in ("view", "reshape", "flatten"):
@@ -345,7 +345,9 @@ def _of_fold(story: Story, fold: Event, order: RepeatedInAnotherOrder) -> Findin
 
 
 def _fixes(story: Story, order: RepeatedInAnotherOrder) -> tuple[Fix, ...]:
-    """Fixes that repeat the rows in the other order where the call is a method of them; empty for every other call."""
+    """Fixes that repeat the rows in the other order, where the repetition is written as a method; empty for every other
+    call.
+    """
     program: Program = story.program
     node = program.at(story.span(order.event.step))
     if (

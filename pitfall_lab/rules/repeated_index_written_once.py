@@ -239,8 +239,8 @@ def _combined_fixes(story: Story, back: WrittenBack) -> tuple[Fix, ...]:
 def _target_and_other(
     story: Story, back: WrittenBack, statement: ast.stmt | None
 ) -> tuple[ast.Subscript | None, ast.expr | None]:
-    """What a statement writes, ``t[i]``, and what it combines that with, where nothing else is
-    computed; None for what is not found.
+    """The indexed target of a statement (``t[i]``) and the expression that it is combined with; None for either that is
+    not found, or where the statement computes anything else.
     """
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
         return statement.target, statement.value
@@ -335,7 +335,8 @@ def _index_of(event: Event) -> str | None:
 
 
 def _pair_along(story: Story, event: Event) -> tuple[Index, Index, tuple[int, ...]] | None:
-    """Two elements of a call's index that are known to go to one position, and this position; None if there are none.
+    """Two elements of a call's index that are known to go to one position, and this position; None if there are
+    none.
     """
     axis = whole(argument(event, "dim", 1)) or 0
     seen: dict[Index, Index] = {}

@@ -70,8 +70,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _layers(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only calls a layer, in several iterations of a training,
-    and whose result is never used.
+    """Yield one finding for each statement that only calls a layer, in several iterations of a training, and whose
+    result is never used.
 
     The layer's input must be used again afterwards, and a backward must not have gone through the result. Nothing
     either if another line uses what a part of the layer has computed.

@@ -127,7 +127,7 @@ def _ordered(story: Story, event: Event) -> tuple[str | None, bool, bool]:
 
 
 def _order(story: Story, label: str | None, step: int) -> Event | None:
-    """The sort by whose positions a column was put in order; None if there is none."""
+    """The sort whose positions were used to put a column in order; None if there is none."""
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -156,7 +156,8 @@ def _sort(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _subtracted(story: Story, event: Event, scores: str) -> Event | None:
-    """The call that subtracts the logarithm of the running sum and the scores from each other; None if there is none.
+    """The call that subtracts the logarithm of the running sum and the scores from each other; None if there is
+    none.
     """
     pending, seen = [event.results[0]], {event.results[0]}
     columns = {scores}

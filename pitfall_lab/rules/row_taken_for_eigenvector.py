@@ -176,7 +176,9 @@ def _behind(story: Story, label: str) -> set[str]:
 
 
 def _numbers(story: Story, row: RowTakenForEigenvector) -> tuple[list[float], list[float]] | None:
-    """The matrix times the first row that is taken, and that row times its eigenvalue; None where not all is known."""
+    """The matrix times the first row that is taken, and that row times its eigenvalue; None where not all values are
+    known.
+    """
     if row.made.name == "svd" or (row.index and not row.index.lstrip("-").isdigit()):
         return None
     matrix = Elements(story, row.made.operands[0].label, row.made.step)

@@ -184,11 +184,11 @@ def _is_sorted(orders: list[RowsInDifferentOrder] | None) -> bool:
 def _within_batch(
     story: Story, chosen: RowsInDifferentOrder, examples: list[RowsInDifferentOrder]
 ) -> tuple[list[RowsInDifferentOrder], list[RowsInDifferentOrder]]:
-    """The orders of the labels and of the examples, without those by which a batch was chosen, if a
-    batch's rows are sorted after that.
+    """The orders of the labels and of the examples, without those by which a batch was chosen, if the rows of a batch
+    are sorted after that.
 
-    ``chosen`` are the rows of all labels that are in the batch. The examples may have been chosen by the
-    same indices, or one by one.
+    ``chosen`` are the indices that selected the batch out of all labels. The examples may have been chosen by the same
+    indices, or one by one.
     """
     rest = [order for order in examples if order.index != chosen.index]
     rows = story.shape(chosen.index, chosen.event.step) or (0,)
@@ -432,7 +432,9 @@ def _left_behind(story: Story, examples: RowsInDifferentOrder, target: str, loss
 
 
 def _rows(story: Story, order: RowsInDifferentOrder) -> dict[int, int]:
-    """Which row of its source each row is, as far as the indices are known; empty where these are no vector."""
+    """For each row, the index of the row of the source that it was taken from, as far as the indices are known; empty
+    if the index tensor is not one-dimensional.
+    """
     known = Elements(story, order.index, order.event.step)
     return {index[0]: int(value) for index, value in known.known()} if len(known.shape) == 1 else {}
 

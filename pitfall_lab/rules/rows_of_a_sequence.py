@@ -68,8 +68,8 @@ def _cut(story: Story, loss: Event) -> RowsOfASequence | None:
 
 
 def _table(story: Story, storage: str) -> tuple[Event, str, int] | None:
-    """The call that made a table out of a sequence on this storage, the sequence, and the length of
-    a row; None if there is none.
+    """The call that made a table out of a one-dimensional sequence on this storage, the label of the sequence, and the
+    number of columns; None if there is none.
     """
     for label, record in story.tensors_on(storage):
         made = story.event(record.get("born"))
@@ -94,8 +94,8 @@ def _table(story: Story, storage: str) -> tuple[Event, str, int] | None:
 
 
 def _was_a_table(story: Story, label: str | None) -> bool:
-    """Whether the sequence, or the one that it is a part of, was flattened from a table, or
-    joined from several sequences.
+    """Whether the sequence, or the tensor that it is a slice of, was flattened from a table, or joined from several
+    sequences.
     """
     while label is not None:
         made = story.event((story.tensor(label) or {}).get("born"))
@@ -108,7 +108,7 @@ def _was_a_table(story: Story, label: str | None) -> bool:
 
 
 def _is_whole(record: Record, width: int) -> bool:
-    """Whether the part consists of whole rows."""
+    """Whether the slice consists of whole rows."""
     shape, stride = tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
     return (shape[-1:] == (width,) and stride == (width, 1)) or (
         len(shape) == 1 and stride == (1,) and shape[0] % width == 0

@@ -180,7 +180,9 @@ def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
 
 
 def _own_generator(story: Story, seeding: ast.Call, own: list[Event], torch: str) -> Iterator[Fix]:
-    """The fix that makes a generator for the draws of the function that seeds, if they are all in it."""
+    """Yield the fix that creates a generator and passes it to all draws; nothing if a draw is outside of the function
+    that seeds.
+    """
     program, changes = story.program, dict[Span | None, tuple[ast.AST, str]]()
     function = program.function(seeding)
     name = next(n for n in ("generator", "own_generator") if n not in reads(program, function or seeding))
@@ -199,7 +201,7 @@ def _own_generator(story: Story, seeding: ast.Call, own: list[Event], torch: str
 
 
 def _with_generator(story: Story, event: Event, node: ast.Call, torch: str, name: str) -> str | None:
-    """The text of a call that draws, with a generator; None if it has one, or takes none."""
+    """The source of a call that draws, with a generator as argument; None if it already has one, or accepts none."""
     program, text = story.program, story.program.segment(node).rstrip()
     if any(k.arg in ("generator", None) for k in node.keywords) or not text.endswith(")"):
         return None
@@ -216,7 +218,9 @@ def _with_generator(story: Story, event: Event, node: ast.Call, torch: str, name
 
 
 def _forked(program: Program, statement: ast.stmt, torch: str, own: list[Event]) -> Iterator[Fix]:
-    """The fix that gives the generator its state back after what follows the seed in its block."""
+    """Yield the fix that puts the seed and the rest of its block into ``with torch.random.fork_rng():``, so that the
+    generator gets its state back.
+    """
     block = program.block(statement)
     rest = block[block.index(statement) :]
     lines = program.lines[statement.lineno - 1 : rest[-1].end_lineno]

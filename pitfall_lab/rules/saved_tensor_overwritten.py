@@ -126,7 +126,7 @@ class SavedTensorOverwritten:
         )
 
     def lines(self) -> tuple[T, T, T]:
-        """Return the lines that changed, saved and needed the tensor, in this order, in words."""
+        """Return phrases for the lines that changed, saved and needed the tensor, in this order."""
         here, then, later = (
             at_line(self.story, self.story.span(step)) for step in (self.changed, self.saved_at, self.backward)
         )
@@ -329,10 +329,10 @@ def _alias(case: SavedTensorOverwritten) -> list[Related]:
 
 
 def _calls_to(story: Story, case: SavedTensorOverwritten) -> list[Related]:
-    """The calls that led to the line that saved the tensor, and to the one that wrote it: ``score =
+    """The calls that led to the line that saved the tensor, and to the line that wrote it: ``score =
     discriminator(fake)`` around ``return self.last(h)``.
 
-    Calls that also led to the backward (``main()``) are left out: they do not tell the two apart.
+    Calls that also led to the backward (``main()``) are left out, as both lines have them in common.
     """
     common = list(call_chain(story, story.line_event(case.backward)))[1:]
     lines: dict[Span, list[T]] = {}

@@ -136,8 +136,8 @@ def _over_rows(event: Event) -> bool:
 
 
 def _uses(story: Story, scaled: ScaledByOwnStatistics) -> Iterator[tuple[str, bool, Event]]:
-    """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether it
-    was in the training, the call.
+    """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether the use was part of
+    the training, and the call.
 
     The first use of each weight in training and outside; what requires grad is not followed.
     """

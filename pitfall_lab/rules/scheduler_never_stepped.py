@@ -43,7 +43,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _may_step(story: Story) -> bool:
-    """Whether the program has a call of ``step`` that is no recorded step of an optimizer: it may be the scheduler's.
+    """Whether the program has a call of ``step`` that is no recorded step of an optimizer: it may be the
+    scheduler's.
     """
     steps = [call_of(story, update.span) for update in story.trace.optimizer_steps]
     known = {id(call) for call in steps if call is not None}

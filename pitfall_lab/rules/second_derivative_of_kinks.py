@@ -75,7 +75,9 @@ def _flat(story: Story, second: Event, grads: list[Event]) -> ZeroSecondDerivati
 
 
 def _first(story: Story, second: Event) -> Event | None:
-    """The call that returned what ``second`` differentiates, by the same input; None if none did."""
+    """The call of ``autograd.grad`` that returned what ``second`` differentiates, with respect to the same input; None
+    if there is none, or if that input is a parameter.
+    """
     if not second.operands or not second.results:
         return None
     inputs = {o.label for o in second.operands[1:] if o.label is not None}

@@ -256,7 +256,8 @@ def _finding(story: Story, found: WrongAxis) -> Finding:
 
 
 def _right(found: WrongAxis) -> int:
-    """The axis of the softmax's own result along which the result is used; -1 for the last one of at least three axes.
+    """The axis of the softmax's own result along which the result is used; -1 for the last one of at least three
+    axes.
     """
     if found.summed is not None:
         return found.summed

@@ -23,7 +23,7 @@ SETTERS = {"setattr", "__setattr__", "register_parameter", "register_module", "a
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of the program that made parameters which get gradients and are never updated,
-    because the optimizer holds the old ones.
+    because the optimizer holds the parameters that they replaced.
 
     Of several parameters of one line the first is reported.
     """

@@ -69,8 +69,8 @@ def _is_recurrence(story: Story, cuts: list[Event]) -> bool:
 
 
 def _data(story: Story, cut: Event, before: Event) -> frozenset[str]:
-    """The data (given tensors, and views of them) that went into a state since the last one; empty
-    where it was not computed from that.
+    """The data (tensors that require no grad and are views or were not computed since) that went into a state since the
+    previous detached one; empty if the state was not computed from that one.
     """
     pending, seen, found = [cut.operands[0].label], set[str | None](), set[str]()
     reached, since = False, (story.tensor(before.operands[0].label) or {}).get("born") or before.step

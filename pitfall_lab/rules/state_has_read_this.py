@@ -91,7 +91,7 @@ def _weights(story: Story, layer: Event) -> list[str]:
 
 
 def _grown(long: tuple[int, ...], short: tuple[int, ...]) -> int | None:
-    """The only axis along which the shapes differ, if the first one is longer; None else."""
+    """The only axis along which the shapes differ, if the first shape is longer there; else None."""
     axes = [axis for axis, (a, b) in enumerate(zip(long, short, strict=False)) if a != b]
     return axes[0] if len(long) == len(short) and len(axes) == 1 and long[axes[0]] > short[axes[0]] else None
 

@@ -45,8 +45,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mostly_apart(loading: Loading) -> bool:
-    """Whether more than half of the parameters were left out that have a counterpart of the
-    same shape under another name.
+    """Whether at least ``FEWEST`` parameters were not loaded although a tensor of the same shape has another name in
+    the state, and these are more than half of all parameters and more than were loaded.
     """
     return (
         len(loading.apart) >= FEWEST

@@ -39,8 +39,9 @@ class Left:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gave the weight of a batch norm new values (a copy, a running average of weights)
-    where the layer is only ever used in evaluation mode, with its first running statistics: mean 0 and variance 1.
+    """Yield one finding for each line that gave the weight of a batch norm new values (a copy, a running average of
+    weights) where the layer is only ever used in evaluation mode, with its first running statistics: mean 0 and
+    variance 1.
     """
     updates = story.trace.optimizer_steps
     layers: dict[object, list[LayerCall]] = defaultdict(list)
@@ -124,7 +125,7 @@ def _finding(story: Story, found: Left) -> Finding:
 
 
 def _fixes(story: Story, written: Event) -> tuple[Fix, ...]:
-    """Fixes that add a loop over the buffers of both networks, like the program's loop over their parameters.
+    """At most one fix: it adds a loop over the buffers of both networks after the program's loop over their parameters.
 
     Empty if there is no such loop.
     """

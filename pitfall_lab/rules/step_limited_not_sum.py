@@ -111,7 +111,7 @@ def _size(story: Story, label: str, step: int) -> float | None:
 
 
 def _added(story: Story, label: str, step: int) -> Iterator[tuple[Event, str, str]]:
-    """The sums of a step and a point: each call, the point before it and after it."""
+    """Yield the sums of a step and a point: each call, the point before it and after it."""
     pending, seen = [label], {label}
     while pending and len(seen) < FURTHER:
         here = pending.pop()
@@ -125,7 +125,9 @@ def _added(story: Story, label: str, step: int) -> Iterator[tuple[Event, str, st
 
 
 def _shifted(story: Story, event: Event) -> tuple[str, float] | None:
-    """The tensor to which a call added one number, up or down, and the size of this; None if it did not."""
+    """The label of the tensor to which a call added, or from which it subtracted, one number, and the absolute value of
+    that number; None if the call did neither.
+    """
     given = [o for o in event.operands if o.label is not None]
     if event.name not in SUMS or len(given) != 1 or len(event.operands) != len(("point", "limit")):
         return None
@@ -170,7 +172,7 @@ def _same(story: Story, one: str, other: str, step: int) -> bool:
 
 
 def _chains(story: Story, moves: list[StepLimitedNotSum]) -> Iterator[list[StepLimitedNotSum]]:
-    """The moves in runs, in each of which a move starts where the one before it ended."""
+    """Yield the moves in runs: within a run, each move starts from the result of the one before it."""
     run: list[StepLimitedNotSum] = []
     for move in moves:
         if run and run[-1].event is move.event:
@@ -183,12 +185,14 @@ def _chains(story: Story, moves: list[StepLimitedNotSum]) -> Iterator[list[StepL
 
 
 def _follows(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> bool:
-    """Whether the point of a move came from the result of another one."""
+    """Whether the point of a move was computed from the result of another move."""
     return _between(story, one, other) is not None
 
 
 def _between(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> list[Event] | None:
-    """The calls that made the point of a move from the result of another one; None if it came from elsewhere."""
+    """The calls that computed the point of a move from the result of another move, with the writes into that result;
+    None if the point does not come from it.
+    """
     memory = (story.tensor(one.result, one.event.step) or {}).get("storage")
     label, step, calls = other.point, other.event.step, list[Event]()
     for _ in range(FURTHER):
@@ -251,9 +255,10 @@ def _is_start(story: Story, label: str, step: int, limit: float) -> bool:
 
 
 def _change(story: Story, base: str | None, move: StepLimitedNotSum, before: int, *, after: bool) -> float | None:
-    """The largest known change that an attack had made before a move, or after it; None if it is not known.
+    """The largest known absolute difference of the point from ``base`` (from 0 if that is None), before a move, or
+    after it with ``after``; None if it is not known.
 
-    ``before`` is the step of the first move: then the tensor that it is put around still had its numbers.
+    ``before`` is the step of the first move: ``base`` is read as it was before that step.
     """
     label, step = (move.result, move.event.step) if after else (move.point, move.event.step - 1)
     if after:

@@ -118,7 +118,7 @@ def _is_written_down(story: Story, label: str, step: int) -> bool:
 
 
 def _kept_at(story: Story, pick: Event, one: Event) -> bool:
-    """Whether a call picks the entry of a table that was set to the result of ``one``."""
+    """Whether a call reads the index of a table that the result of ``one`` was last assigned to."""
     place = pick.operands[-1].text
     memory = (story.tensor(pick.operands[0].label, pick.step) or {}).get("storage")
     for at in reversed(story.writes(str(memory), one.step, pick.step)):
@@ -154,7 +154,9 @@ def _ended(story: Story, rounds: list[SumRunsThroughEnds]) -> tuple[SumRunsThrou
 
 
 def _row(story: Story, label: str | None, step: int, index: str) -> int | None:
-    """The row of a table that the flags of a round are: ``index`` if it is given; None if it is not known."""
+    """The index of the row of a table that the flags of a round were taken from; ``index`` itself if it is an integer.
+    None if the index is not known.
+    """
     for _ in range(FURTHER if whole(index) is None else 0):
         made = made_by(story, label, step) if label is not None else None
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []

@@ -105,7 +105,7 @@ def _layer(story: Story, event: Event) -> Layer | None:
 
 
 def _picked(story: Story, label: str, axis: int, index: int) -> Iterator[Event]:
-    """Yield the calls that took the elements at one index along an axis of a tensor."""
+    """Yield the calls that made a view of the elements at one index along an axis of a tensor."""
     for use in story.uses(label):
         whole, part = (story.tensor(each, use.step) or {} for each in (label, use.results[0] if use.results else None))
         shape, stride = whole.get("shape") or [], whole.get("stride") or []

@@ -97,7 +97,9 @@ def _ascends(places: list[int]) -> bool:
 
 
 def _carried(story: Story, event: Event, before: Event) -> tuple[str, float] | None:
-    """The operand of a sum that is a multiple, between 0 and 1, of the sum ``before``, and the factor; None else."""
+    """The label of the operand of a sum that is the sum ``before`` times a factor between 0 and 1, and the factor; else
+    None.
+    """
     for each in event.operands:
         made = made_by(story, each.label, event.step) if each.label is not None else None
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -272,7 +274,7 @@ def _fixes(story: Story, found: PastRewards) -> tuple[Fix, ...]:
 
 
 def _turned(program: Program, steps: ast.expr) -> str:
-    """The text of what a loop runs over, the other way round; empty if that is neither a range nor a tensor's name."""
+    """The source of what a loop runs over, in reverse order; empty if that is neither a range nor a tensor's name."""
     if isinstance(steps, ast.Call):
         return f"reversed({program.segment(steps)})" if call_name(steps) == "range" else ""
     return f"{operand(program, steps)}.flip(0)" if isinstance(steps, ast.Name | ast.Attribute) else ""

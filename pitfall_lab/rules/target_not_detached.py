@@ -86,7 +86,8 @@ class Weighed:
 
 
 def _weighed(story: Story) -> Iterator[Weighed]:
-    """Products of a trained tensor with ``given - estimate``, where a loss fits the estimate to the given numbers.
+    """Yield products of a trained tensor with ``given - estimate``, where a loss fits the estimate to the given
+    numbers.
 
     The other factor must not come from the estimate, so that the estimate learns nothing from the product.
     """

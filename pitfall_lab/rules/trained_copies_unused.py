@@ -65,7 +65,7 @@ class TrainedCopy:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything used it after its last update."""
+        """Whether any call used the copy after its last update; False if it was never updated."""
         return bool(self.updates) and any(use > self.updates[-1].step for use in self.uses)
 
 
@@ -92,7 +92,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _copies(story: Story) -> list[TrainedCopy]:
-    """The copies of parameters, stacked or cloned, that no module has as its own."""
+    """The copies of parameters by ``stack`` or ``clone`` that are not themselves on the storage of a parameter."""
     parameters = {r.get("storage"): label for label, r in story.tensors.items() if r.get("kind") == "parameter"}
     copies, owner = list[TrainedCopy](), dict[str, TrainedCopy]()
     if not parameters:
@@ -246,8 +246,8 @@ def _fixes(story: Story, found: TrainedCopy, use: Event) -> tuple[Fix, ...]:
 
 
 def _at_the_end(story: Story, made: ast.stmt, trained: ast.stmt | None) -> tuple[Edit, ...] | None:
-    """Edits that copy the values back after the loop that trains them, where the copies and the networks are attributes
-    that one method sets and another one trains; None for any other form.
+    """Edits that copy the values back after the outermost loop around the statement ``trained``. Only where one method
+    sets the copies and the networks as attributes and another one trains them; None otherwise.
     """
     program = story.program
     method = program.function(trained) if trained is not None else None

@@ -40,8 +40,8 @@ class TruthValuesAdded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds bool tensors (the sum is bool again) where the program then takes the sum for
-    a count: compares it so as to find sums above 1, divides it by a number above 1, or searches for its largest
+    """Yield one finding for each line that adds bool tensors (the sum is bool again) where the program then takes the
+    sum for a count: compares it so as to find sums above 1, divides it by a number above 1, or searches for its largest
     element.
     """
     reported, parts = set(), set[int]()

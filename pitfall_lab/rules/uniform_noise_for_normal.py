@@ -1,5 +1,4 @@
-"""PL948: noise is drawn uniformly from 0 to 1 where the formula that uses it needs noise with mean 0 and deviation 1.
-"""
+"""PL948: noise is drawn uniformly from 0 to 1 where the formula that uses it needs mean 0 and deviation 1."""
 
 from __future__ import annotations
 

@@ -145,10 +145,11 @@ def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> 
 
 
 def _same_again(program: Program, call: ast.Call, item: ast.expr) -> Fix | None:
-    """The fix that uses the input where the expression that made it was written once more: ``net(z)`` for
-    ``net(x + noise)``; else None.
+    """The fix that uses the input where the program repeats the expression that made it, as ``net(z)`` for ``net(x +
+    noise)``; else None.
 
-    Only if ``z`` was made once, as ``(x + noise).requires_grad_()`` or the like, and between there and the call.
+    Only if ``z`` was assigned once, as ``(x + noise).requires_grad_()`` or the like, and the repetition is between this
+    assignment and the call.
     """
     function, statement = program.function(call), program.statement(call)
     made = [

@@ -96,8 +96,9 @@ def _standing(story: Story, used: list[tuple[str, Moment]]) -> list[tuple[str, M
 
 
 def _is_far(story: Story, weight: str, used: list[tuple[str, Moment]]) -> bool:
-    """Whether all steps of the optimizer together would move most of the known numbers of a weight by more than the
-    distance to the next number of its type. A weight with next to no gradient stays in any type.
+    """Whether all steps of the optimizer together, by its rate and the gradients, would move more than half of the
+    known numbers of the weight by more than the spacing of its dtype at that number. False if the optimizer is not
+    known.
     """
     digits = BITS[str((story.tensor(weight) or {}).get("dtype"))]
     far = []
@@ -162,8 +163,8 @@ def _numbers(story: Story, label: str, moment: Moment) -> list[tuple[float, floa
 
 
 def _converted(story: Story, weight: str, until: int) -> Event | None:
-    """The call that made the tensor last assigned to the weight's ``data`` before ``until``, else the one
-    that made the weight; or None.
+    """The call that made the tensor last assigned to the weight's ``data`` before the step ``until``, else the call
+    that made the weight; None if neither is known.
     """
     made = None
     for event in story.uses(weight):

@@ -59,7 +59,7 @@ def _finding(story: Story, each: DataPass) -> Finding:
 
 
 def _drawn(story: Story, each: DataPass) -> Event | None:
-    """Return the call that draws the positions of this pass; None if it is not in the trace."""
+    """Return the call of ``multinomial`` that draws the indices of this pass; None if it is not in the trace."""
     calls = story.calls("multinomial")
     return next((event for event in calls if event.step >= each.step and event.span == each.span), None)
 

@@ -158,8 +158,8 @@ def _finding(story: Story, found: WindowContainsItsTarget) -> Finding:
 
 
 def _fixes(story: Story, found: WindowContainsItsTarget) -> tuple[Fix, ...]:
-    """Fixes that let the targets start after the windows, without or with the last windows, which have no target then,
-    left out.
+    """Fixes that move the start of the targets behind the windows; a second one also leaves out the last windows, which
+    then have no target. Empty if the source does not show the index.
     """
     program = story.program
     if program.tree is None:

@@ -138,7 +138,7 @@ def _fed(story: Story, layer: Event) -> WindowsSplitAtRandom | None:
 
 
 def _drawn(story: Story, made: tuple[Event, ...]) -> dict[int, Part]:
-    """The parts of orders, drawn by ``randperm``, by which rows were taken, each under the step of the draw."""
+    """The parts of drawn orders (``randperm``) by which rows were taken, each under the step of the draw."""
     found = dict[int, Part]()
     for event in made:
         given = [o.label for o in event.operands if o.label is not None]
@@ -212,8 +212,8 @@ def _shared(starts: list[Start], part: WindowsSplitAtRandom) -> float:
 
 
 def _draw(story: Story, split: Split) -> Event | None:
-    """The call that drew the order of which both are parts, if that is known; else the last call before the
-    training that drew an order of about as many windows as there are.
+    """The call that drew the order from which both parts were taken, if it is known; else the last ``randperm`` before
+    the training whose order has about as many elements as there are windows. None if there is none.
     """
     both = [step for step in split.measured.drawn if step in split.learned.drawn]
     if both:
@@ -283,7 +283,9 @@ def _finding(story: Story, split: Split) -> Finding:
 
 
 def _fixes(story: Story, split: Split) -> tuple[Fix, ...]:
-    """Fixes that split by time: parts of the data set with a gap between them, or the order of the data itself."""
+    """Fixes that split by time: parts of the data set with a gap between them, or the windows kept in the order of
+    time.
+    """
     program = story.program
     if program.tree is None:
         return ()

@@ -92,7 +92,7 @@ def _comparisons(test: ast.expr) -> Iterator[ast.Compare]:
 
 
 def _turned(program: Program, test: ast.Compare, branch: list[ast.stmt], *, is_else: bool) -> WorstKept | None:
-    """The comparison of a number with the best one so far, if the branch sets that and keeps weights; None else."""
+    """The comparison of a number with the best one so far, if the branch sets that and keeps weights; else None."""
     if not any(isinstance(n, ast.Call) and called(n) in KEEPS for each in branch for n in ast.walk(each)):
         return None
     left, right = test.left, test.comparators[0]
@@ -107,7 +107,9 @@ def _turned(program: Program, test: ast.Compare, branch: list[ast.stmt], *, is_e
 
 
 def _pairs(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The targets of an assignment, each with its value."""
+    """Yield the targets of an assignment, each with its value; a tuple assigned to a tuple of the same length gives one
+    pair for each element. Nothing for other statements.
+    """
     for target in statement.targets if isinstance(statement, ast.Assign) else ():
         value = statement.value  # type: ignore[attr-defined]
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
@@ -142,7 +144,7 @@ def _events(story: Story, found: WorstKept) -> list[tuple[str | None, int]]:
 
 
 def _kind(story: Story, label: str | None, step: int) -> Literal["loss", "hits"] | None:
-    """Whether a number is a mean or a sum of losses, or of hits; None if it is neither."""
+    """``"loss"`` if a number is a mean or a sum of losses, ``"hits"`` if of hits; None if it is neither."""
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -160,7 +162,7 @@ def _kind(story: Story, label: str | None, step: int) -> Literal["loss", "hits"]
 
 
 def _is_loss(story: Story, made: Event) -> bool:
-    """Whether a call computes a loss: one of torch's, or squares or sizes of differences."""
+    """Whether a call computes a loss: one of torch's, or squares or absolute values of differences."""
     if made.name in LOSSES:
         return True
     inner = made_by(story, made.operands[0].label, made.step) if made.name in POWERS and made.operands else None

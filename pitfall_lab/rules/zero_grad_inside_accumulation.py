@@ -56,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _lost(story: Story, moments: list[Moment]) -> Iterator[tuple[int, Moment, Moment]]:
-    """The gradients that a ``zero_grad()`` cleared before anything had used or read them.
+    """Yield the gradients that a ``zero_grad()`` cleared before anything had used or read them.
 
     Each as the index of the moment at which it was added, that moment, and that of clearing.
     """
