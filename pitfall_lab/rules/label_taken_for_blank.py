@@ -37,8 +37,8 @@ class LabelForBlank:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a CTC loss that has its blank among the known targets, in one of the first
-    ``OFTEN`` calls.
+    """Yield one finding for each line with a CTC loss that has its blank among the known targets in one of the first
+    ``OFTEN`` calls of this line.
     """
     looked, reported = Counter[Span | None](), set[Span | None]()
     for loss in story.calls("ctc_loss"):
@@ -53,7 +53,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _taken(story: Story, loss: Event) -> LabelForBlank | None:
-    """What is wrong with the blank of a loss; None if no target within the given lengths is known to be it."""
+    """The data of the finding if a known target within the given lengths is the blank of the loss; else None."""
     blank, shape = whole(argument(loss, "blank", GIVEN) or "0"), story.shape(loss.operands[0].label, loss.step)
     if blank is None or not shape:
         return None
@@ -65,7 +65,9 @@ def _taken(story: Story, loss: Event) -> LabelForBlank | None:
 
 
 def _within(story: Story, loss: Event) -> Iterator[tuple[tuple[int, ...], float]]:
-    """The known targets, each with its place; of padded rows those within the length of the row, if that is known."""
+    """Yield the index and the value of each known target; of a two-dimensional tensor only those within the known
+    length of their row, and none of a row whose length is unknown.
+    """
     label = loss.operands[1].label
     shape = story.shape(label, loss.step) or ()
     lengths = dict[int, float]()
@@ -117,7 +119,9 @@ def _finding(story: Story, found: LabelForBlank) -> Finding:
 
 
 def _fixes(story: Story, found: LabelForBlank) -> tuple[Fix, ...]:
-    """At most one fix: the last class is the blank. Empty if targets have that class, or if several losses are made."""
+    """At most one fix: it makes the last class the blank. Empty if a known target is of that class, or if the program's
+    source does not show exactly one call that this loss can come from.
+    """
     program, last = story.program, found.classes - 1
     own = program.at(story.span(found.loss.step))
     calls = [node for node in program.nodes if isinstance(node, ast.Call) and called(node) in LOSSES]

@@ -90,10 +90,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _split(story: Story) -> Iterator[tuple[str, int, Event, Event]]:
-    """Labels of which one part is compared with what was trained, and another part with what is
-    measured: (labels, rows, both takes).
+    """Yield each tensor of labels of which one part is compared with a result that was trained, and another part with
+    one that was not: its label, its number of rows and the calls that took the two parts.
 
-    Only the first take on each side, and labels of at least ``FEWEST`` rows.
+    Only the first such call of each kind counts. Left out are tensors of fewer than ``FEWEST`` rows, and two calls
+    known to take the same rows.
     """
     learned: dict[str, Event] = {}
     measured: dict[str, Event] = {}
@@ -116,7 +117,9 @@ def _split(story: Story) -> Iterator[tuple[str, int, Event, Event]]:
 
 
 def _part_of(story: Story, label: str, step: int) -> Event | None:
-    """The call that took some rows of a vector or a column, past conversions; None if there is none."""
+    """The call that took ``label`` as some of the rows of a vector or of a matrix of one column, if only conversions
+    and reshapes follow it; None if there is none.
+    """
     for _ in range(8):
         made = story.event((story.tensor(label, step) or {}).get("born"))
         if made is None or label not in made.results or not made.operands or made.operands[0].label is None:
@@ -163,7 +166,9 @@ def _leak(story: Story, labels: str, rows: int, learned: Event, measured: Event)
 
 
 def _root(story: Story, labels: str) -> str:
-    """The tensor that the labels were converted from, by calls that leave each element at its position."""
+    """The label of the tensor that ``labels`` was converted or reshaped from, through at most eight calls; ``labels``
+    itself if there is no such call.
+    """
     step = None
     for _ in range(8):
         made = story.event((story.tensor(labels, step) or {}).get("born"))
@@ -195,11 +200,11 @@ PART, TABLE, SUMMARY, DATA = range(4)
 
 
 def _summarised(story: Story, layer: Event, rows: int) -> Iterator[tuple[Event, str, Event]]:
-    """Yield the tensors with all rows whose summary (a mean, indices of columns) influences the input of a layer.
+    """Yield the tensors with all rows whose summary (a mean, indices of columns) influences the input of a layer, each
+    as the call that used the tensor, the label of the tensor, and the call that reduced its rows.
 
-    Each as the call that used it, its label, and the call that reduced the rows. From the layer's input the search goes
-    back to the table of inputs, from there to what was computed without rows, and from that to the tensors with rows
-    that they were computed from: these may be labels.
+    The search goes from the layer's input back to the table of inputs, from there to what was computed without rows,
+    and from that to the tensors with rows that it was computed from: these may be labels.
     """
     pending: deque[tuple[str, int, int, Event]] = deque([(str(layer.operands[0].label), layer.step, PART, layer)])
     seen: set[tuple[str, int]] = set()
@@ -274,11 +279,11 @@ def _finding(story: Story, leak: LabelsOfAllRows) -> Finding:
 
 
 def _fixes(story: Story, leak: LabelsOfAllRows) -> tuple[Fix, ...]:
-    """At most one fix: it takes the rows of the training where the data itself is read, by
-    the index that took its labels.
+    """At most one fix: where the program reads the data of all rows, it adds the index that selects the training
+    labels.
 
-    Empty unless that index is a name (assigned before) or a slice, and the data is read by a name
-    above it in the same function.
+    Empty unless that index is a slice, or a name assigned before, and the data are read by a name above it in the same
+    function.
     """
     program = story.program
     taken = program.at(story.span(leak.learned.step)) if program.tree is not None else None

@@ -52,7 +52,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _targets(story: Story, event: Event) -> list[float]:
-    """Return the known targets; True and False count as 1 and 0."""
+    """Return the known values in the whole storage of the targets; True and False count as 1 and 0, and what is no
+    number as NaN.
+    """
     record = story.tensor(event.operands[TARGETS[event.name]].label, event.step) or {}
     held = (story.record("storages", record.get("storage"), event.step) or {}).get("cells")
     return [float(value) if isinstance(value, int | float) else float("nan") for _, value in flat(held)]

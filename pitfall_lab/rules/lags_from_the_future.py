@@ -28,8 +28,8 @@ class Ahead:
     """``loss`` is the call (``Event``) that compares the tensor ``target`` with what was computed from the tensor
     ``given`` (both are labels), whose columns the calls ``rolls`` took from later in the series than the target.
 
-    ``used`` is the step at which ``given`` is used, ``by`` how many steps after the target the numbers of a row lie in
-    the series, in rising order without repetitions, ``first`` the place of the first target in the series.
+    ``used`` is the step at which ``given`` is used, and ``first`` the index of the first target in the series. ``by``
+    has the distances, in time steps after the target, of the numbers in a row, in rising order without repetitions.
     """
 
     loss: Event
@@ -42,8 +42,8 @@ class Ahead:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of a ``roll`` by which those inputs of a training that come from the target's
-    series are all from after the target, in one of the first ``TRIES`` losses of a line.
+    """Yield one finding for each line of a ``roll`` if all inputs that a trained loss takes from the series of its own
+    target come from after that target, looked for in the first ``TRIES`` losses of each line.
 
     Only if a row has at least two such numbers.
     """
@@ -95,9 +95,10 @@ def _ahead(story: Story, loss: Event) -> Ahead | None:
 
 
 def _times(origins: Origins, used: tuple[str, int], series: str, rows: range, count: int) -> list[list[int]] | None:
-    """The places in ``series`` that the elements of each row come from; None if a row has none, or too many elements.
+    """For each row, the indices in ``series`` that its elements come from; None if a row has no such element, if no
+    axis of the tensor ``used`` has ``count`` entries, or if a row has more than ``MOST`` elements.
 
-    Columns that come from elsewhere, as the hour of the day, are passed over.
+    Columns that come from elsewhere, such as the hour of the day, are left out.
     """
     shape = origins.story.shape(*used) or ()
     axis = next((axis for axis, length in enumerate(shape) if length == count), None)
@@ -147,7 +148,9 @@ def _finding(story: Story, found: Ahead) -> Finding:
 
 
 def _fixes(story: Story, found: Ahead) -> tuple[Fix, ...]:
-    """At most one fix, which turns all these shifts round."""
+    """At most one fix: it reverses the sign of the shift in each of the ``roll`` calls. Empty if one of them, or its
+    shift, is not found in the program's source.
+    """
     program, changes = story.program, list[tuple[ast.AST, str]]()
     for node in dict.fromkeys(program.at(story.span(roll.step)) for roll in found.rolls):
         if not isinstance(node, ast.Call) or called(node) != "roll" or not isinstance(node.func, ast.Attribute):

@@ -26,10 +26,10 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``event`` is the call (``Event``) that takes the larger or the smaller of two products; ``clip`` is the one that
-    limits the factor of one of them, and ``loss`` the label of the loss whose backward ran.
+    """``event`` is the call (``Event``) that takes the larger or the smaller of two products, ``clip`` the call that
+    clips a factor of one of them, and ``loss`` the label of the loss whose backward ran.
 
-    ``falls``: the loss falls when the chosen number rises.
+    ``falls`` is True where the loss falls when the chosen number rises.
     """
 
     event: Event
@@ -39,8 +39,8 @@ class Chosen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that chooses between a product and the same with one factor clipped, where the
-    loss makes the larger one larger still, or the smaller one smaller.
+    """Yield one finding for each line that chooses between a product and the same with one factor clipped, where a loss
+    maximizes the larger of the two or, if one factor of the product is negated (a cost), minimizes the smaller one.
     """
     reported = set()
     for event in story.calls(*LARGER, *SMALLER):
@@ -73,8 +73,8 @@ def _chosen(story: Story, event: Event) -> Chosen | None:
 
 
 def _clip(story: Story, plain: Event | None, clipped: Event | None) -> Event | None:
-    """The call that clips a factor of the product ``clipped``, if the other product has that factor as it was and all
-    else alike; None else.
+    """The call that clips a factor of the product ``clipped``, if ``plain`` is the product of that factor before
+    clipping and of the same other factors; else None.
     """
     if plain is None or clipped is None or plain.name not in PRODUCTS or clipped.name not in PRODUCTS:
         return None
@@ -97,7 +97,7 @@ def _factors(story: Story, event: Event | None) -> list[str]:
 
 
 def _kept(story: Story, labels: list[str], event: Event) -> list[str]:
-    """The labels of tensors, or of what they are the negative of, with a sign."""
+    """The given labels; for a tensor that ``neg`` computed, a minus and the label of what it negates: ``-t3``."""
     found = []
     for label in labels:
         made = made_by(story, label, event.step)
@@ -136,7 +136,9 @@ def _finding(story: Story, found: Chosen) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """A fix that takes the other one of the two: ``min`` in place of ``max``."""
+    """At most one fix: it replaces ``max`` by ``min``, or the reverse. Empty unless the line has a call such as
+    ``torch.max(…)``.
+    """
     program = story.program
     node = program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or called(node) not in SWAPPED:

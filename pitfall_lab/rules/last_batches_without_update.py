@@ -23,12 +23,13 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class LastBatches:
-    """``count`` backwards, at the end of a pass, whose gradients are not in an update of their own; each of the other
-    updates has those of ``usual`` backwards.
+    """``count`` backwards at the end of a pass whose gradients get no update of their own; each of the other updates
+    uses those of ``usual`` backwards.
 
-    ``backward`` is one of the backwards and ``update`` a call of an update (``Event``). ``cleared`` is the place where
-    such gradients were cleared; None where nothing clears them. With ``joins`` they are part of the first update of the
-    next pass; without both, the program ended with them.
+    ``backward`` is one of the backwards and ``update`` a call of an update (``Event``). ``cleared`` is the place in the
+    source where such gradients were cleared, None where nothing clears them. ``joins`` is True where they are part of
+    the first update of the next pass. If ``cleared`` is None and ``joins`` is False, the program ended before another
+    update.
     """
 
     backward: Event
@@ -79,7 +80,11 @@ def _left_over(story: Story, made: OptimizerMade) -> LastBatches | None:
 
 
 def _of_one_line(story: Story, made: OptimizerMade) -> tuple[Event | None, Event | None]:
-    """A backward and an update of the optimizer's parameters; None if several lines make their backwards."""
+    """The first backward that gave parameters of the optimizer a gradient, and the first call that used one (None if
+    there is none).
+
+    Both are None if there is no such backward, or if several lines have one.
+    """
     moments = [moment for label, each in lives(story).items() if label in made.holds for moment in each]
     added = [m.event for m in moments if m.kind == "added"]
     used = next((m.event for m in moments if m.kind == "used"), None)
@@ -89,7 +94,7 @@ def _of_one_line(story: Story, made: OptimizerMade) -> tuple[Event | None, Event
 
 
 def _is_inside(story: Story, place: Span, loop: Loop) -> bool:
-    """Whether a place in the program is inside ``loop``."""
+    """Whether a place in the source is inside ``loop``."""
     statement = story.program.statement_at(place)
     return statement is not None and loop in story.program.ancestors(statement)
 
@@ -175,7 +180,9 @@ def _condition(story: Story, used: Event, loop: Loop) -> ast.expr | None:
 
 
 def _is_last(program: Program, loop: Loop) -> str | None:
-    """The condition for the last round of ``for i, … in enumerate(batches)``; None for another loop."""
+    """The source text of a condition that holds in the last round of ``for i, … in enumerate(batches)``; None for
+    another loop, or if the count starts at another number than 0 or 1.
+    """
     call = loop.iter if isinstance(loop, ast.For) else None
     target = loop.target if isinstance(loop, ast.For) else None
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "enumerate"):

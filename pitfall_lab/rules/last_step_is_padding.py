@@ -29,11 +29,11 @@ FURTHER = {"index_select", "dropout", "detach", "clone", "contiguous", "layer_no
 @dataclass(frozen=True, slots=True)
 class Last:
     """``take`` is the call (``Event``) that took the last step, along the axis ``time``, of sequences which the call
-    ``padded`` had filled up to equal length.
+    ``padded`` had padded to equal length.
 
     The batch has ``cells`` steps in all, of which ``rows`` are not padding. ``layer`` is the call of the recurrent
-    layer that was given the padded sequences without packing; None if they were packed. ``lookup`` is the embedding of
-    their tokens, if these were padded before: then ``padded`` is the same call; else None.
+    layer that was given the padded sequences without packing; None if they were packed. ``lookup`` is the call of the
+    embedding if it was given tokens that were padded already (``padded`` is then the same call); else None.
     """
 
     padded: Event
@@ -46,9 +46,9 @@ class Last:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that takes the last step of padded sequences that are not all of one length:
-    unpacked results of a recurrent layer, or those of one that was given padded sequences without packing and is
-    trained.
+    """Yield one finding for each line that takes the last step of padded sequences of different lengths: from the
+    unpacked results of a recurrent layer, or from the results of a layer that is trained and was given padded sequences
+    without packing.
     """
     reported = set()
     for unpacked in story.calls("_pad_packed_sequence"):
@@ -64,10 +64,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _read_on(story: Story, layer: Event) -> Last | None:
-    """The data of the finding if a recurrent layer was given sequences padded at their ends and not packed,
-    and its last step was taken.
-
-    Otherwise None.
+    """The data of the finding if a recurrent layer was given sequences padded at their ends and not packed, and its
+    last step was taken; else None.
     """
     label, step = layer.operands[0].label, layer.step
     shape = story.shape(label, step) or ()
@@ -114,7 +112,8 @@ def _last(story: Story, unpacked: Event) -> Last | None:
 
 
 def _take(story: Story, label: str, step: int, time: int) -> Event | None:
-    """The call that took the last step along the axis ``time``, directly or after calls that do not move the steps.
+    """The call that took the last step along the axis ``time``, directly or after calls (``FURTHER``) that leave the
+    steps in their order.
 
     None if there is none.
     """
@@ -184,7 +183,9 @@ def _finding(story: Story, found: Last) -> Finding:
 
 
 def _ends(story: Story, found: Last) -> list[Fact]:
-    """The fact of the step that was taken of each sequence beside that of its own end; none without known lengths."""
+    """Facts that compare, for each sequence, the step that was taken with the step of the sequence's own end; empty if
+    no length is known.
+    """
     last = (story.shape(found.take.operands[0].label, found.take.step) or (1, 1))[found.time] - 1
     if found.lookup is not None:
         number = padding_number(story, found.lookup)
@@ -236,8 +237,8 @@ def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:
 
 
 def _by_length(story: Story, found: Last, node: ast.Subscript, torch: str) -> tuple[Fix, ...]:
-    """Fixes that take each sequence's step at its length, which the function is given or the
-    padding of its tokens shows.
+    """Fixes that take each sequence's last step by its length: an argument of the function, or the number of its tokens
+    that are not padding.
 
     Empty if there is neither.
     """

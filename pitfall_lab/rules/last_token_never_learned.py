@@ -26,9 +26,8 @@ FEWEST = 2
 @dataclass(frozen=True, slots=True)
 class LastTokenIgnored:
     """``loss`` is the call (``Event``) of a loss that ignores the class ``number`` (``ignore_index``). ``pad`` is the
-    call that filled up sequences with this number, although each of them ends in it as its last token already.
-
-    ``axis`` is the axis of the sequences in the padded table, ``count`` their number.
+    call that padded sequences with this number, although it is the last token of each sequence already. ``axis`` is the
+    axis of the sequences in the padded matrix, ``count`` their number.
     """
 
     loss: Event
@@ -42,7 +41,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line with a loss whose ignored class pads target sequences that all end in that class
     themselves, and have it nowhere else.
 
-    Not for losses without a graph.
+    Only for losses that require grad.
     """
     reported = set()
     for loss in story.calls(*CLASSIFIERS):
@@ -58,7 +57,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _ignored(story: Story, loss: Event) -> LastTokenIgnored | None:
-    """The finding's data if the targets are padded sequences, from the second token on."""
+    """The data of the finding if the targets are padded sequences from the second token on, and each sequence ends in
+    the ignored class, with which it was padded; else None.
+    """
     number = whole(argument(loss, "ignore_index") or "-100")
     for label, step in written_forms(story, loss.operands[1].label, loss.step):
         for form, at in _through_slices(story, label, step):
@@ -79,7 +80,7 @@ def _ignored(story: Story, loss: Event) -> LastTokenIgnored | None:
 
 
 def _whole(text: str) -> int | None:
-    """The number in the text of an argument if it is whole, as in ``1`` and ``1.0``."""
+    """The integer that the text of an argument denotes, as ``1`` and ``1.0`` do; None if it denotes none."""
     try:
         return int(float(text)) if float(text).is_integer() else None
     except ValueError:
@@ -87,7 +88,9 @@ def _whole(text: str) -> int | None:
 
 
 def _through_slices(story: Story, label: str, step: int) -> Iterator[tuple[str, int]]:
-    """A table and what it is a slice of: ``tokens[:, 1:]`` is made of ``tokens``."""
+    """Yield ``label`` and ``step``, and, if the tensor is a slice, the forms of the tensor that it was taken from: for
+    ``tokens[:, 1:]``, those of ``tokens``.
+    """
     yield label, step
     event = story.event((story.tensor(label, step) or {}).get("born"))
     if event is not None and event.name == "__getitem__" and event.operands and event.operands[0].label is not None:
@@ -95,7 +98,9 @@ def _through_slices(story: Story, label: str, step: int) -> Iterator[tuple[str, 
 
 
 def _ends_in(story: Story, row: str, step: int, number: int) -> bool:
-    """Whether a sequence ends in the number, and has it nowhere else."""
+    """Whether all values of a sequence of at least two tokens are known, and the last one, and no other, is
+    ``number``.
+    """
     length = (story.shape(row, step) or (0,))[0]
     known = dict(Elements(story, row, step).known())
     return len(known) == length > 1 and [place for place, value in known.items() if value == number] == [(length - 1,)]
@@ -146,7 +151,9 @@ def _finding(story: Story, found: LastTokenIgnored) -> Finding:
 
 
 def _fixes(story: Story, found: LastTokenIgnored) -> tuple[Fix, ...]:
-    """The fix that leaves out what comes after the first such token of a row; none if the target is not a table."""
+    """At most one fix: only what comes after the first token ``number`` of a row is ignored (as -100). Empty if the
+    target is no matrix or has no name, or if ``ignore_index=`` is not written exactly once.
+    """
     program, loss = story.program, found.loss
     node, target = program.at(story.span(loss.step)), written_as(story, loss, loss.operands[1].label)
     if program.tree is None or target is None or len(story.shape(loss.operands[1].label, loss.step) or ()) != 2:

@@ -22,10 +22,10 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that makes new parameters again and again, each used by one backward and held by
-    no optimizer.
+    """Yield one finding for each line that makes new parameters again and again, if each of them gets the gradient of
+    one backward, is used by no update, and is held by no optimizer.
 
-    Only after at least ``ROUNDS`` backwards with an optimizer step between the first and the last.
+    Only for at least ``ROUNDS`` backwards with an optimizer step between the first and the last.
     """
     updates = story.trace.optimizer_steps
     held = {label for made in story.trace.optimizers for label in made.holds} | {
@@ -55,8 +55,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _computed(story: Story, label: str) -> str | None:
-    """The result with a graph whose memory became the parameter ``label``, as ``nn.Parameter(w * mask)``
-    does it; None if there is none.
+    """The label of a tensor with a ``grad_fn`` that shares its storage with the parameter ``label``, as after
+    ``nn.Parameter(w * mask)``; None if there is none.
     """
     record = story.tensor(label) or {}
     others = ((other, each) for other, each in story.tensors_on(record.get("storage")) if other != label)
@@ -64,9 +64,10 @@ def _computed(story: Story, label: str) -> str | None:
 
 
 def _of_a_result(story: Story, made: list[tuple[str, Event]], computed: str) -> Finding:
-    """The finding for a new parameter that is made of a computed tensor in every round: the gradient stops there.
+    """The finding for a parameter that is made from a computed tensor in every iteration, so that the gradient stops
+    there.
 
-    With a fix without ``nn.Parameter`` if the text shows that call.
+    With a fix that leaves out ``nn.Parameter``, if the program's source shows that call.
     """
     (label, backward), program = made[0], story.program
     born = (story.tensor(computed) or {}).get("born")

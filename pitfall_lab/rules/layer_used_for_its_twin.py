@@ -31,8 +31,8 @@ LIMIT = 300
 class Twin:
     """One layer was called twice in succession, and another one of the same shape, made next to it, never.
 
-    ``layer`` and ``other`` are what the program calls the two (``"self.fc1"``); None where the text does not say.
-    ``calls`` are the two uses and ``made`` the making of the other layer, as syntax nodes. ``second`` is the call
+    ``layer`` and ``other`` are what the program calls the two (``"self.fc1"``); None where its source shows no name.
+    ``calls`` are the two uses and ``made`` the creation of the other layer, as syntax nodes. ``second`` is the call
     (``Event``) of the second use, ``unused`` the label of a weight of the other layer.
     """
 
@@ -45,8 +45,8 @@ class Twin:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that calls a layer, or a block of layers, with what it returned itself, where
-    another one of the same shape, made next to it, is never used.
+    """Yield one finding for each line that calls a layer, or a block of layers, with a tensor computed from its own
+    result, where another one of the same shape, made next to it, is never used.
     """
     told, groups = set(), _groups(story)
     for found in itertools.chain(_layers(story, groups), _blocks(story, groups)):
@@ -57,7 +57,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _layers(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
-    """Yield the findings' data for layers that one function made, one of them never used."""
+    """Yield the data of at most one finding for each group of layers that one run of a function made, if one of these
+    layers is never used and another, of the same shape, is called twice in succession.
+    """
     for group in groups:
         idle = [label for label in group if not _used(story, label)]
         for unused in idle:
@@ -69,10 +71,10 @@ def _layers(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
 
 
 def _blocks(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
-    """The findings' data for blocks (objects of the program's own classes): one for each unused block
-    beside an equal one called twice.
+    """Yield the data of a finding for each unused block (an object of one of the program's own classes) if an equal
+    block is called twice.
 
-    Each is identified by its first matrix; blocks without one are left out.
+    Each block is identified by its first matrix; blocks without a matrix are left out.
     """
     first = [next((label for label in group if len(story.shape(label) or ()) > 1), None) for group in groups]
     blocks = [(label, group) for label, group in zip(first, groups, strict=True) if label is not None]
@@ -118,9 +120,10 @@ def _parting(story: Story, one: Event | None, other: Event | None) -> tuple[ast.
 
 
 def _groups(story: Story) -> list[list[str]]:
-    """The parameters of each object, in order of creation: those made by one execution of one function.
+    """The labels of the parameters of each object, in order of creation: those made by one execution of one function.
 
-    A new execution is recognised when a place in the function occurs again.
+    A new execution is assumed where the same position in the source makes a parameter of the same shape again, or where
+    an earlier position makes one.
     """
     groups: list[list[str]] = []
     runs: dict[tuple[str, ...], tuple[list[str], set[object], tuple[int, int]]] = {}
@@ -153,12 +156,11 @@ def _alike(story: Story, one: str, other: str) -> bool:
 
 
 def _twice(story: Story, label: str, unused: str) -> Twin | None:
-    """The data of the finding for the first two successive calls of a layer, on two lines, the
-    second with what the first led to.
+    """The data of the finding for the first two successive calls of a layer, on two lines of one function, if the
+    second was given something computed from the result of the first.
 
-    Else None.
-
-    None also if the text shows no syntax node for one of them.
+    None if there are no such calls, or if the source has no syntax node for one of them or for the creation of the
+    unused layer.
     """
     uses = [use for use in story.uses(label) if use.name in LAYERS and use.results and use.error is None]
     for first, second in itertools.pairwise(uses):
@@ -175,7 +177,8 @@ def _twice(story: Story, label: str, unused: str) -> Twin | None:
 def _behind(story: Story, first: Event, second: Event) -> bool:
     """Whether the input of the second call was computed from the result of the first.
 
-    False after more than ``LIMIT`` steps or over a backward.
+    False if more than ``LIMIT`` steps are between them, or if what was computed first enters a ``backward`` or
+    ``step``.
     """
     if second.step - first.step > LIMIT:
         return False
@@ -223,8 +226,8 @@ def _finding(story: Story, found: Twin) -> Finding:
 
 
 def _bound(story: Story, node: ast.AST | None, statement: ast.stmt | None) -> str | None:
-    """``self.fc2`` where the layer was made in ``self.fc2 = nn.Linear(8, 8)``, also in an
-    assignment of several; else None.
+    """The target that the layer made by ``node`` is assigned to: ``self.fc2`` in ``self.fc2 = nn.Linear(8, 8)``, also
+    in an assignment of several values; None if there is none.
     """
     program = story.program
     if not isinstance(statement, ast.Assign) or node is None:

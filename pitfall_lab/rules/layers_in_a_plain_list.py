@@ -46,8 +46,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _refused(story: Story, held: dict[ast.stmt, ast.Assign]) -> Iterator[Finding]:
-    """The findings for a model whose layers are all in plain containers: torch refuses to make an
-    optimizer without parameters.
+    """Yield one finding for each plain container of layers if the program ended because torch refused to make an
+    optimizer without parameters; else nothing.
     """
     failure = story.trace.outcome.failure
     if (
@@ -68,8 +68,8 @@ def _refused(story: Story, held: dict[ast.stmt, ast.Assign]) -> Iterator[Finding
 
 
 def _held(program: Program) -> Iterator[tuple[ast.stmt, ast.Assign]]:
-    """Yield each statement in a class that adds to a plain container of the object, with the
-    assignment that makes the container.
+    """Yield each statement in a class that assigns or adds to a plain container in an attribute, with the assignment
+    that makes the container.
     """
     for owner in (n for n in program.nodes if isinstance(n, ast.ClassDef) and n.bases):
         statements = [n for n in ast.walk(owner) if isinstance(n, ast.stmt)]
@@ -90,13 +90,17 @@ def _is_own(statement: ast.Assign) -> bool:
 
 
 def _registers(value: ast.expr) -> str | None:
-    """The module that would register what this plain container holds; ``None`` for any other value."""
+    """The torch class that would register what this plain container holds (``"ModuleList"``); None for any other
+    expression.
+    """
     plain = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
     return CALLS.get(call_name(value)) if plain and isinstance(value, ast.Call) else DISPLAYS.get(type(value))
 
 
 def _filled(program: Program, statement: ast.stmt) -> str | None:
-    """The text of what a statement assigns to or adds to: ``self.blocks``; None if there is none."""
+    """The source code of what a statement assigns to or adds to: ``self.blocks``; None if the statement does
+    neither.
+    """
     target: ast.expr | None = None
     if isinstance(statement, ast.Assign | ast.AugAssign):
         target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
@@ -111,7 +115,9 @@ def _filled(program: Program, statement: ast.stmt) -> str | None:
 
 
 def _update(story: Story, after: int) -> Moment | None:
-    """The first update of another leaf after a step; None if there is none."""
+    """The first moment after the step ``after`` at which an update used the gradient of any leaf; None if there is
+    none.
+    """
     used = [m for moments in lives(story).values() for m in moments if m.kind == "used" and m.step > after]
     return min(used, key=lambda m: m.step, default=None)
 

@@ -143,8 +143,10 @@ def _taken_again(story: Story, step: int, made: int | None) -> tuple[Fix, ...]:
 
 
 def _leaf(story: Story, failure: Failure, step: int) -> str | None:
-    """The leaf that was written: the tensor itself, or the one that it is a view of; None if the error
-    names no tensor.
+    """The label of the leaf that was written: of the tensor that the error names, or else of the first operand, the
+    base if it is a view.
+
+    If neither is known, what the error names, which may be None.
     """
     event = story.event(step)
     written = event.operands[0].label if event is not None and event.operands else None
@@ -202,8 +204,8 @@ def _fixes(story: Story, step: int) -> tuple[Fix, ...]:
 
 
 def _runs(program: Program, statement: ast.stmt) -> list[list[ast.stmt]]:
-    """The runs of statements that a fix may put under ``no_grad``: this write with those right
-    below it (``w -= …``), and it alone.
+    """The lists of statements that a fix may put under ``no_grad``: this write with the writes right below it (``w -=
+    …``), and this write alone.
     """
     block = program.block(statement)
     end = block.index(statement) + 1 if statement in block else 1
@@ -230,7 +232,9 @@ def _is_write(statement: ast.stmt) -> bool:
 
 
 def _targets(statement: ast.stmt) -> list[ast.AST]:
-    """The parts of ``statement`` that are written, with everything in them."""
+    """All syntax nodes in what ``statement`` writes: in the targets of an assignment, or in ``w.add_`` of a call; empty
+    for other statements.
+    """
     written: list[ast.AST] = []
     if isinstance(statement, ast.AugAssign):
         written = [statement.target]

@@ -115,10 +115,10 @@ def _finding(story: Story, found: LearningRateOfZero) -> Finding:
 
 
 def _fixes(program: Program, call: ast.Call | None) -> tuple[Fix, ...]:
-    """Fixes of the function that a scheduler was given: a division that keeps fractions, a count
-    that begins with 1, or both.
+    """Fixes of the function that a scheduler was given: a division that keeps fractions, a count that begins with 1, or
+    both.
 
-    Empty if the text shows no such function with a division.
+    Empty if the program's source shows no such function with a division.
     """
     given = [*call.args[1:], *(k.value for k in call.keywords)] if call is not None else []
     names = {each.id for each in given if isinstance(each, ast.Name)}

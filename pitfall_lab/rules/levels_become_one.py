@@ -28,10 +28,10 @@ PAIR = 2
 @dataclass(frozen=True, slots=True)
 class OneFromTwo:
     """``statement`` reads the tensors named ``names`` in each round of ``loop``, and from round ``rounds`` (from 1) on
-    they are one tensor; ``read`` is the first call (``Event``) that read it then.
+    both names are one tensor; ``read`` is the first call (``Event``) that read that tensor then.
 
-    ``written`` is the step of its last write in the loop, ``passed`` the assignment there that gives it one of the
-    names, and ``source`` the name that it had before.
+    ``written`` is the step of the tensor's last write in the loop, ``passed`` the assignment in the loop that gives the
+    tensor one of the two names, and ``source`` the name that the tensor had before.
     """
 
     loop: ast.For | ast.While
@@ -46,8 +46,8 @@ class OneFromTwo:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each loop in which a statement reads two tensors that differed in its first rounds (at most
-    ``FEWEST``) and are one in the following ones, after an assignment in the loop gave them the name of a tensor which
-    the loop writes in place.
+    ``FEWEST``) and are one tensor in the following rounds, after an assignment in the loop gave one of their names to a
+    tensor which the loop writes in place.
 
     At least ``FEWEST`` rounds must be known. Where the loop begins again, the two may differ again in its first rounds.
     """
@@ -64,8 +64,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _passed_on(program: Program, loop: ast.For | ast.While) -> Iterator[tuple[ast.Assign, str, str]]:
-    """Triples of an assignment in the loop, a name that it gives, and the name, given by no statement of the loop, from
-    which it takes the tensor.
+    """Yield an assignment in the loop, a name that it assigns, and the name that it assigns from, which no statement of
+    the loop assigns, for each such pair of names.
     """
     assignments = [node for node in ast.walk(loop) if isinstance(node, ast.Assign)]
     given = {program.segment(t) for node in assignments for target in node.targets for t in flat_targets(target)}
@@ -112,15 +112,22 @@ def _is_in_place(name: str) -> bool:
 
 
 def _is_kept(same: list[bool]) -> bool:
-    """Whether two names, each time that the loop begins, have different tensors in a few rounds and one in all others:
-    ``same`` says for each round whether they have one.
+    """Whether ``same``, which says for each round whether two names have one tensor, begins with False and then
+    alternates: at most ``FEWEST`` rounds of False, and at least ``PAIR`` of True, at a time.
+
+    The last of these runs may have any length.
     """
     runs = [(value, len(list(each))) for value, each in groupby(same)]
     return not same[0] and all(count <= FEWEST if not value else count >= PAIR for value, count in runs[:-1])
 
 
 def _reads(story: Story, statement: ast.stmt) -> dict[str, list[tuple[Event, str]]]:
-    """What a statement reads by which name, each time it runs: at the first place where the name is."""
+    """For each name that a statement reads, the calls that read it, each with the label of the tensor, in all runs of
+    the statement.
+
+    Of a name that is written several times, only the calls at the position in the source that is met first. Failed
+    calls and index assignments are left out.
+    """
     found: dict[str, list[tuple[Event, str]]] = defaultdict(list)
     places: dict[str, object] = {}
     for event in story.within(statement):
@@ -164,7 +171,9 @@ def _finding(story: Story, found: OneFromTwo) -> Finding:
 
 
 def _fixes(program: Program, found: OneFromTwo) -> tuple[Fix, ...]:
-    """Fixes that give the tensor which is no longer needed to be written next, or that pass on a copy."""
+    """Fixes that reuse the tensor which is no longer needed for the next write, or that pass on a copy
+    (``.clone()``).
+    """
     target, value = found.passed.targets[0], found.passed.value
     fixes = list[Fix]()
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and is_name(target.elts[0]):

@@ -37,7 +37,7 @@ class Minimised:
     """The loss of ``backward`` (an ``Event``) grows with what the call ``made`` computed, so that minimising it makes
     probabilities smaller.
 
-    ``place`` is the place of ``made`` in the text. ``kind`` says what it computed: "plain" log-probabilities, their
+    ``place`` is the place of ``made`` in the source. ``kind`` says what it computed: "plain" log-probabilities, their
     product with a weight ("weights", or "hits" where the weight comes from a comparison for equality), or the minimum
     of a "clipped" objective.
     """
@@ -69,10 +69,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _weighted(story: Story, backward: Event) -> Minimised | None:
-    """The data of the finding if the loss grows with log-probability · weight of an action, or with a
-    clipped objective; else None.
+    """The data of the finding if the loss grows with the product of a weight and an action's log-probability, or with a
+    clipped objective.
 
-    None too if the program makes no draw (``DRAWS``) by which actions could be chosen.
+    None if it does not, or if the program makes no draw (``DRAWS``) by which actions could be chosen.
     """
     if not any(True for _ in story.calls(*DRAWS)):
         return None
@@ -95,7 +95,9 @@ def _weighted(story: Story, backward: Event) -> Minimised | None:
 
 
 def _is_clipped(story: Story, event: Event, sides: list[str]) -> bool:
-    """Whether both sides are products with one weight, and one of them has the other's factor between two limits."""
+    """Whether both sides are products with a common factor, and the other factor of one side is that of the other side,
+    clamped.
+    """
     made = [story.event((story.tensor(each, event.step) or {}).get("born")) for each in sides]
     factors = [
         {o.label for o in each.operands if o.label is not None} if each is not None and each.name in PRODUCTS else set()
@@ -108,7 +110,9 @@ def _is_clipped(story: Story, event: Event, sides: list[str]) -> bool:
 
 
 def _counts_hits(story: Story, label: str | None, step: int) -> bool:
-    """Whether a weight was computed from a comparison for equality, by calls that keep the sign or shift and scale."""
+    """Whether a weight was computed from the result of a comparison for equality (``eq``), by calls that keep the sign,
+    shift, scale or convert it.
+    """
     for _ in range(MOST):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or label not in event.results or event.name in ("eq", "__eq__"):
@@ -120,10 +124,10 @@ def _counts_hits(story: Story, label: str | None, step: int) -> bool:
 
 
 def _logarithms(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the logarithms of which the number is a mean or a sum: ``log_prob``,
+    """The call that computed the logarithms of which the tensor ``label`` is a mean or a sum: ``log_prob``,
     ``logsigmoid`` or ``log_softmax``.
 
-    None if there is none, if there is a minus between them, or if no entries were chosen out of the result of
+    None if there is no such call, if there is a minus between them, or if no entries were chosen out of the result of
     ``log_softmax``.
     """
     chosen = False
@@ -215,9 +219,9 @@ def _of_policy(story: Story, found: Minimised) -> Finding:
 
 
 def _fixes(story: Story, found: Minimised) -> tuple[Fix, ...]:
-    """Fixes that put a minus before the logarithms or the product.
+    """At most one fix: it puts a minus before the logarithms or the product.
 
-    Empty if the place is no expression; for plain logarithms, if it is no call.
+    Empty if the source at this place is no expression or, for plain logarithms, no call.
     """
     program = story.program
     node = program.at(found.place)

@@ -35,8 +35,8 @@ class LoadedWeightsOverwritten:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that loaded parameters (``load_state_dict``) of which all matrices were filled
-    again before they were read.
+    """Yield one finding for each line that copied values into parameters, as ``load_state_dict`` does, if all matrices
+    among them were filled again on another line before they were read.
     """
     loads: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls("copy_"):
@@ -132,7 +132,7 @@ def _fixes(story: Story, found: LoadedWeightsOverwritten) -> tuple[Fix, ...]:
 def _initialised_before(story: Story, load: ast.stmt, fill: Event) -> tuple[Fix, ...]:
     """At most one fix: it moves the initialisation before the branch or the block that loads.
 
-    Empty unless it is loaded in the block of the initialisation, above it.
+    Empty unless the statement around the loading is in the same block as the initialisation, above it.
     """
     program = story.program
     around = [node for node in program.ancestors(load) if isinstance(node, ast.stmt)]

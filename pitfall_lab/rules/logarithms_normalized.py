@@ -1,5 +1,5 @@
-"""PL946: log-probabilities were divided by their sum, as a distribution does with
-probabilities: their order turns round.
+"""PL946: log-probabilities were divided by their sum, as a distribution does with probabilities, which reverses their
+order.
 """
 
 from __future__ import annotations
@@ -44,13 +44,16 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def is_sum(story: Story, label: str, total: str, step: int) -> bool:
-    """Whether the tensor ``total``, as it was at ``step``, is the sum of the tensor ``label``."""
+    """Whether the call that made the tensor ``total``, as it was at ``step``, is a ``sum`` of the tensor ``label``,
+    over any axes.
+    """
     summed = story.event((story.tensor(total, step) or {}).get("born"))
     return summed is not None and summed.name == "sum" and bool(summed.operands) and summed.operands[0].label == label
 
 
 def _is_negative(story: Story, label: str, step: int) -> bool:
-    """Whether no known entry is positive; if none is known, whether another call than ``log`` made them.
+    """Whether no known value in the tensor's storage is positive; if none is known, whether another call than ``log``
+    made the values.
 
     Log-probabilities never are positive; a plain logarithm must be known.
     """

@@ -106,10 +106,10 @@ def _layer(story: Story, label: str | None, step: int) -> object:
 
 
 def _is_prediction(story: Story, event: Event) -> bool:
-    """Whether the True and False are compared or combined with another tensor, as predictions are
-    with targets, or leave torch.
+    """Whether the True and False of a comparison are compared or combined with another tensor, as predictions are with
+    targets, or leave torch by ``numpy()`` or ``tolist()``.
 
-    They leave torch by ``numpy()`` or ``tolist()``.
+    Conversions and reshapes may come in between.
     """
     pending, seen = list(event.results), set[str]()
     while pending:

@@ -1,11 +1,11 @@
 """PL401: a loss or a measure compared ``(N,)`` with ``(N, 1)``, so that every prediction met every target.
 
-Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and
-reduced to one number, in ``a == b`` whose result is counted, or in a product (a weight, an advantage) that is reduced
-to what backward starts from; in any of these and ``a + b`` whose table is given to a loss function with a tensor of
-another shape; where the column comes from the positions that ``nonzero`` returns, in any result that is reduced. A
-difference of everything with everything that is built in the same line, or of one memory with itself (pairwise
-distances), is not a mistake and draws nothing.
+Found from shapes in the trace: in a loss function; in ``a - b`` whose result is made positive (squared, ``abs``) and
+reduced to one number; in ``a == b`` whose result is counted; in a product (a weight, an advantage) that is reduced to
+what backward starts from; in any of these and ``a + b`` whose table is given to a loss function with a tensor of
+another shape; and, where the column comes from the positions that ``nonzero`` returns, in any result that is reduced.
+Not reported are a difference of everything with everything that is built in the same line, and one of tensors on the
+same storage (pairwise distances).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def find(story: Story) -> Iterator[Finding]:
     shape ``(N, 1)``, or ``s`` with ``s + (1,)``, whose N × N table was reduced to a loss, a count or another measure,
     or was given to a loss function together with a tensor of another shape.
 
-    One for each place and operation; not where the table of all pairs seems to be meant.
+    At most one for each place in the source and operation; not where the table of all pairs seems intended.
     """
     for event, pair in _comparisons(story):
         yield _finding(story, event, *pair)
@@ -117,11 +117,11 @@ def _inside_loss(story: Story, event: Event) -> bool:
 
 
 def _mismatch(story: Story, event: Event) -> tuple[str, str] | None:
-    """The two operands, column first, when their shapes are ``s`` and ``s + (1,)`` with more
-    than one element; else None.
+    """The labels of the two operands, the column first, if their shapes are ``s + (1,)`` and ``s`` with more than one
+    element; else None.
 
-    Also a table of one row for each example (``(n, 1, …)`` against ``(n, …)``), if the column
-    holds positions that are known.
+    Also for the shapes ``(n, 1, …)`` and ``(n, …)``, if the first operand was indexed with a column of positions
+    (:func:`_positions`).
     """
     labels = [operand.label for operand in event.operands if operand.label is not None][:2]
     if len(labels) < 2:
@@ -150,10 +150,8 @@ def _positions(story: Story, label: str, step: int) -> Event | None:
 
 
 def _is_reduced_by_position(story: Story, event: Event, column: str) -> bool:
-    """Whether ``column`` was made by indexing with the column of positions that ``nonzero`` returns, and the
-    broadcast result is reduced.
-
-    Reduced: one of the next calls makes one number of the result of ``event``.
+    """Whether ``column`` was made by indexing with the column of positions that ``nonzero`` returns, and one of the
+    next calls reduces the broadcast result of ``event`` to one number.
     """
     if not event.results or _positions(story, column, event.step) is None:
         return False
@@ -197,10 +195,11 @@ def _becomes_a_loss(story: Story, event: Event) -> bool:
 
 
 def _misfits_a_loss(story: Story, event: Event) -> bool:
-    """Whether a loss function was given the table, or one of its shape made of it, together
-    with a tensor of another shape.
+    """Whether a loss function was given the table, or a tensor of the same shape computed from it, together with a
+    tensor of another shape.
 
-    Only the first loss soon after counts, and a single number is no other shape.
+    Only the first loss among the next ``FURTHER`` events is looked at. A tensor of one element does not count as
+    another shape.
     """
     table = set(event.results)
     full = story.shape(event.results[0], event.step) if event.results else None
@@ -246,8 +245,8 @@ def _is_trained(story: Story, event: Event) -> bool:
 
 
 def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
-    """Whether one operand was given its shape just for this call (``unsqueeze``, say), or both share a
-    storage: then it is intended.
+    """Whether one operand was made by a call that gives it such a shape (``unsqueeze``, ``view``, ``arange``), or both
+    share a storage: then the table of all pairs counts as intended.
     """
     records = [story.tensor(label, event.step) or {} for label in pair]
     makers = (story.event(record.get("born")) for record in records)
@@ -256,9 +255,10 @@ def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
 
 
 def _is_outer(story: Story, maker: Event) -> bool:
-    """Whether the call inserts an axis into its operand; an index that only selects rows does not.
+    """Whether the call makes a table of pairs or inserts an axis (``OUTER``, or an index with ``None``); an index that
+    only selects rows does not.
 
-    An index that is a tensor does if an axis was inserted into it.
+    An index that is a tensor does if such a call made it.
     """
     if maker.name != "__getitem__":
         return _plain(maker) in OUTER
@@ -271,9 +271,9 @@ def _is_outer(story: Story, maker: Event) -> bool:
 
 
 def _is_counted(story: Story, event: Event) -> bool:
-    """Whether the table of truth values is summed or averaged over all axes, like an accuracy.
+    """Whether the table of True and False is summed or averaged over all axes, like an accuracy.
 
-    Conversions alone may lie between.
+    Only conversions and negations may come in between.
     """
     table = set(event.results)
     for later in story.events[event.step + 1 :]:
@@ -290,8 +290,8 @@ def _is_counted(story: Story, event: Event) -> bool:
 def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
     """Whether the outer difference seems intended.
 
-    Either both operands share their memory, or a call inserted the column's axis: one on that line, or any if both
-    operands or neither require grad.
+    True if both operands share their storage, or if a call inserted the column's axis and either is on the same line or
+    both operands, or neither, require grad.
     """
     column, row = (story.tensor(label, event.step) or {} for label in pair)
     if column.get("storage") is not None and column.get("storage") == row.get("storage"):
@@ -351,8 +351,8 @@ def _advice(story: Story, event: Event, names: tuple[T, T]) -> T:
 
 
 def _operand_name(story: Story, event: Event, label: str) -> T:
-    """The operand's name, or the expression that made it; of what another function made,
-    the call of it: ``model(x)``.
+    """The operand's name, or the expression that made it; if another function computed it, the call of that function:
+    ``model(x)``.
     """
     born = (story.tensor(label, event.step) or {}).get("born")
     given = written_as(story, event, label)
@@ -371,7 +371,9 @@ def _function(story: Story, step: int | None) -> ast.AST | None:
 
 
 def _pairs(shapes: tuple[tuple[int, ...], ...]) -> int:
-    """How many elements, or rows, of one operand meet each one of the other."""
+    """How many elements of the second operand each element of the first meets, if the first is a column; else how many
+    rows.
+    """
     return _size(shapes[1]) if len(shapes[0]) > len(shapes[1]) and shapes[0][-1] == 1 else shapes[1][0]
 
 
@@ -465,10 +467,10 @@ def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], harm: 
 
 
 def _of_pairs(story: Story, event: Event, paired: Paired) -> tuple[float, float] | None:
-    """What came and what was meant, as a recording has computed it; of ``a == b`` the shares of pairs for which it
-    holds.
+    """The number that was computed and the number from matching pairs only, both taken from a recording; for ``a == b``
+    the shares of pairs for which it holds.
 
-    None for infinite numbers, and where a comparison's number is neither a share nor a count.
+    None if one is not finite, or if the number of a comparison is neither a share nor a count.
     """
     if not (isfinite(paired.came) and isfinite(paired.meant)):
         return None
@@ -482,10 +484,10 @@ def _of_pairs(story: Story, event: Event, paired: Paired) -> tuple[float, float]
 
 
 def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, float] | None:
-    """The loss that torch gave and the loss of matching pairs; None unless it is a mean squared or absolute
-    error on few, known numbers.
+    """The number that torch computed and the number from matching pairs only: of a mean squared or absolute error the
+    loss, of ``a == b`` the share of pairs for which it holds.
 
-    Of ``a == b`` the share of pairs for which it holds, of all and of those that belong together.
+    None for other operations, and where the values are not all known.
     """
     if _plain(event) in COMPARISONS:
         left, right = (_cells(story, label, event.step) for label in (column, row))
@@ -512,8 +514,8 @@ def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, f
 
 
 def _cells(story: Story, label: str, step: int) -> list[float] | None:
-    """A tensor's values at ``step``; None if it has gaps in its memory, or if the trace does not hold them all as
-    numbers.
+    """A tensor's values at ``step`` as a flat list; None if it is not contiguous, or if the trace does not hold them
+    all as numbers.
     """
     tensor = story.tensor(label, step) or {}
     storage = story.record("storages", tensor.get("storage"), step) or {}
@@ -560,9 +562,9 @@ def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]
 
 
 def _operand_nodes(node: ast.AST | None, event: Event) -> list[ast.expr]:
-    """The two compared expressions: of ``a - b`` or ``a == b``, or the first arguments of a call.
+    """The two combined expressions: of ``a - b`` or ``a == b``, or the first two arguments of a call.
 
-    Fewer, or none, if the line shows no two.
+    A shorter or an empty list if the line does not show both.
     """
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, ast.Sub | ast.Mult | ast.Div) or (

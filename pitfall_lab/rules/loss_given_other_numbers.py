@@ -120,7 +120,7 @@ def _mismatch(story: Story, event: Event) -> LossGivenOtherNumbers | None:
 
 
 def _in_place(story: Story, label: str, step: int) -> Event | None:
-    """The last call that wrote into the memory of the scores, if it is a ReLU; else None."""
+    """The last call that wrote into the storage of the scores, if it is a ReLU; else None."""
     writes = story.writes(str((story.tensor(label, step) or {}).get("storage")), -1, step)
     last = story.event(writes[-1]) if writes else None
     return last if last is not None and last.name in ("relu_", "relu") else None
@@ -159,7 +159,7 @@ def _finding(story: Story, found: LossGivenOtherNumbers) -> Finding:
 
 
 def _evidence(story: Story, found: LossGivenOtherNumbers) -> T:
-    """What these numbers did to this call's loss, in words."""
+    """A sentence on how these numbers changed the result of this loss or softmax."""
     event = found.event
     shape = story.shape(event.operands[0].label, event.step) or ()
     if found.got == "cut":
@@ -237,7 +237,7 @@ OTHER_MAKER = {"softmax": "log_softmax", "Softmax": "LogSoftmax", "sigmoid": "lo
 
 
 def _other_loss(story: Story, found: LossGivenOtherNumbers) -> Iterator[Fix]:
-    """Fixes that replace the loss, by its name in the text, by the one that works on these numbers.
+    """Fixes that replace the loss, by its name in the program's source, by the one that works on these numbers.
 
     Nothing if there is no such loss, or its call has keyword arguments.
     """
@@ -272,7 +272,7 @@ def _renamed(program: Program, function: ast.expr, name: str) -> str:
 def _other_maker(story: Story, found: LossGivenOtherNumbers) -> Iterator[Fix]:
     """Fixes that remove the call that made the numbers, or replace it by the one that makes what the loss takes.
 
-    Nothing if the maker is unknown or the text does not show it.
+    Nothing if the maker is unknown or the program's source does not show it.
     """
     program = story.program
     node = program.at(story.span(found.maker.step)) if found.maker is not None else None
@@ -298,8 +298,8 @@ def _other_maker(story: Story, found: LossGivenOtherNumbers) -> Iterator[Fix]:
 
 
 def _left_out(program: Program, place: ast.Call) -> str | None:
-    """The code that remains when the call is removed: its argument, or ``Identity()`` in
-    place of a module; else None.
+    """The code that remains when the call is removed: its first argument, the tensor before the dot of a method, or
+    ``Identity()`` in place of a module. None if the call has neither.
     """
     if call_name(place) in ("Softmax", "Sigmoid", "ReLU", "ReLU6"):
         return _renamed(program, place.func, "Identity") + "()"

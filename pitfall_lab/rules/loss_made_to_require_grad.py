@@ -19,10 +19,11 @@ SETTING = ("requires_grad_", "requires_grad")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that makes the loss a new leaf that requires grad, although it was computed from
-    tensors that require grad and had lost its graph.
+    """Yield one finding for each place in the source that makes the loss a new leaf that requires grad, although it was
+    computed from tensors that require grad and had lost its graph.
 
-    Found at backwards that start from such a leaf; not where only a gradient was cut off.
+    Found at backwards that start from such a leaf; not where the graph was lost only because the loss was computed from
+    a gradient.
     """
     flow, reported = Flow(story), set()
     for backward in story.backwards():
@@ -40,8 +41,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that made it a leaf that requires gradients: ``requires_grad_()``, an assignment, or a new
-    tensor; None if there is none.
+    """The last call before ``step`` that set ``requires_grad`` on the tensor, or else the call that created it; None if
+    there is neither.
     """
     setters = [e for e in story.uses(label) if e.name in SETTING and e.step < step and not e.op.endswith("__get__")]
     return setters[-1] if setters else story.event((story.tensor(label) or {}).get("born"))

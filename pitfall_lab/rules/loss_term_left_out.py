@@ -75,9 +75,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _assignment(story: Story, event: Event) -> ast.Assign | None:
-    """The assignment to a single name whose value is just the expression that ``event`` computed; else None.
-
-    None too for a name that begins with ``_``.
+    """The assignment whose value is just the expression that ``event`` computed and whose only target is a name that
+    does not begin with ``_``; None if there is none.
     """
     node = story.program.at(event.span)
     statement = story.program.parents.get(node) if node is not None else None

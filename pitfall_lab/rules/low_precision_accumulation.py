@@ -57,9 +57,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _sum(program: Program, node: ast.stmt) -> ast.expr | None:
-    """The sum that a statement adds to, in these forms; None for any other statement.
+    """The expression of the sum that a statement adds to; None for any other statement.
 
-    ``total += x``, ``total = total + x``, ``total = torch.add(total, x)`` and ``total.add_(x)``.
+    It is ``total`` in ``total += x``, ``total = total + x``, ``total = torch.add(total, x)`` and ``total.add_(x)``.
     """
     if isinstance(node, ast.AugAssign):
         return node.target if isinstance(node.op, ast.Add) else None
@@ -90,7 +90,9 @@ def _lost(story: Story, node: ast.AugAssign | ast.Assign | ast.Expr) -> LowPreci
 
 
 def _runs(rounds: list[Event]) -> list[list[Event]]:
-    """The rounds of each sum, where one line adds to several in place one after the other, as a count of each epoch."""
+    """The rounds grouped by the tensor that they add to: one line may add in place to several tensors, one after the
+    other, such as a count of each epoch.
+    """
     runs: dict[str | None, list[Event]] = defaultdict(list)
     for event in rounds:
         runs[event.operands[0].label].append(event)
@@ -108,9 +110,10 @@ def _judged(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> Lo
 
 
 def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> LowPrecisionAccumulation | None:
-    """The finding's data if all that was added to one number is known, and the exact sum is another one; else None.
+    """The data of the finding if all that was added to a single number is known and its exact sum differs from the
+    result.
 
-    None too if something else wrote the sum between two rounds.
+    None if they agree, if a value is not known, or if something else wrote the sum between two rounds.
     """
     exact = _value(story, rounds[0].operands[0].label, rounds[0].step - 1)
     previous, last = rounds[0].operands[0].label, rounds[0].step
@@ -133,11 +136,10 @@ def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> L
 
 
 def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
-    """The sum, and what was added to it in the last recorded round without any effect; None if
-    the last round had an effect.
+    """The sum and the addend of the last recorded round, if that round did not change the sum; else None.
 
-    The sum must have grown in rounds that were not recorded. What was added must be as large as what was added before:
-    terms that get smaller and smaller may be lost.
+    Only if all values are known, the sum grew in rounds that were not recorded, and the addend is at least half as
+    large as the recorded ones are on average: addends that get smaller and smaller may be lost.
     """
     terms, ends = [], []
     for event in rounds:
@@ -157,11 +159,11 @@ def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
 
 
 def _stands_still(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
-    """A sum, perhaps one of several in a tensor, to which the last rounds added without effect,
-    and what they added; else None.
+    """A sum, perhaps one of several in a tensor, and the addend of its last round, if at least ``ALIKE`` last rounds
+    did not change it; else None.
 
-    It must be as large as what had an effect before; where nothing had, always the same: terms that get
-    smaller and smaller may be lost.
+    These addends must be at least half as large as those that had an effect are on average or, where none had, all
+    equal: addends that get smaller and smaller may be lost.
     """
     known: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     previous: tuple[str | None, int] | None = None
@@ -184,9 +186,10 @@ def _stands_still(story: Story, rounds: list[Event]) -> tuple[float, float] | No
 
 
 def _numbers(story: Story, event: Event) -> dict[int, tuple[float, float, float]]:
-    """The known numbers of a sum before a round, what is added to each, and what they are afterwards, by place.
+    """For each element of a sum, by its position: the number before a round, what the round adds to it, and the number
+    after it.
 
-    Only places where all three are known, so perhaps empty.
+    Only elements for which all three are known, so perhaps empty.
     """
     label, added = event.operands[0].label, event.operands[1]
     before, after = _values(story, label, event.step - 1), _values(story, event.results[0], event.step)
@@ -204,9 +207,8 @@ def _numbers(story: Story, event: Event) -> dict[int, tuple[float, float, float]
 
 
 def _values(story: Story, label: str | None, step: int) -> dict[int, float]:
-    """The known numbers in a tensor that has no gaps in its memory, after ``step``, by their place in the tensor.
-
-    Empty for a tensor with gaps.
+    """The known numbers in a contiguous tensor after ``step``, by their position in it; empty for a tensor that is not
+    contiguous.
     """
     record = story.tensor(label, step) or {}
     shape, strides, start = record.get("shape") or (), record.get("stride") or (), record.get("offset") or 0
@@ -221,7 +223,9 @@ def _values(story: Story, label: str | None, step: int) -> dict[int, float]:
 
 
 def _is_written(story: Story, label: str | None, after: int, until: int) -> bool:
-    """Whether something else wrote the sum between two rounds: set it back to 0, for instance."""
+    """Whether the sum's storage was written strictly between the steps ``after`` and ``until``: set back to 0, for
+    instance.
+    """
     return bool(story.writes(str((story.tensor(label, until) or {}).get("storage")), after, until))
 
 
@@ -275,7 +279,7 @@ def _finding(story: Story, found: LowPrecisionAccumulation) -> Finding:
 
 
 def _shown(value: float) -> str:
-    """The number in words: of a count, all digits."""
+    """The number as text: an integer below ``LARGE`` with all its digits, other numbers rounded."""
     return f"{value:.0f}" if value == math.trunc(value) and abs(value) < LARGE else number(value)
 
 
@@ -295,7 +299,9 @@ def _what(found: LowPrecisionAccumulation, name: str, here: T) -> T:
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
-    """Fixes that begin the sum in a dtype with more bits; empty if the text does not show where it begins."""
+    """Fixes that begin the sum in a dtype with more bits; empty if the program's source does not show where it
+    begins.
+    """
     program = story.program
     node = program.at(story.span(born)) if program.tree else None
     torch = torch_name(program)

@@ -64,8 +64,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _middle(story: Story, event: Event) -> Middle | None:
-    """What is wrong with a median; None if the count is odd or large, the positions are used, nothing is calculated
-    with it, or the two middle numbers are not known to differ.
+    """The data of the finding for a median whose two middle values are known to differ.
+
+    None if they are not, if the count is odd or above ``MOST``, if the values are not floating-point, if the indices
+    that ``median`` returns are used, or if nothing calculates with the median.
     """
     label = event.operands[0].label
     shape = story.shape(label, event.step) or ()
@@ -148,7 +150,9 @@ def _finding(story: Story, found: Middle) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """The fix that takes the quantile 0.5; empty where the text does not show the call and its arguments."""
+    """The fix that takes the quantile 0.5; empty where the program's source does not show the call and its
+    arguments.
+    """
     program = story.program
     node = program.at(story.span(event.step))
     while isinstance(node, ast.Attribute | ast.Subscript):

@@ -145,8 +145,8 @@ def _finding(story: Story, found: MaskAddedAsNumbers) -> Finding:
 
 
 def _handed_on(story: Story, event: Event) -> ast.expr | None:
-    """The mask that the program hands to a module, such as ``nn.MultiheadAttention``, which makes the call; None if the
-    program makes it itself.
+    """The mask that the program gives by keyword to a module, such as ``nn.MultiheadAttention``, which makes the call;
+    None if it gives none, or makes the call itself.
     """
     node = story.program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or called(node) == event.name:
@@ -155,14 +155,18 @@ def _handed_on(story: Story, event: Event) -> ast.expr | None:
 
 
 def _is_hidden(story: Story, found: MaskAddedAsNumbers) -> bool:
-    """Whether the 1 of the mask stands for what is to be hidden: where a position may not look at itself."""
+    """Whether a 1 in the mask means "hidden": it has a 0 where the first position looks at itself, which is always
+    allowed.
+    """
     mask = Elements(story, found.mask, found.event.step)
     first = (0,) * (len(mask.shape) - AXES)
     return len(mask.shape) >= AXES and mask.at((*first, 0, 0)) == 0
 
 
 def _looks(story: Story, found: MaskAddedAsNumbers) -> list[Fact]:
-    """The fact that all is looked at, also what the mask was to hide."""
+    """The fact that every position is looked at, also those that the mask is meant to hide; empty for a mask of fewer
+    than two axes.
+    """
     mask = Elements(story, found.mask, found.event.step)
     if len(mask.shape) < AXES:
         return []
@@ -207,8 +211,8 @@ def _of_product(story: Story, found: MaskAddedAsNumbers) -> Finding:
 
 
 def _filled(story: Story, found: MaskAddedAsNumbers) -> tuple[Fix, ...]:
-    """The fix that fills the masked places with ``-inf`` in place of the product; empty
-    where it is not written as one.
+    """At most one fix: it sets masked positions to ``-inf`` in place of the product; empty if the line has no such
+    product.
     """
     program = story.program
     node, given = program.at(story.span(found.event.step)), written_as(story, found.event, found.mask)

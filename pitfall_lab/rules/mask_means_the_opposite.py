@@ -15,8 +15,8 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with an attention whose bool mask is square and lets each position see exactly
-    the later ones, as far as the mask is known.
+    """Yield one finding for each line with an attention whose bool mask is square and lets each position attend to
+    exactly the later positions, as far as the mask is known.
     """
     reported = set()
     for masked in masked_scores(story):
@@ -27,9 +27,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _only_future(story: Story, masked: Masked) -> bool:
-    """Whether, as far as the square mask is known, exactly what is right of the diagonal is looked at.
+    """Whether the square mask lets each position attend to exactly the later ones (right of the diagonal), as far as
+    its values are known.
 
-    False for a mask of several heads.
+    False for a mask of several heads, and if the known values are all True or all False.
     """
     record = story.tensor(masked.mask, masked.event.step) or {}
     shape, stride = list(record.get("shape") or ()), list(record.get("stride") or ())

@@ -151,7 +151,9 @@ def _finding(story: Story, found: MaskWithoutEffect) -> Finding:
 
 
 def _looks(story: Story, masking: Event) -> list[Fact]:
-    """The fact that all is looked at, also where the bool mask of the call, true for what to leave out, is true."""
+    """The fact that every position is looked at, also those that the bool mask of the call excludes by a True; empty
+    for ``where`` and for scores of fewer than two axes.
+    """
     given = (o.label for o in masking.operands if (story.tensor(o.label, masking.step) or {}).get("dtype") == "bool")
     mask = Elements(story, next(given, None), masking.step, answers=True)
     shape = story.shape(masking.results[0], masking.step) or ()

@@ -99,9 +99,7 @@ def _mask(event: Event, shares: str) -> str | None:
 
 
 def _goes_along(story: Story, label: str, step: int, count: int, axis: int) -> bool:
-    """Whether the mask has more than one entry along the axis of the softmax, its last axis
-    being that of the ``count`` axes.
-    """
+    """Whether the mask has more than one entry along the axis of the softmax, if it is broadcast to ``count`` axes."""
     shape = story.shape(label, step) or ()
     own = axis - (count - len(shape))
     return 0 <= own < len(shape) and shape[own] > 1
@@ -184,7 +182,7 @@ def _finding(story: Story, found: MaskedAfterSoftmax) -> Finding:
 def _fixes(story: Story, found: MaskedAfterSoftmax) -> tuple[Fix, ...]:
     """Fixes that set masked scores to -inf before the softmax, and remove the mask after it.
 
-    Empty if the text does not show the softmax's call, its scores and the mask.
+    Empty if the program's source does not show the softmax's call, its scores and the mask.
     """
     program = story.program
     soft, node = program.at(story.span(found.softmax.step)), program.at(story.span(found.mask.step))

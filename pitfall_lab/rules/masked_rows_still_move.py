@@ -57,8 +57,8 @@ class GradientMask:
 
 @dataclass(frozen=True, slots=True)
 class MaskedRowsStillMove:
-    """An optimizer's ``updates`` (its steps) moved elements of the parameter labelled ``label`` whose gradient ``mask``
-    had made 0 before each.
+    """An optimizer's ``updates`` (its steps) changed elements of the parameter labelled ``label`` although ``mask`` had
+    made their gradient 0 before each.
 
     ``moved`` are the indices of these elements, ``old`` and ``new`` their values before and after the first update, in
     the same order.
@@ -73,10 +73,10 @@ class MaskedRowsStillMove:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each optimizer that moves elements of a parameter whose gradient the program sets to 0
+    """Yield one finding for each optimizer that changes elements of a parameter whose gradient the program sets to 0
     before every one of its recorded steps, of which there must be at least ``FEWEST``.
 
-    Only for the first such parameter of an optimizer, and not where the elements are put back.
+    Only for the first such parameter of an optimizer, and not where the elements get their old values back.
     """
     by_optimizer: dict[object, list[OptimizerStep]] = defaultdict(list)
     for update in story.trace.optimizer_steps:
@@ -90,7 +90,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _moved(story: Story, label: str, updates: list[OptimizerStep]) -> MaskedRowsStillMove | None:
-    """The finding's data if each update moved elements with a masked gradient, and nothing put them back."""
+    """The finding's data if each update changed elements with a masked gradient, and nothing restored them; else
+    None.
+    """
     gradients = [_gradient(story, label, update) for update in updates]
     zero = [frozenset(place for place, value in each.items() if value == 0) for each in gradients]
     always = frozenset.intersection(*zero)
@@ -139,7 +141,7 @@ def _gradient(story: Story, label: str, update: OptimizerStep) -> Values:
 
 
 def _end(story: Story, update: OptimizerStep) -> int:
-    """The last of the steps that belong to one update."""
+    """The last of the consecutive steps that belong to one update: those with the same source span."""
     step = update.step
     while step + 1 < len(story.events) and story.span(step + 1) == update.span:
         step += 1
@@ -147,8 +149,8 @@ def _end(story: Story, update: OptimizerStep) -> int:
 
 
 def _mask(story: Story, label: str, update: OptimizerStep, zero: frozenset[Index]) -> GradientMask | None:
-    """The call that made the gradient of an update 0 at ``zero``, where it was something else: in a hook during the
-    backward, or between the backward and the update.
+    """The call that made the gradient of an update 0 at exactly the indices ``zero``, at some of which it was not 0
+    before, in a hook during the backward or between the backward and the update; None if there is none.
     """
     gradient = (story.tensor(label, update.step - 1) or {}).get("grad")
     storage = (story.tensor(gradient, update.step - 1) or {}).get("storage")
@@ -178,7 +180,9 @@ def _mask(story: Story, label: str, update: OptimizerStep, zero: frozenset[Index
 
 
 def _made_from(story: Story, label: str, step: int, depth: int = DEEPEST) -> frozenset[str]:
-    """What tells a mask from one that is made anew: the storages it was made from, and names of constants."""
+    """What identifies a mask: the storages that it was made from or, if constants were made anew for it, the name of
+    the call that made them, such as ``zeros``.
+    """
     record = story.tensor(label, step) or {}
     born = story.event(record.get("born"))
     own = frozenset({str(record.get("storage"))})
@@ -195,7 +199,11 @@ def _made_from(story: Story, label: str, step: int, depth: int = DEEPEST) -> fro
 def _changes(
     story: Story, event: Event, gradient: str | None, shape: Index | None
 ) -> Iterator[tuple[str | None, Values, Values]]:
-    """What a call may have made of a gradient of the given shape: its label, and the values before and after it."""
+    """Yield each tensor of the given shape that a call may have changed: its label, and its values before and after the
+    call.
+
+    If the call writes nothing, these are its operands, and the values after it those of its result.
+    """
     labels = [o.label for o in event.operands if o.label is not None and story.shape(o.label, event.step) == shape]
     for label in dict.fromkeys([*labels, gradient]):
         if (story.tensor(label, event.step) or {}).get("storage") in event.writes:
@@ -244,8 +252,10 @@ def _finding(story: Story, found: MaskedRowsStillMove) -> Finding:
 
 
 def _fixes(story: Story, found: MaskedRowsStillMove) -> tuple[Fix, ...]:
-    """The fix that takes the weight decay away: from the optimizer, or, where this has other parameters, too, from a
-    group of its own for this one.
+    """The fix that turns weight decay off: for the optimizer or, if it has other parameters too, for a group with only
+    this parameter.
+
+    Empty if the program's source does not show how.
     """
     program, update = story.program, found.updates[0]
     made = story.trace.optimizers[update.made] if update.made is not None else None

@@ -105,10 +105,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written(story: Story, counted: Counted) -> Mask | None:
-    """The last of the calls that wrote the zeros which a ranking puts first, if they stand for what is left out.
+    """The :class:`Mask` of the last call that wrote the zeros which a ranking puts first, if they stand for numbers
+    that are left out.
 
-    None if a place was computed from the numbers themselves, if zero is an extremum of numbers of this kind, if what
-    was taken is a weight or compared, or if the numbers have another use for which zero may be meant.
+    None if their index was computed from the numbers themselves, if zero is an extremum of numbers of this kind, if
+    what was taken is a weight or is compared, or if the numbers have another use for which zero may be right.
     """
     taken, found = story.events[counted.step], written_zeros(story, counted)
     if found is None or not _is_of_kind(found.source.name, _is_least(story, taken)):
@@ -121,7 +122,9 @@ def _written(story: Story, counted: Counted) -> Mask | None:
 
 
 def _mask(story: Story, event: Event) -> Mask | None:
-    """What a call makes zero by a mask; None if it does nothing of the kind."""
+    """The :class:`Mask` of a call that makes entries of a floating-point tensor zero by a mask that was not computed
+    from that tensor; None for other calls.
+    """
     labels = [o.label for o in event.operands]
     result = event.results[0] if event.results else labels[0] if labels else None
     if result is None:
@@ -145,7 +148,7 @@ def _mask(story: Story, event: Event) -> Mask | None:
 
 
 def _chosen(story: Story, event: Event, result: str) -> Mask | None:
-    """What a ``where`` makes zero; None if neither of its choices is zero."""
+    """The :class:`Mask` of a ``where`` with a zero for one of its two choices; None if neither choice is zero."""
     labels = [o.label for o in event.operands]
     if len(labels) != 3:
         return None
@@ -174,7 +177,7 @@ def _is_zero(story: Story, event: Event, place: int) -> bool:
 
 
 def _is_mask(story: Story, label: str, step: int, *, truth: bool = False) -> bool:
-    """Whether a tensor says which entries count: truth values, or what was converted from such, or zeros and ones."""
+    """Whether a tensor marks entries: it is bool, was converted from a bool tensor, or its known values are 0 and 1."""
     if (story.tensor(label, step) or {}).get("dtype") == "bool":
         return True
     if truth or (story.tensor(label, step) or {}).get("requires_grad"):
@@ -193,9 +196,9 @@ def _is_mask(story: Story, label: str, step: int, *, truth: bool = False) -> boo
 
 
 def _extrema(story: Story, mask: Mask) -> Iterator[Event]:
-    """The calls that take an extremum of the masked numbers, which are put to no use for which zero could be wrong.
+    """Yield the calls that take an extremum of the masked numbers, before these are next written.
 
-    Nothing if they are written again on the way.
+    Nothing if the numbers also have a use other than reshapes, copies and sums, for which zero may be right.
     """
     pending, seen = [mask.result], {mask.result}
     found, storage = [], str((story.tensor(mask.result, mask.event.step) or {}).get("storage"))
@@ -215,7 +218,10 @@ def _extrema(story: Story, mask: Mask) -> Iterator[Event]:
 
 
 def _axes(event: Event, count: int) -> tuple[int, ...] | None:
-    """The axes along which the extremum is taken, all of them where none is given; None where that is not known."""
+    """The axes along which the extremum is taken; None where they are not known.
+
+    Where none is given, these are the last axis for ``topk``, ``sort`` and ``argsort``, and all axes for other calls.
+    """
     text = argument(event, "dim", EXTREMA[event.name])
     if event.name in RANKED | SORTS and text in (None, "None"):
         return (count - 1,)
@@ -235,7 +241,9 @@ def _falls(event: Event) -> bool:
 
 
 def _is_least(story: Story, event: Event) -> bool:
-    """Whether the smallest numbers are taken: of a ``topk`` along the last axis, where they come in rising order."""
+    """Whether a call takes the smallest numbers: ``min``, ``amin``, ``argmin``, or a ``topk`` whose known results rise
+    along the last axis.
+    """
     if event.name != "topk":
         return event.name in SMALLEST
     taken = Elements(story, event.results[0], event.step)
@@ -244,9 +252,10 @@ def _is_least(story: Story, event: Event) -> bool:
 
 
 def _wins(story: Story, mask: Mask, taken: Event) -> bool:
-    """Whether an extremum is a masked zero although another entry counts, in a row of which enough is known.
+    """Whether a call takes a masked zero for the extremum of a row in which other entries are not masked.
 
-    Either by the numbers that count, all beyond zero; or by the result, which is zero where numbers like these are not.
+    This is known either from the entries that are not masked, if all of them are on the other side of zero, or from the
+    result, if it is zero although numbers of this kind hardly ever are.
     """
     shape = story.shape(mask.result, mask.event.step) or ()
     along, there = _axes(taken, len(shape)), story.shape(taken.operands[0].label, taken.step) or ()
@@ -288,16 +297,16 @@ def _wins(story: Story, mask: Mask, taken: Event) -> bool:
 
 
 def _are_zeros(results: Elements, axis: int) -> bool:
-    """Whether the first places of a ranking along an axis are zeros as far as they are known: few rows are known, but
-    several places of each.
+    """Whether all known results among the first ``SHOWN`` along an axis are zeros: at least ``FEWEST`` of them, or all
+    results if there are fewer.
     """
     ranked = [value for index, value in results.known() if index and index[axis] < SHOWN]
     return len(ranked) >= min(FEWEST, prod(results.shape)) and not any(ranked)
 
 
 def _picked(story: Story, mask: Mask, taken: Event) -> bool:
-    """Whether the first place of a row that a call names is known to be masked, and another of the row is known to
-    count.
+    """Whether the first index that a call returns for some row is known to be that of a masked entry, and another entry
+    of this row is known not to be masked.
     """
     shape = story.shape(mask.result, mask.event.step) or ()
     along = _axes(taken, len(shape))
@@ -324,10 +333,11 @@ def _picked(story: Story, mask: Mask, taken: Event) -> bool:
 
 
 def _outranks(story: Story, mask: Mask, taken: Event) -> bool:
-    """Whether masked zeros are among the best of a row in which more entries count than places are taken.
+    """Whether masked zeros are among the results of a ``topk`` for the largest, although at least ``k`` entries of each
+    row are not masked.
 
-    For rows too long to be known one by one: a zero with a minus comes of a masked number below zero, and how many are
-    masked is known by how they were marked.
+    For rows too long to be known entry by entry: a zero with a minus sign comes from a masked number below zero, and
+    how many entries are masked is known from the calls that marked them.
     """
     shape = story.shape(mask.result, mask.event.step) or ()
     along, there = _axes(taken, len(shape)), story.shape(taken.operands[0].label, taken.step)
@@ -349,8 +359,8 @@ def _outranks(story: Story, mask: Mask, taken: Event) -> bool:
 def _masked_of(story: Story, mask: Mask, axis: int) -> float | None:
     """How many entries of a row along an axis are masked at most; None if that is not known.
 
-    It is known where the mask was empty at first, and was marked by calls that were not repeated. Of marks anywhere in
-    the table, ``TIMES`` as many as come to a row on average.
+    It is known where the mask was created empty and then marked by calls that did not run repeatedly. If they marked
+    indices anywhere in the tensor, ``TIMES`` the average for a row is returned.
     """
     label, marked, step = mask.mask, not mask.keeps, mask.event.step
     for _ in range(FURTHER):
@@ -370,7 +380,9 @@ def _masked_of(story: Story, mask: Mask, axis: int) -> float | None:
 
 
 def _marks(story: Story, write: Event, label: str, axis: int) -> float | None:
-    """How many entries of a row a call writes at most; None if that is not known."""
+    """How many entries of a row along ``axis`` a call writes at most, or ``TIMES`` the average for a row if it writes
+    at indices of all axes; None if that is not known.
+    """
     shape = story.shape(label, write.step) or ()
     indexes = [
         story.shape(o.label, write.step) or ()
@@ -410,9 +422,10 @@ def _results_of(shape: Index, along: Index) -> int:
 
 
 def _has_no_zero(story: Story, mask: Mask, numbers: Elements, least: bool) -> bool:
-    """Whether the numbers are of a kind that is hardly ever zero, and for which zero is not the extremum by itself.
+    """Whether no known number is zero, and the numbers are of a kind (:func:`_is_of_kind`) among which a zero that a
+    mask puts there can be the extremum.
 
-    Zeros on the diagonal of a square table, the distances to oneself, do not count.
+    Zeros on the diagonal of a square matrix, the distances to oneself, do not count.
     """
     if any(value == 0 for index, value in numbers.known() if len(index) < 2 or index[-1] != index[-2]):
         return False
@@ -426,7 +439,11 @@ def _has_no_zero(story: Story, mask: Mask, numbers: Elements, least: bool) -> bo
 
 
 def _is_of_kind(name: str, least: bool, *, negated: bool = False) -> bool:
-    """Whether the results of a call have both signs, or the sign for which zero is never the smallest, or largest."""
+    """Whether the results of the call ``name`` have both signs, or are positive if ``least``, or negative if not: a
+    zero among such numbers can be the smallest (``least``) or the largest.
+
+    With ``negated``, the results had their signs reversed.
+    """
     positive, negative = name in POSITIVE, name in NEGATIVE
     if negated:
         positive, negative = negative, positive
@@ -511,9 +528,9 @@ def _counted_finding(story: Story, mask: Mask, taken: Event, counted: Counted) -
 
 
 def _fixes(story: Story, mask: Mask, taken: Event, limit: str) -> tuple[Fix, ...]:
-    """Fixes that fill what is masked with an infinity: in place of the zero, or just before the extremum is taken.
+    """Fixes that put an infinity at the masked positions: in place of the zero, or just before the extremum is taken.
 
-    Empty where the text does not show the masked numbers and the mask.
+    Empty where the program's source does not show the masked numbers and the mask.
     """
     program, event = story.program, mask.event
     node, call = program.at(story.span(event.step)), program.at(story.span(taken.step))
@@ -545,7 +562,7 @@ def _fixes(story: Story, mask: Mask, taken: Event, limit: str) -> tuple[Fix, ...
 
 def zero_in(story: Story, event: Event) -> ast.expr | None:
     """Return the expression for the zero in the call that ``event`` recorded, or in its assignment to an index; None if
-    the program's text shows none there.
+    the program's source shows none there.
     """
     node = story.program.at(story.span(event.step))
     if isinstance(node, ast.Call) and event.name in {*FILLS, *WRITES, "where"}:

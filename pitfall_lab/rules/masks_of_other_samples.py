@@ -50,8 +50,9 @@ class MasksOfOtherSamples:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with an attention of torch's with several heads (``nn.MultiheadAttention``) whose
-    mask has one matrix for each sample and head, made of one for each sample that were repeated as a whole (a b a b).
+    """Yield one finding for each line with one of torch's attentions with several heads (``nn.MultiheadAttention``)
+    whose mask has one matrix for each sample and head, made from one matrix for each sample by repeating all of them as
+    a block (a b a b).
 
     Only where the masks of the samples are computed from what differs between samples, and not where there are as many
     samples as heads: there the masks may be one for each head.
@@ -84,8 +85,8 @@ def _found(story: Story, attention: Event) -> MasksOfOtherSamples | None:
 
 
 def _mask(story: Story, attention: Event) -> tuple[str, int, int] | None:
-    """The mask of an attention as it was before torch split its first axis into samples and heads, the number of
-    samples, and that of heads; None if torch did not do that.
+    """The mask of an attention before torch split its first axis into samples and heads, the number of samples, and the
+    number of heads. None if torch did not split it.
     """
     if attention.name == "baddbmm":
         if not attention.operands or story.said(attention.step) == "baddbmm":
@@ -112,13 +113,17 @@ def _mask(story: Story, attention: Event) -> tuple[str, int, int] | None:
 
 
 def _is_projected(story: Story, label: str) -> bool:
-    """Whether a tensor is a view of a query, key or value: torch transposes these before it splits their axis."""
+    """Whether ``transpose`` made a tensor, as torch does with query, key and value before it splits their axis: then it
+    is no mask.
+    """
     event = story.event((story.tensor(label) or {}).get("born"))
     return event is not None and event.name == "transpose"
 
 
 def _given(story: Story, label: str, attention: Event) -> str:
-    """The mask that the program gave, where torch made numbers of its truth values: zeros, filled where it is true."""
+    """The label of the mask that the program gave: if torch converted a bool mask to numbers (``zeros_like``, filled
+    where the mask is true), that bool mask; else ``label`` itself.
+    """
     event = story.event((story.tensor(label) or {}).get("born"))
     if event is not None and event.name == "zeros_like" and event.span == attention.span:
         return event.operands[0].label or label
@@ -126,8 +131,8 @@ def _given(story: Story, label: str, attention: Event) -> str:
 
 
 def _differ(story: Story, label: str, axis: int, step: int) -> bool:
-    """Whether what a tensor has along an axis, for each sample, is made from what differs between samples: data, not
-    constants or repeated rows. False where that is not known.
+    """Whether the entries of a tensor along an axis, one for each sample, were computed from data that differ between
+    samples, not from constants or repeated rows; False where that is not known.
     """
     pending, seen = [(label, axis, step)], set[tuple[str, int]]()
     while pending and len(seen) < FURTHER:
@@ -159,20 +164,20 @@ def _differ(story: Story, label: str, axis: int, step: int) -> bool:
 
 
 def _is_joined_along(story: Story, event: Event, made: str, axis: int) -> bool:
-    """Whether a call puts tensors together along an axis of its result."""
+    """Whether a call joins tensors along an axis of its result."""
     lengths = {(story.shape(o.label, event.step) or ())[axis : axis + 1] for o in event.operands if o.label is not None}
     return event.name in JOINING and lengths != {(story.shape(made, event.step) or ())[axis : axis + 1]}
 
 
 def _writes(story: Story, label: str, after: int, until: int) -> list[Event]:
-    """The calls that wrote the memory of a tensor between two steps."""
+    """The calls that wrote the storage of a tensor after the step ``after``, up to ``until`` (included)."""
     storage = str((story.tensor(label, until) or {}).get("storage"))
     found = (story.event(step) for step in story.writes(storage, after, until + 1))
     return [event for event in found if event is not None]
 
 
 def _picks_rows(write: Event) -> bool:
-    """Whether the index of a write begins with a number or a tensor: one row, or some."""
+    """Whether the index of a write begins with a number or a tensor, so that it selects one row or some rows."""
     index = next(iter(write.operands[1:]), None)
     return index is not None and (index.label is not None or index.text.lstrip("(-")[:1].isdigit())
 
@@ -193,10 +198,11 @@ def _is_known_equal(story: Story, label: str, axis: int, step: int) -> bool:
 
 
 def _axis(story: Story, source: str, made: str, axis: int, event: Event) -> int | None:
-    """The axis of an operand of a call that became an axis of ``made``; None if there is none of this length.
+    """The axis of the operand ``source`` that became the axis ``axis`` of ``made``; None if no axis of the same length
+    fits.
 
-    Of a view the one with the same stride; where axes were taken away the first for the first; else the one that is as
-    far from the last.
+    For a view, it is the axis with the same stride. Otherwise the first axis stays the first if there are fewer axes
+    after the call, and other axes keep their distance from the last one.
     """
     before, after = story.tensor(source, event.step) or {}, story.tensor(made, event.step) or {}
     shape, size = tuple(before.get("shape") or ()), tuple(after.get("shape") or ())
@@ -256,7 +262,9 @@ def _finding(story: Story, found: MasksOfOtherSamples) -> Finding:
 
 
 def _fixes(story: Story, found: MasksOfOtherSamples) -> tuple[Fix, ...]:
-    """Fixes that repeat each mask for all heads before the next; empty where the text does not show the masks."""
+    """Fixes that repeat each mask for all heads before the next; empty where the program's source does not show the
+    masks.
+    """
     program, order = story.program, found.order
     node = program.at(story.span(order.event.step))
     if not isinstance(node, ast.Call):
@@ -275,7 +283,7 @@ def _fixes(story: Story, found: MasksOfOtherSamples) -> tuple[Fix, ...]:
 
 
 def _source(node: ast.Call) -> ast.expr | None:
-    """The expression of the masks that a call repeats; None if the text does not show it."""
+    """The expression of the masks that a call repeats; None if the program's source does not show it."""
     given: ast.expr | None = node.args[0] if node.args else None
     if call_name(node) in spellings("cat"):
         if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mult):
@@ -296,7 +304,7 @@ def _source(node: ast.Call) -> ast.expr | None:
 
 
 def _is_function(node: ast.Call) -> bool:
-    """Whether a call is one of a function of torch's (``torch.tile``), not of a method."""
+    """Whether the source calls a function of torch (``torch.tile``), not a method."""
     return (
         isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
     )

@@ -44,8 +44,8 @@ class Diluted:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """``mean`` is the call (``Event``) that averaged vectors over the positions of tokens; ``lookup`` is the embedding
-    that looked them up.
+    """``mean`` is the call (``Event``) that averaged vectors over the positions of tokens; ``lookup`` is the call of
+    the embedding that looked up these vectors.
 
     The tokens at the indices ``places`` are padding, whose number is ``number``.
     """
@@ -57,8 +57,8 @@ class Pooled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a mean over errors of which those of padding were made 0 by a mask, on the
-    way to a backward; also one for each with a trained mean over the vectors of tokens of which some are padding.
+    """Yield one finding for each line that multiplies errors by a mask, so that those of padding are 0 in a mean on the
+    way to a backward, and one for each line with a trained mean over the vectors of tokens of which some are padding.
 
     Not where the program counts the ones of the mask.
     """
@@ -105,7 +105,9 @@ def _diluted(story: Story, product: Event) -> Diluted | None:
 
 
 def _is_mean(use: Event, count: int) -> bool:
-    """Whether the call is a mean over everything or, if each position has several features, over the positions."""
+    """Whether the call is a mean over all elements or, of a tensor with three axes (``count``), over axis 1, that of
+    the positions.
+    """
     axis = whole(argument(use, "dim", 1))
     everything = len(use.operands) == 1
     return (
@@ -116,10 +118,10 @@ def _is_mean(use: Event, count: int) -> bool:
 
 
 def _pooled(story: Story, mean: Event) -> Pooled | None:
-    """The data of the finding if ``mean`` goes over the positions of looked-up tokens, some of them
-    padding, and is trained; else None.
+    """The data of the finding if ``mean`` is trained and averages over the positions of looked-up tokens, some of them
+    padding.
 
-    None too if the mean's operand was multiplied by a mask that the program also counts.
+    None if it does not, or if the mean's operand was multiplied by a mask that the program also counts.
     """
     label = mean.operands[0].label if mean.operands else None
     shape, axis = story.shape(label, mean.step) or (), whole(argument(mean, "dim", 1))
@@ -149,14 +151,18 @@ def _pooled(story: Story, mean: Event) -> Pooled | None:
 
 
 def _is_counted(story: Story, mask: str) -> bool:
-    """Whether the program counts the mask, or some tensor on its memory: then it divides by that, perhaps later."""
+    """Whether the program counts the mask, or another tensor on the same storage: then it divides by that count,
+    perhaps later.
+    """
     storage = (story.tensor(mask) or {}).get("storage")
     labels = [label for label, _ in story.tensors_on(storage)]
     return any(use.name in COUNTS for label in labels for use in story.uses(label))
 
 
 def _is_padding(known: dict[tuple[int, ...], float]) -> bool:
-    """Whether each row begins with ones and ends with zeros, as far as it is known, and the rows are not all alike."""
+    """Whether the known values of each row are ones, then zeros (if any), and there are at least two rows and not all
+    are alike.
+    """
     if set(known.values()) != {0, 1}:
         return False
     rows: dict[int, dict[int, float]] = {}
@@ -249,7 +255,7 @@ def _pooled_fixes(story: Story, found: Pooled) -> tuple[Fix, ...]:
 
 
 def _mask_in(story: Story, mean: Event) -> str | None:
-    """The mask that is multiplied with in the mean's own argument; None if there is none."""
+    """The source of the mask that multiplies the argument of the mean; None if there is none."""
     made = story.event((story.tensor(mean.operands[0].label, mean.step) or {}).get("born"))
     if (
         made is None

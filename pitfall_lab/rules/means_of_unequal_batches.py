@@ -41,7 +41,7 @@ class Mean:
     """``event`` is the call (``Event``) that computes a mean over ``count`` targets; a backward starts from ``weight``
     times that mean.
 
-    It is a loss that leaves out an ignored target number, or a mean over what a mask selected, so that the count
+    The mean is a loss that leaves out an ignored target number, or a mean over what a mask selected, so that the count
     differs from batch to batch.
     """
 
@@ -150,7 +150,9 @@ def _of_classes(story: Story, loss: Event, weight: float) -> Mean | None:
 
 
 def _counted(story: Story, label: str | None, step: int) -> int | None:
-    """The number of ones of a mask with at least two rows, if the tensor is that; else None."""
+    """The number of ones of a mask with at least two rows, if the tensor is known to hold that count; None if it does
+    not, or if the count is 0.
+    """
     value = _constant(story, label, "", step) if label is not None else None
     for _ in range(FURTHER):
         made = made_by(story, label, step) if label is not None else None
@@ -214,8 +216,10 @@ def _finding(story: Story, found: UnequalBatches) -> Finding:
 
 
 def _fixes(story: Story, found: UnequalBatches) -> tuple[Fix, ...]:
-    """At most one fix, where a loop goes through the batches of one update: it counts their targets before that loop
-    and gives each mean the share of its batch.
+    """At most one fix: it counts the targets of an update's batches before the loop over them, and gives each mean the
+    share of its batch.
+
+    Empty unless a loop goes through the batches of one update.
     """
     program, loss = story.program, found.means[0].event
     call = program.at(story.span(loss.step))

@@ -39,8 +39,8 @@ class Along:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that computes the norm of a difference, or the cosine, of vectors in pairs along
-    an axis that only numbers the pairs.
+    """Yield one finding for each place in the source that computes the norm of a difference, or the cosine, of vectors
+    in pairs along an axis that only numbers the pairs.
     """
     reported = set()
     for event in story.calls(COSINE, *NORMS):
@@ -108,7 +108,7 @@ def _finding(story: Story, found: Along) -> Finding:
 def _fixes(story: Story, found: Along) -> tuple[Fix, ...]:
     """At most one fix: it measures along the last axis.
 
-    Empty if the text shows no call, or one of a norm without its axis.
+    Empty if the program's source shows no call, or one of a norm without its axis.
     """
     program = story.program
     call = program.at(story.span(found.event.step)) if program.tree is not None else None

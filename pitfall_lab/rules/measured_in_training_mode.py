@@ -55,10 +55,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _repeated(story: Story, modes: Modes, passes: list[LayerCall]) -> bool:
-    """Whether the randomness is intended: the same data ran through the layer several times with the same weights.
+    """Whether the randomness is intended: the same data ran through a dropout several times with the same weights.
 
-    The results must be used together, copied to NumPy or lists, or come from one place that
-    ran the layer ``DRAWS`` times.
+    The results must be used together, copied to NumPy or lists, or come from one place in the source that ran the layer
+    ``DRAWS`` times.
     """
     if passes[0].kind != "dropout":
         return False
@@ -78,7 +78,7 @@ def _repeated(story: Story, modes: Modes, passes: list[LayerCall]) -> bool:
 def _meet(story: Story, one: LayerCall, other: LayerCall) -> bool:
     """Whether a call used both results (or what was computed from them), or one of them was copied to NumPy or a list.
 
-    Soon after only.
+    Only the calls up to ``FURTHER`` steps after the second result are looked at.
     """
     first, second = set(one.event.results), set(other.event.results)
     for event in story.events[one.event.step + 1 : other.event.step + FURTHER]:
@@ -142,9 +142,8 @@ def _finding(story: Story, each: LayerCall, measure: Event) -> Finding:
 
 
 def _called_by(story: Story, each: LayerCall) -> Span | None:
-    """Where the program calls the model that contains the layer: the innermost line that is in no module's ``forward``.
-
-    None if there is none.
+    """Where the program calls the model that contains the layer: at the innermost statement that is in no module's
+    ``forward``, or else at the layer's own call.
     """
     for statement in call_chain(story, each.event):
         function = story.program.function(statement)
@@ -167,7 +166,11 @@ def _moved(story: Story, each: LayerCall) -> T:
 
 
 def _functional(story: Story, each: LayerCall) -> ast.Call | None:
-    """The program's own call of the function (such as ``F.dropout``), if it has no argument ``training``; else None."""
+    """The program's own call of the function (such as ``F.dropout``), if it does not give the argument ``training``;
+    else None.
+
+    A call of attention must give ``dropout_p``.
+    """
     node = story.program.at(story.span(each.event.step))
     if not isinstance(node, ast.Call) or call_name(node) != each.event.name:
         return None

@@ -26,11 +26,11 @@ SIDES = 2
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """``layer`` is the call (``Event``) of a first layer that was given rows of a table; the tensor ``label`` names
-    them: those from ``first`` to before ``last`` of the tensor ``table``, which the call ``event`` took. All names are
+    """``layer`` is the call (``Event``) of a first layer that was given the rows from ``first`` to before ``last`` of
+    the tensor ``table``, which the call ``event`` took as the tensor ``label``. The three tensors named here are
     labels.
 
-    With ``drawn``, ``table`` is a random order of rows (``randperm``), ``label`` a part of it, and ``data`` the table
+    With ``drawn``, ``table`` is a random order of rows (``randperm``), ``label`` a part of it, and ``data`` the tensor
     whose rows were taken by that part; else ``data`` is empty.
     """
 
@@ -161,8 +161,8 @@ def _split_again(story: Story) -> RandomSplitAgain | None:
     """The data of the finding if one line splits a data set at random several times, and a network was trained with
     batches of one split and measured with those of a later one that have rows in common; else None.
 
-    The second split may be in rounds that were not recorded. Then the rows of a whole pass of the training must be
-    known, and the batch must have some of them and others, as no part of one split has.
+    The second split may have run in rounds that were not recorded. Then the rows of a whole pass of the training must
+    be known, and the batch must contain some of these rows and some others, as no part of a single split does.
     """
     splits = [e for e in story.calls("randperm") if e.error is None and story.said(e.step) == "random_split"]
     calls = {story.span(each.step) for each in splits}
@@ -234,10 +234,9 @@ def _split_finding(story: Story, found: RandomSplitAgain) -> Finding:
 def _overlapping(
     story: Story, learned: dict[str, TrainingRows], measured: dict[str, TrainingRows]
 ) -> MeasuredRows | None:
-    """The data of the finding if parts of one random order of the rows, for training and
-    evaluation, overlap; else None.
-
-    A part that contains the other is no overlap.
+    """The data of the finding if two parts of one random order of the rows, one for training and one for evaluation,
+    overlap and neither contains the other, or if the parts are of two random orders (:func:`_is_drawn_anew`); else
+    None.
     """
     for one in learned.values():
         for other in measured.values():
@@ -251,8 +250,8 @@ def _overlapping(
 
 
 def _is_drawn_anew(story: Story, one: TrainingRows, other: TrainingRows) -> bool:
-    """Whether two parts of the same data that would make a whole, one ending where the other begins, were
-    taken from two random orders.
+    """Whether two parts of the same data, taken from two different random orders, would together cover all rows: one
+    starts at 0, and the other where the first ends.
     """
     if (
         not one.data
@@ -266,10 +265,10 @@ def _is_drawn_anew(story: Story, one: TrainingRows, other: TrainingRows) -> bool
 
 
 def _left(story: Story, learned: dict[str, TrainingRows], measured: dict[str, TrainingRows]) -> MeasuredRows | None:
-    """The data of the finding if no call uses some rows of a table and the network is evaluated
-    only with rows of its training.
+    """The data of the finding if no call uses some rows of a table, and the network is evaluated only with rows that it
+    was trained with.
 
-    Otherwise None, also if it was trained with rows of several tables.
+    None if not, or if it was trained with more than one part of the rows.
     """
     if len(learned) != 1 or set(measured) != set(learned):
         return None
@@ -376,7 +375,7 @@ def _drawn_anew(story: Story, one: TrainingRows, other: TrainingRows) -> Finding
 def _apart(story: Story, found: MeasuredRows) -> tuple[Fix, ...]:
     """Fixes that let the evaluation's slice begin where the training's slice ends.
 
-    Empty if it is no slice in the text, or if the training's slice begins after it.
+    Empty if it is no slice in the program's source, or if the training's slice begins after it.
     """
     program, one, other = story.program, found.learned, found.measured
     node = program.at(story.span(other.event.step))

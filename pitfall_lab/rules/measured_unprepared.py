@@ -1,4 +1,4 @@
-"""PL966: a network that learned from shifted and scaled data is measured with the data as it was."""
+"""PL966: a network that learned from shifted and scaled data is measured with the data without shift and scale."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class MeasuredUnprepared:
     """``layer`` is the call (``Event``) of the first layer of a network and ``given`` the label of its input; ``steps``
     are the calls that computed this input, latest first.
 
-    ``tables`` are the labels of the tensors on this way, ``given`` first, and the places of calls inside functions: one
-    that two layers have in common is where their data come from.
+    ``tables`` has the labels of the tensors that the input was computed from, ``given`` first, and the place in the
+    source and the functions (``Event.scope``) of each calculation inside a function. An entry that two layers have in
+    common is where their data come from.
     """
 
     layer: Event
@@ -82,12 +83,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _fed(story: Story, event: Event) -> MeasuredUnprepared | None:
-    """The data given to the first layer of a network, with the calls that prepared them and
-    the tables that they came from.
+    """How the input of the first layer of a network was computed: the calls that prepared it and the tensors that it
+    came from.
 
-    None if there is none.
-
-    None also for a later layer, whose input requires grad.
+    None if the call failed or has no leaf as its weight, or if its input was computed from something that requires
+    grad, as that of a later layer is.
     """
     given = event.operands[0].label if event.operands and event.error is None and event.results else None
     if given is None or len(event.operands) < 2 or event.operands[1].label not in story.leaves:
@@ -112,12 +112,11 @@ def _fed(story: Story, event: Event) -> MeasuredUnprepared | None:
 
 
 def _raw(fed: MeasuredUnprepared, learned: list[MeasuredUnprepared]) -> Raw | None:
-    """The data of the finding if this call got unchanged rows of a table whose rows were shifted and
-    scaled in all training calls.
+    """The data of the finding if this call got unchanged rows of a table whose rows were shifted and scaled in all
+    training calls.
 
-    Else None.
-
-    None also if other calculations than shifts and scales prepared them, or without a common table.
+    None if it did not, if a training call shares no table with it, or if other calculations than shifts and scales
+    prepared the rows.
     """
     for other in learned:
         common = next((table for table in fed.tables if table in other.tables), None)

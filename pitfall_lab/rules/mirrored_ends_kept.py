@@ -43,12 +43,12 @@ one order once in 256 times.
 @dataclass(frozen=True, slots=True)
 class Mirrored:
     """``event`` is the call (``Event``) that subtracted two columns of boxes, those of the low and the high ends, from
-    a constant; ``written`` is the call that put each at its old place in the table labelled ``result``.
+    a constant; ``written`` is the call that put both back in their old columns of the tensor labelled ``result``.
 
-    ``columns`` are the numbers of the two columns. ``source`` took them out of the table; None where they were apart
-    before. ``pairs`` are the known numbers in them before the subtraction, each minus the constant, the low one first,
-    and ``others`` the known numbers in the two columns that were not mirrored. ``use`` is the training's loss that is
-    given the boxes; None if there is none.
+    ``columns`` are the numbers of the two columns. ``source`` is the call that took them out of the boxes; None where
+    each column was a tensor of its own before. ``pairs`` are the known numbers in them before the subtraction, each
+    minus the constant, the low one first, and ``others`` the known numbers in the two columns that were not mirrored.
+    ``use`` is the training's loss that is given the boxes; None if there is none.
     """
 
     event: Event
@@ -111,7 +111,7 @@ def _written(story: Story, event: Event) -> Mirrored | None:
 
 
 def _joined(story: Story, event: Event) -> Mirrored | None:
-    """The data of a join of four columns of which two were mirrored, each at its old place; None for other joins."""
+    """The data of a join of four columns of which two were mirrored, each in its old column; None for other joins."""
     labels = [o.label for o in event.operands if o.label is not None]
     shape = story.shape(event.results[0], event.step) if event.results and len(labels) == COLUMNS else None
     if not shape or shape[-1] != COLUMNS or whole(argument(event, "dim", COLUMNS)) not in (-1, len(shape) - 1):
@@ -170,8 +170,8 @@ def _pairs(one: Elements, other: Elements) -> list[tuple[float, float]]:
 
 
 def _used(story: Story, label: str, since: int, columns: tuple[int, ...]) -> Event | None:
-    """The training's loss that is given boxes, or boxes copied from them, as they are since a step; None if
-    ends may be exchanged first.
+    """The first trained loss that is given the boxes ``label`` as they are after the step ``since``, or boxes copied
+    from them; None if there is none, or if ends may be exchanged by another use.
     """
     pending, seen, found = [(label, since)], {label}, None
     while pending and len(seen) < LABELS:
@@ -196,7 +196,9 @@ def _used(story: Story, label: str, since: int, columns: tuple[int, ...]) -> Eve
 
 
 def _kept(story: Story, use: Event, label: str) -> list[str]:
-    """The tables that a call gives the boxes of a table, each number in its column."""
+    """The labels of the tensors in which a call puts the boxes of ``label``, each number in its old column; empty if
+    there are none.
+    """
     given = [o.label for o in use.operands if o.label is not None]
     if use.name == "__setitem__":
         return given[:1] if given[-1] == label and given[0] != label and not _columns(use) else []
@@ -210,14 +212,14 @@ def _is_trained(story: Story, loss: Event) -> bool:
 
 
 def _is_of_columns(story: Story, event: Event, label: str) -> bool:
-    """Whether a call took some columns of a table of boxes."""
+    """Whether a call selected only some columns of a table of boxes, or used an index of several axes."""
     before, after = story.shape(label, event.step) or (), story.shape(event.results[0], event.step) or ()
     text = next((o.text for o in event.operands if o.label is None), "")
     return event.name == "__getitem__" and (after[-1:] != before[-1:] or "," in text)
 
 
 def _exchanges(story: Story, event: Event) -> bool:
-    """Whether a call joins columns to a new table, or chooses between columns of one table, as for the lower of two
+    """Whether a call joins columns to a new tensor, or chooses between columns of one storage, as for the lower of two
     ends.
     """
     storages = {(story.tensor(o.label, event.step) or {}).get("storage") for o in event.operands if o.label is not None}

@@ -30,7 +30,7 @@ UNRECORDED = T(
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each gradient without a graph of its own through which a backward was meant to go.
+    """Yield one finding for each gradient without a graph of its own through which a backward should have gone.
 
     Torch refused that backward; or the gradient was one term of a loss, was combined with one that has a graph or with
     the output of the network in an equation that is trained, or was used for a step that a later backward went through
@@ -55,8 +55,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _as_numbers(story: Story, flow: Flow, terms: set[Span | None]) -> Iterator[Finding]:
-    """One finding for each line whose gradient without a graph is combined with what is trained;
-    none for the lines of ``terms``.
+    """Yield one finding for each line whose gradient without a graph is combined with what is trained; none for the
+    lines of ``terms``.
     """
     held, told = {label for update in story.trace.optimizer_steps for label in update.holds}, set[Span | None]()
     for maker in story.calls("grad"):
@@ -77,7 +77,8 @@ def _as_numbers(story: Story, flow: Flow, terms: set[Span | None]) -> Iterator[F
 
 
 def _step_inside(story: Story, maker: Event) -> Event | None:
-    """The update ``p - lr * g`` by a gradient without a graph, if a later backward went through its result; else None.
+    """The update ``p - lr * g`` by a gradient without a graph, if a later backward went through the updated tensor;
+    else None.
 
     The gradient may be multiplied by factors before.
     """
@@ -279,7 +280,9 @@ def _untrained(story: Story, maker: Event, found: Constant) -> Finding:
 
 
 def _silent(story: Story, lost: LostTerm, maker: Event) -> Finding:
-    """The finding for a loss with other terms, so that torch raises no error although nothing learns from this one."""
+    """The finding for a loss with other terms, so that torch raises no error although nothing learns from the term
+    without a graph.
+    """
     here, back = at_line(story, story.span(maker.step)), at_line(story, story.span(lost.backward.step))
     term = expression(story, lost.term, lost.at)
     return RULE.finding(

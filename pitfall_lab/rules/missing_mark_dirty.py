@@ -1,8 +1,8 @@
-"""PL110: a custom Function wrote its input in place without ``mark_dirty``, and the input was
-used again with its old history.
+"""PL110: a custom Function wrote its input in place without ``mark_dirty``, and the input was used again with its old
+history.
 
-Found from the trace: a call inside the Function's forward wrote the memory of a tensor that requires a gradient, the
-tensor did not get the Function's node, and a later computation that backward went through was given it.
+Found from the trace: a call inside the Function's forward wrote a tensor that requires a gradient, the tensor did not
+get the Function's node, and a later computation that backward went through was given it.
 """
 
 from __future__ import annotations

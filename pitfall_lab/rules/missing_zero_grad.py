@@ -133,7 +133,9 @@ def _sees(program: Program, backward: ast.stmt, update: ast.stmt, optimizer: str
 
 
 def _gradients(story: Story, update: ast.stmt) -> list[str]:
-    """The tensors whose gradient an update by hand reads: ``w`` in ``w -= 0.1 * w.grad``."""
+    """The source texts, without ``.data``, of the tensors whose gradient an update by hand reads: ``w`` in ``w -= 0.1 *
+    w.grad``.
+    """
     reads = (n for n in ast.walk(update) if isinstance(n, ast.Attribute) and n.attr == "grad")
     return list(dict.fromkeys(story.program.segment(n.value).removesuffix(".data") for n in reads))
 

@@ -81,8 +81,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _summed(story: Story, grad: Event, labels: list[str]) -> str | None:
-    """The tensor whose elements are differentiated as one sum: summed up before, or with a gradient of
-    ones; a single number as it is.
+    """The label of the tensor whose sum of elements is differentiated: the operand of a plain ``sum``, or else the
+    tensor itself, given alone or with a gradient of ones.
 
     None if another gradient was given.
     """
@@ -112,8 +112,8 @@ def _whole(story: Story, outputs: str, step: int, made: Mapping[str, object]) ->
 
 
 def _taken(event: Event, count: int) -> tuple[int, ...]:
-    """The columns that a call takes by an index, of a tensor whose result has ``count`` of them; empty if it takes no
-    columns, or is not written so.
+    """The columns that a call takes by an index such as ``[:, 0]`` or a slice of ``count`` columns. Empty if the call
+    takes no columns, or if its index has another form.
     """
     index = COLUMN.fullmatch(event.operands[-1].text) if event.name == "__getitem__" else None
     if index is None or not (index[1] or index[2]):
@@ -123,8 +123,8 @@ def _taken(event: Event, count: int) -> tuple[int, ...]:
 
 
 def _added(story: Story, grad: Event, slopes: str, given: str, summed: int) -> MixedDerivativesAdded | None:
-    """The second differentiation with the calls that use its columns apart, or their sum in each
-    row; None if there are none.
+    """The finding's data if calls use single columns of the second derivative, or the sum of its columns in each row;
+    None if there are no such calls.
     """
     columns, used = list[int](), list[Event]()
     for use in story.uses(grad.results[0]):
@@ -196,7 +196,7 @@ def _finding(story: Story, found: MixedDerivativesAdded, call: tuple[ast.Call, a
 def _fixes(story: Story, found: MixedDerivativesAdded, place: tuple[ast.Call, ast.expr] | None) -> tuple[Fix, ...]:
     """Fixes that differentiate only the column that is used, or one column after the other.
 
-    Empty if the call is not known, or if it cannot be written so.
+    Empty if the call of ``autograd.grad`` is not known, or if its code does not allow either form.
     """
     program, torch = story.program, torch_name(story.program)
     if place is None or torch is None:

@@ -47,8 +47,8 @@ class HitsBeyondAnswers:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes a recall above 1: it divides the running count of hits (``cumsum``) by a
-    number of answers that is smaller than the last count.
+    """Yield one finding for each line that computes a recall above 1: it divides the running count of hits (``cumsum``)
+    by a number of answers that is smaller than the last count.
 
     Only if the program also computes the precision: divides these counts by the ranks 1, 2, …
     """
@@ -79,7 +79,7 @@ def _beyond(story: Story, counts: Event) -> HitsBeyondAnswers | None:
 
 
 def _divisions(story: Story, label: str) -> Iterator[Event]:
-    """The calls that divide the counts, converted or not."""
+    """Yield the calls that divide the counts, directly or after a conversion."""
     pending, seen = [label], {label}
     while pending and len(seen) < FURTHER:
         here = pending.pop()
@@ -92,7 +92,7 @@ def _divisions(story: Story, label: str) -> Iterator[Event]:
 
 
 def _is_truth(story: Story, counts: Event) -> bool:
-    """Whether what is counted are truth values, or zeros and ones that a comparison made."""
+    """Whether what is counted is a bool tensor, or was converted from the result of a comparison."""
     label, step = counts.operands[0].label, counts.step
     for _ in range(FURTHER):
         if (story.tensor(label, step) or {}).get("dtype") == "bool":
@@ -107,7 +107,9 @@ def _is_truth(story: Story, counts: Event) -> bool:
 
 
 def _is_rank(story: Story, use: Event, size: int) -> bool:
-    """Whether a quotient divides by the numbers from 1 on."""
+    """Whether a quotient divides by a vector of ``size`` numbers that begins with 1 and ends with ``size``, as ranks
+    do.
+    """
     other = use.operands[1].label
     if other is None or story.shape(other, use.step) != (size,):
         return False
@@ -157,8 +159,8 @@ def _finding(story: Story, found: HitsBeyondAnswers) -> Finding:
 
 
 def _fixes(story: Story, found: HitsBeyondAnswers) -> tuple[Fix, ...]:
-    """At most one fix, where a loop marks the hits one by one: it makes the column of a found answer zero, in the
-    table of which the largest number of each row is taken.
+    """At most one fix, where a loop marks the hits one by one: when an answer is found, it sets the column of this
+    answer to zero in the table whose row maxima are taken.
     """
     program = story.program
     for write in story.calls("__setitem__"):

@@ -92,9 +92,10 @@ def _code(name: str) -> T | None:
 
 
 def _maker(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that made the tensor together with others, or what it is a view of.
+    """The call that returned the tensor, or one that it was computed from, together with others; the search goes back
+    over at most eight first operands.
 
-    None if there is none; if going back ends at a call without operands, that call.
+    If it ends at a call without operands, that call; None if there is neither.
     """
     for _ in range(8):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -120,7 +121,8 @@ MANY = {
 
 
 def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:
-    """Fixes: a new tensor if only the part is used again; views made one by one if the whole is.
+    """Fixes: compute a new tensor in place of the write, unless the tensor that was taken apart is read again; or make
+    the views one by one, by indices.
 
     Empty if neither can be written.
     """
@@ -139,10 +141,10 @@ def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:
 
 
 def _one_by_one(story: Story, maker: Event | None) -> tuple[Edit, ...]:
-    """The edits that take the parts by an index each: ``h[0], h[1]`` for ``h.unbind(0)``, ``h[:,
-    0:2], h[:, 2:4]`` for a split.
+    """The edits that take each part by an index: ``h[0], h[1]`` for ``h.unbind(0)``, ``h[:, 0:2], h[:, 2:4]`` for a
+    split.
 
-    Empty if the whole is no plain name, has more than eight parts, or an index is not known.
+    Empty if the tensor is no plain name, has more than eight parts, or an index is not known.
     """
     program = story.program
     node = program.at(story.span(maker.step)) if maker is not None else None
@@ -165,8 +167,8 @@ def _one_by_one(story: Story, maker: Event | None) -> tuple[Edit, ...]:
 
 
 def _whole(program: Program, node: ast.AST) -> str:
-    """The text of the tensor that a call takes apart; empty unless it is a plain name (it is
-    written once for each part).
+    """The source code of the tensor that a call takes apart; empty unless it is a plain name (it is written once for
+    each part).
     """
     if isinstance(node, ast.Name):
         return program.segment(node)
@@ -202,10 +204,10 @@ def _index(story: Story, maker: Event, label: str) -> str | None:
 
 
 def _read_again(story: Story, maker: Event | None, step: int) -> bool:
-    """Whether the tensor that ``maker`` took apart (``x`` of ``x.split(2)``) is mentioned by
-    name in a line below the write.
+    """Whether the tensor that ``maker`` took apart (``x`` of ``x.split(2)``) is mentioned by name in a line below the
+    write, so that the written values have to be visible in it.
 
-    Then the write has to reach it. True if ``maker`` is unknown.
+    True if ``maker`` is unknown.
     """
     if maker is None or not maker.operands:
         return True

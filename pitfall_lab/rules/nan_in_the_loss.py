@@ -53,7 +53,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield at most one finding: for the call that made the first NaN or, where a recording looked for such numbers,
     the first infinity that led to it.
 
-    Nothing if the program skips the update and finishes, nor, in such a recording, if it finishes and acts on a test.
+    Left out is a NaN for which a finished program skips the update and, in such a recording, what the program handles
+    itself (:func:`.is_handled`).
     """
     every = of_results(story)
     seen = next((found for found in every if not is_handled(story, found)), None)
@@ -169,8 +170,8 @@ def _empty_row(story: Story, event: Event) -> str:
 
 
 def _row(place: int, shape: tuple[int, ...], steps: list[int], axis: int) -> str:
-    """As text, the index of the row along ``axis`` that contains the element at offset
-    ``place`` in the memory: ``[0, 2, :]``.
+    """The index, as text, of the row along ``axis`` that contains the element ``place`` positions after the tensor's
+    first one in the storage: ``[0, 2, :]``.
     """
     at = [(place // step) % size if step else 0 for size, step in zip(shape, steps, strict=True)]
     return f"[{', '.join(':' if i == axis % len(shape) else str(one) for i, one in enumerate(at))}]"
@@ -439,7 +440,9 @@ def _is_minus_infinity(text: str) -> bool:
 
 
 def _fills(story: Story, node: ast.AST, made: NanInTheLoss) -> bool:
-    """Whether ``node`` is in the call that masked the scores of the softmax, as the -inf that it puts in does."""
+    """Whether ``node`` is part of the call that masked the scores of the softmax, as the ``-inf`` among its arguments
+    is. False if no such call is found.
+    """
     masked = _masked(story, made.event)
     call = story.program.at(story.span(masked.step)) if masked is not None else None
     return call is not None and any(n is node for n in ast.walk(call))

@@ -215,8 +215,8 @@ def _index(left: Any, shape: Any) -> tuple[int, ...]:
 
 
 def _shown(story: Story, found: Unfinite) -> Origin | None:
-    """Where the gradient stopped being finite, as a closer recording has seen it; any operation, also
-    one with finite slopes only.
+    """The place where the gradient stopped being finite, as a closer recording has seen it: any operation counts, also
+    one whose derivative is always finite.
 
     None if there is none.
     """
@@ -310,9 +310,8 @@ def _message(here: T, gradient: T, code: str, shown: str, where: T, *, hidden: b
 
 
 def _infinite_factor(story: Story, product: Event | None) -> Event | None:
-    """The call that made an infinite operand of ``product``; of numbers that are not known, a logarithm counts.
-
-    None if there is none.
+    """The call that made an infinite operand of ``product`` or, if the values of an operand are not known, the
+    logarithm or reciprocal that made it; None if there is none.
     """
     for label in [each.label for each in product.operands if each.label is not None] if product is not None else ():
         made = story.event((story.tensor(label) or {}).get("born"))
@@ -364,10 +363,10 @@ def _explanation(code: str, later: T, *, hidden: bool) -> T:
 
 
 def _fixes(origin: Origin) -> tuple[Fix, ...]:
-    """Fixes that give the operation a harmless input where a mask drops the result, or clamp its
-    input away from the singularity.
+    """Fixes that give the operation a harmless input where a mask drops the result, or clamp its input away from the
+    singularity.
 
-    Empty if the text shows no input; ``exp`` gets no clamp.
+    Empty if the program's source shows no input; ``exp`` gets no clamp.
     """
     story, program = origin.story, origin.story.program
     if program.tree is None:
@@ -410,10 +409,10 @@ def _chosen_before(origin: Origin, risky: ast.expr, harmless: str) -> Iterator[F
 
 
 def _masks(origin: Origin) -> Iterator[ast.Call]:
-    """Yield the calls of ``where`` and ``masked_fill`` that used the result of the operation,
-    directly or after a few others.
+    """Yield the calls of ``where`` and ``masked_fill`` that used the result of the operation, directly or after other
+    calls.
 
-    They may drop elements of it. Only the first use of each result is followed.
+    They may drop elements of it. At most ``FOLLOWED`` calls are followed, each the first use of the result before.
     """
     story, program = origin.story, origin.story.program
     label = origin.node.get("output")
@@ -429,8 +428,8 @@ def _masks(origin: Origin) -> Iterator[ast.Call]:
 
 
 def _risky(node: ast.AST | None) -> ast.expr | None:
-    """The operand that must not get near the singularity: the divisor, or the argument of the root or
-    logarithm; None if there is none.
+    """The operand that must not get near the singularity: the divisor, the argument of the root or logarithm, or the
+    base of a power; None if there is none.
     """
     if isinstance(node, ast.BinOp):
         return node.right if isinstance(node.op, ast.Div) else node.left if isinstance(node.op, ast.Pow) else None

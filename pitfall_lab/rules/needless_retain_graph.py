@@ -1,6 +1,6 @@
 """PL510: ``retain_graph=True`` kept a graph that no second backward used.
 
-It costs memory, and hides a missing ``detach``.
+The graph takes up memory, and the argument hides a missing ``detach``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward line of a finished program with ``retain_graph=True`` although no later backward
-    goes through any of the graphs that it keeps.
+    """Yield one finding for each line of a backward in a finished program with ``retain_graph=True`` although no later
+    backward goes through any of the graphs that it keeps.
 
-    Not where ``create_graph`` is given, too.
+    Not where ``create_graph`` is given too.
     """
     for each in needless_arguments(story, "retain_graph", lambda backward: _used_again(story, backward)):
         if not any(k.arg == "create_graph" for k in each.call.keywords):

@@ -84,9 +84,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _area(story: Story, event: Event) -> Area | None:
-    """What a product does wrong; None unless it has lengths of overlaps that are negative and come out positive.
+    """The data of the finding if a product multiplies lengths of overlaps that are negative and comes out positive.
 
-    None too if the program compares or limits these lengths, or the ends that they lie between.
+    None if it does not, or if the program compares or limits these lengths, or the ends that they lie between.
     """
     labels = [o.label for o in event.operands if o.label is not None]
     if len(labels) != (1 if event.name == "prod" else 2):
@@ -107,7 +107,7 @@ def _area(story: Story, event: Event) -> Area | None:
 
 
 def _negative(story: Story, event: Event, labels: list[str]) -> Iterator[tuple[float, ...]]:
-    """The known numbers that are multiplied into a positive one although some are negative."""
+    """Yield the known lengths whose product is positive although some of them are negative."""
     before = event.step - 1
     if event.name != "prod":
         one, other = (Elements(story, label, before) for label in labels)
@@ -134,7 +134,9 @@ def _negative(story: Story, event: Event, labels: list[str]) -> Iterator[tuple[f
 
 
 def _below(story: Story, event: Event, labels: list[str]) -> Iterator[tuple[float, ...]]:
-    """For pairs of lengths in a table that is too large to be kept: what both are at most, where that is negative."""
+    """For lengths whose values are not in the trace: the largest numbers that the two lengths of a pair can be, for
+    each pair near the ends of all axes (:func:`_ends`) for which both are negative.
+    """
     before = event.step - 1
     shape = story.shape(labels[0], before) or ()
     if event.name != "prod":
@@ -155,7 +157,7 @@ def _below(story: Story, event: Event, labels: list[str]) -> Iterator[tuple[floa
 
 
 def _ends(shape: Index) -> Iterator[Index]:
-    """The indexes of entries that are among the first two and the last two along each axis, as far as ``MOST``."""
+    """The indices whose number is, along each axis, among the first two or the last two; at most ``MOST``."""
     near = [dict.fromkeys(i for i in (0, length - 1, 1, length - 2) if 0 <= i < length) for length in shape]
     yield from islice(product(*near), MOST)
 
@@ -190,13 +192,17 @@ def _limits(story: Story, label: str | None, index: Index, step: int, depth: int
 
 
 def _broadcast(index: Index, shape: Index) -> Index:
-    """The index of an operand of this shape that meets ``index`` in the result."""
+    """The index of the element of an operand of this shape that is combined into the element ``index`` of the
+    result.
+    """
     own = index[len(index) - len(shape) :]
     return tuple(0 if length == 1 else i for i, length in zip(own, shape, strict=True))
 
 
 def _place_in(own: Record, base: Record, index: Index) -> Index | None:
-    """The index in ``base`` of an element of a view of it; None where the base has gaps or repeats elements."""
+    """The index in ``base`` of an element of a view of it; None if no element of the base is known to be at this
+    position of the storage.
+    """
     stride, shape = tuple(base.get("stride") or ()), tuple(base.get("shape") or ())
     rest = int(own.get("offset") or 0) - int(base.get("offset") or 0)
     rest += sum(i * n for i, n in zip(index, own.get("stride") or (), strict=True))
@@ -209,7 +215,9 @@ def _place_in(own: Record, base: Record, index: Index) -> Index | None:
 
 
 def _sides(story: Story, label: str | None, step: int) -> list[Side]:
-    """The lengths of overlaps that the numbers of a tensor are, past views; empty if any of them is something else."""
+    """The lengths of overlaps (:class:`Side`) that a tensor consists of, also behind views, joins and constants added;
+    empty if anything else is in it.
+    """
     seen: set[str] = set()
     last = None
     for _ in range(FURTHER):
@@ -232,7 +240,9 @@ def _sides(story: Story, label: str | None, step: int) -> list[Side]:
 
 
 def _difference(story: Story, made: Event, last: Event, seen: set[str]) -> list[Side]:
-    """The length that a difference is: the smaller of two tensors minus the larger of two; empty if it is none."""
+    """The length that a difference is, as a list of one :class:`Side`, if it subtracts the larger of two tensors from
+    the smaller of two; else empty.
+    """
     ends = [o.label for o in made.operands if o.label is not None]
     found = []
     for label, names in zip(ends, (SMALLER, LARGER), strict=True):

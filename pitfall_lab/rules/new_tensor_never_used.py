@@ -30,12 +30,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class NewTensorNeverUsed:
-    """``statement`` computed, by the call ``event`` (an ``Event``), a tensor that nothing reads from the tensor
-    labelled ``old``, which is used on.
+    """``statement`` computed, by the call ``event`` (an ``Event``), a tensor that nothing reads, from the tensor
+    labelled ``old``, which later calls still use.
 
-    ``where`` says where it is: in a "hook", in a "function" that was given ``old``, or in a "loop" that goes over such
-    tensors. ``name`` is the name that the statement gives it; None for an expression without one. ``function`` is the
-    function around it; None at the top level. ``registered`` is the call that registers the hook; None elsewhere.
+    ``where`` says where the statement is: in a "hook", in a "function" that was given ``old``, or in a "loop" over such
+    tensors. ``name`` is the name that the statement gives the new tensor; None for an expression without one.
+    ``function`` is the function around the statement; None at the top level. ``registered`` is the call that registers
+    the hook; None elsewhere.
     """
 
     where: Literal["hook", "function", "loop"]
@@ -49,7 +50,7 @@ class NewTensorNeverUsed:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each statement that computes a new tensor from one that it was given, in a hook, a function
-    or a loop, where nothing reads the new one and the old one is used on.
+    or a loop, where nothing reads the new tensor and later calls still use the old one.
     """
     program = story.program
     if program.tree is None:
@@ -81,7 +82,7 @@ def _hooks(program: Program) -> Iterator[tuple[Function, ast.Call]]:
 
 
 def _classes(program: Program, name: str) -> Iterator[str]:
-    """What is called where ``name`` is assigned: the class, if it is an instance of one."""
+    """Yield the name of what is called in each assignment to ``name``: the class, if ``name`` is an instance of one."""
     for node in program.nodes:
         names = (
             [_last(t) for t in node.targets if isinstance(t, ast.Name | ast.Attribute)]
@@ -146,9 +147,8 @@ def _returns(function: Function) -> bool:
 
 
 def _loop(program: Program, statement: ast.stmt, name: str | None) -> ast.For | None:
-    """The innermost ``for`` loop around a statement, if ``name`` is one of its variables; else None.
-
-    A ``while`` loop or a function in between makes it None too.
+    """The innermost loop or function around a statement, if it is a ``for`` loop that has ``name`` as one of its
+    variables; else None.
     """
     for around in program.ancestors(statement):
         if isinstance(around, ast.For | ast.While | ast.AsyncFor | Function | ast.Lambda):
@@ -167,10 +167,9 @@ def _is(node: ast.AST, name: str | None) -> bool:
 def _dead(
     story: Story, statement: ast.Assign | ast.AnnAssign | ast.Expr, name: str | None, scope: Function | ast.For
 ) -> Event | None:
-    """The call that made the statement's tensor, if neither a call nor the text of the scope
-    reads it afterwards; else None.
+    """The call that made the statement's new tensor, if no call and no code in the scope reads that tensor afterwards.
 
-    None too if the statement writes in place.
+    None if it is read, if there is no such call, or if the statement writes in place.
     """
     program = story.program
     events = story.within(statement)
@@ -189,7 +188,7 @@ def _is_call(node: ast.AST | None) -> bool:
 
 
 def _read(story: Story, event: Event) -> bool:
-    """Whether a later call reads the result, or the result is on the memory of an operand of its call."""
+    """Whether a later call reads the result, or the result shares its storage with an operand of its own call."""
     label = event.results[0]
     storage = (story.tensor(label, event.step) or {}).get("storage")
     same = any(
@@ -201,8 +200,10 @@ def _read(story: Story, event: Event) -> bool:
 
 
 def _is_read(program: Program, statement: ast.stmt, name: str, scope: Function | ast.For) -> bool:
-    """Whether the text may read ``name`` after the statement: below it, in an inner function, or in the
+    """Whether the program's source may read ``name`` after the statement: below it, in an inner function, or in the
     next round of a loop around it.
+
+    Also True if the name is global or nonlocal, or if the program uses ``locals``, ``eval`` or the like.
     """
     own = {id(n) for n in ast.walk(statement)}
     outside = (
@@ -229,10 +230,10 @@ def _is_read(program: Program, statement: ast.stmt, name: str, scope: Function |
 
 
 def _like(story: Story, statement: ast.AST, event: Event) -> str | None:
-    """The tensor of the same shape that the new one, in floating point, was computed from, and that the
-    statement did not make itself.
+    """The label of the latest tensor that the new one was computed from in the statement, if it has the same shape and
+    the statement did not make it itself.
 
-    None if there is none.
+    None if there is none, or if the new tensor is not of floating-point or complex numbers.
     """
     shape = story.shape(event.results[0], event.step)
     events = [e for e in story.within(statement) if e.step <= event.step]
@@ -250,7 +251,7 @@ def _learns(story: Story, label: str) -> bool:
 
 
 def _later(story: Story, old: str, statement: ast.stmt) -> list[Event]:
-    """The calls outside of the statement that read the old tensor or its memory."""
+    """The calls outside of the statement that read the old tensor, or another tensor on its storage."""
     storage = (story.tensor(old) or {}).get("storage")
     here = {e.step for e in story.within(statement)}
     uses = [use for label, _ in story.tensors_on(storage) for use in story.uses(label)]

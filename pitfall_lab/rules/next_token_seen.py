@@ -37,10 +37,10 @@ MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask")
 @dataclass(frozen=True, slots=True)
 class NextTokenSeen:
     """``attention`` is an attention (:class:`Attention`) in which a position gives the next position the weight
-    ``weight`` (1 where only masks are known, which let it).
+    ``weight`` (1 if only its masks are known, and they allow that).
 
-    ``lookup`` is the call (``Event``) that looked up the tokens, ``loss`` the one whose targets are the next tokens,
-    ``length`` the number of positions.
+    ``lookup`` is the call (``Event``) that looked up the tokens, ``loss`` the call of the loss whose targets are the
+    next tokens, ``length`` the number of positions.
     """
 
     attention: Attention
@@ -226,10 +226,8 @@ def _title(text: str) -> T:
 
 
 def _turned_masks(story: Story, leak: NextTokenSeen, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
-    """Yield the text of a new triangular mask, and the edits that put it in place of a mask in the
-    program, which may be inverted.
-
-    The masks are arguments of ``masked_fill`` and attention calls within 12 steps of the attention in ``leak``.
+    """Yield the source of a new triangular mask, and the edits that put it in place of a mask in the program, for each
+    mask that is given to ``masked_fill`` or an attention call within 12 steps of the attention in ``leak``.
     """
     program, size = story.program, [leak.length, leak.length]
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
@@ -272,8 +270,8 @@ def _in_the_call(
 
 
 def _sizes(story: Story, leak: NextTokenSeen, node: ast.Call) -> Iterator[str]:
-    """Yield ``h.size(1)``, the number of positions, for each tensor that the call is given by name and
-    that has it in one dimension.
+    """Yield ``h.size(1)``, an expression for the number of positions, for each plain name ``h`` among the call's
+    arguments and each tensor of that name with exactly one dimension of this length, besides others.
     """
     for given in node.args[::-1]:
         if not isinstance(given, ast.Name):

@@ -88,7 +88,7 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
 def _fixes(story: Story, step: int, made: int | None, *, is_leaf: bool) -> tuple[Fix, ...]:
     """Fixes: write to a leaf under ``no_grad()``; make the view of a computed tensor outside ``no_grad()``.
 
-    Empty if the text does not show both statements.
+    Empty if the program's source does not show both statements.
     """
     program = story.program
     write, view = (program.statement_at(story.span(at)) if program.tree else None for at in (step, made))

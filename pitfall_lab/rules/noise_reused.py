@@ -102,14 +102,18 @@ def _reused(story: Story, draw: Event, updates: list[int]) -> Reused | None:
 
 
 def _moves_something(story: Story, label: str) -> bool:
-    """Whether the product is added to a tensor, as noise is to a mean; a product of drawn numbers alone may be data."""
+    """Whether the product is added to, or subtracted from, another tensor, as noise is added to a mean. A product of
+    drawn numbers alone may be data.
+    """
     return any(use.name in SUMS and all(o.label is not None for o in use.operands[:2]) for use in story.uses(label))
 
 
 def _becomes(kind: str, keep: float | None, use: Event) -> tuple[str, float | None] | None:
-    """What a call makes of drawn numbers: (kind, scale).
+    """The kind of the numbers that a call makes of drawn ones, and the number that a dropout mask was divided by (None
+    if it was not).
 
-    A comparison of uniform numbers gives a coin, its division a dropout mask. None if the result is noise no more.
+    A comparison of uniform numbers gives a "coin", and its division a dropout mask, of the same kind. None if the call
+    makes anything else than such numbers, or a copy of them.
     """
     if kind == "uniform":
         return ("coin", None) if use.name in COMPARED else ("uniform", None) if use.name in AGAIN else None
@@ -124,7 +128,9 @@ def _becomes(kind: str, keep: float | None, use: Event) -> tuple[str, float | No
 
 
 def _is_trained(story: Story, label: str, step: int, *, noise: bool) -> bool:
-    """Whether the tensor is a network's result; for noise, one that was made positive, as a standard deviation is."""
+    """Whether the tensor was computed and requires grad; with ``noise``, only if it was also made positive (``exp``,
+    ``softplus``, …), as a standard deviation is.
+    """
     record = story.tensor(label, step) or {}
     if not record.get("requires_grad") or record.get("is_leaf"):
         return False

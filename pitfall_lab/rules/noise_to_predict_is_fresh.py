@@ -97,7 +97,9 @@ def _is_learned(story: Story, loss: Event) -> bool:
 
 
 def _drawn(story: Story, label: str, step: int) -> Event | None:
-    """The normal draw whose values a tensor has, past views and conversions; None if there is none."""
+    """The call that drew, from a normal distribution, the values that a tensor has, before reshapes and conversions;
+    None if there is none.
+    """
     for _ in range(10):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or event.kind != "call" or label not in event.results:
@@ -165,11 +167,10 @@ def _finding(story: Story, found: Fresh) -> Finding:
 
 
 def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
-    """At most one fix: it uses the first of the two draws in both places; empty unless that has a
-    name and the text shows the way.
+    """At most one fix: it uses the first of the two draws in both places.
 
-    Both are in one function, or the second one is in a function that can be given the noise, by a parameter that it
-    has for that or gets.
+    Empty unless that draw is assigned to a name, and both are in one function or the second is in a function that can
+    be given the noise, by an optional parameter that it has or by a new one.
     """
     program = story.program
     drawn, mixed = (program.at(story.span(each.step)) for each in (found.drawn, found.mixed))
@@ -192,8 +193,8 @@ def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
 
 
 def _handed_on(story: Story, found: Fresh, drawn: ast.AST, mixed: ast.AST) -> Fix | None:
-    """The fix that gives the drawn target to the function that mixes noise in, which draws its own
-    only because it is given none.
+    """The fix that gives the drawn target to the function that mixes noise in, so that it draws none of its own; None
+    if the program's source does not show how.
     """
     program, statement, own = story.program, story.program.statement(drawn), story.program.statement(mixed)
     inner, target = program.function(mixed), statement.targets[0] if isinstance(statement, ast.Assign) else None
@@ -225,9 +226,10 @@ def _handed_on(story: Story, found: Fresh, drawn: ast.AST, mixed: ast.AST) -> Fi
 def _parameter_for(
     story: Story, function: ast.FunctionDef | ast.AsyncFunctionDef, mixed: ast.AST, name: str
 ) -> tuple[tuple[Span, str], ...] | None:
-    """The changes that let a function be given the noise that it draws, which it goes on to draw if it is given none.
+    """The changes that give a function a parameter for the noise that it draws, and let it draw only if none is given:
+    places in the source with their new texts.
 
-    None where it has no parameters, some by ``*``, or the name already.
+    None if the function has no parameters or has keyword ones or ``*`` ones, or if it uses the name already.
     """
     program, args = story.program, function.args
     places = [*args.posonlyargs, *args.args]

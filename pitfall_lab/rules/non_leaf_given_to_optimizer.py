@@ -15,8 +15,8 @@ from pitfall_lab.trace import Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each error by which an optimizer refused a tensor because it is no leaf, if the place and
-    the tensor are known.
+    """Yield one finding for each error by which an optimizer refused a tensor because it is no leaf, if the place in
+    the source and the tensor are known.
     """
     for step, failure in story.failures("non-leaf-optimized"):
         if failure.span is not None and failure.tensor is not None:
@@ -95,7 +95,9 @@ def _fixes(story: Story, optimizer: ast.stmt | None, born: int | None, tensor: s
 
 
 def _made_leaf(program: Program, value: ast.expr) -> Iterator[Fix]:
-    """Fixes that set ``requires_grad`` on the finished tensor: ``(torch.randn(3) * 0.1).requires_grad_()``."""
+    """Fixes that set ``requires_grad`` on the finished tensor: ``(torch.randn(3) * 0.1).requires_grad_()`` for a call
+    with ``requires_grad=True`` inside it, and ``(…).detach().requires_grad_()``.
+    """
     text = program.segment(value)
     for call in (n for n in ast.walk(value) if isinstance(n, ast.Call)):
         flag = next((k for k in call.keywords if k.arg == "requires_grad" and is_true(k.value)), None)

@@ -69,7 +69,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _examples(story: Story, grad: Event) -> int | None:
-    """The number of results that were differentiated, if there is one for each row of the input; else None."""
+    """The number of results that were differentiated, if it is more than one and equals the number of rows of the
+    input; else None. Results that were summed or averaged to one number before count one by one.
+    """
     label = grad.operands[0].label
     maker = made_by(story, label, grad.step) if label is not None else None
     if maker is not None and maker.name in ("sum", "mean") and not story.shape(label, grad.step):
@@ -79,10 +81,10 @@ def _examples(story: Story, grad: Event) -> int | None:
 
 
 def _lengths(story: Story, grad: Event) -> Iterator[tuple[Event, tuple[int, ...]]]:
-    """The calls that reduce the gradient to lengths, each with the axes that are left, if their
-    distance to a number is penalised.
+    """Yield the calls that reduce the gradient to lengths and whose distance to a number is penalised, each with the
+    axes that the reduction leaves.
 
-    A call is a norm, or a ``sum`` of squares.
+    Such a call is a norm, or a ``sum`` of squares.
     """
     pending, seen = [(grad.results[0], False)], {grad.results[0]}
     while pending:
@@ -107,7 +109,7 @@ def _is_square(event: Event, label: str) -> bool:
 
 
 def _kept(story: Story, event: Event) -> tuple[int, ...] | None:
-    """Return the axes of its tensor that a reduction leaves; None if its axes are not known."""
+    """Return the axes of its operand over which the call does not reduce; None if its ``dim`` is not known."""
     count = len(story.shape(event.operands[0].label, event.step) or ())
     place = {"sum": 1, "norm": 2, "vector_norm": 2}[event.name]
     text = argument(event, "dim", place) or ""

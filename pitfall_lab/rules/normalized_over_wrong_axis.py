@@ -50,8 +50,9 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each ``normalize`` whose result is only ever multiplied along other axes, and each
     ``cosine_similarity`` along another axis than that of the vectors' components.
 
-    Where the axis is joined with another, or single places of it are taken, no product shows it: then the axis on which
-    a layer put the components does (:func:`_of_components`). Not if the axis has length 1 or the tensor is a vector.
+    Where no product is known because the axis is joined with another or single indices of it are taken, the axis on
+    which a layer put the components counts (:func:`_of_components`). Not if the axis has length 1 or the tensor is a
+    vector.
     """
     reported = set()
     for event in story.calls("normalize"):
@@ -110,10 +111,8 @@ def _of_two(story: Story, use: Use) -> bool:
 
 
 def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | None:
-    """The axis and shape of a cosine similarity of two layers' results, and the first layer, if the
-    layers' features are elsewhere.
-
-    Otherwise None.
+    """The axis and the shape of a cosine similarity of two layers' results, and the first layer, if the layers'
+    features are on the last axis and not on that one; else None.
     """
     labels = [o.label for o in event.operands if o.label is not None]
     shapes = {story.shape(label, event.step) for label in labels}
@@ -126,9 +125,9 @@ def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | 
 
 
 def _layer(story: Story, label: str | None, step: int) -> Event | None:
-    """The layer that returned the vectors, with their components on the last axis.
+    """The layer that returned the vectors, with their components on the last axis; None if there is none.
 
-    Only calls that keep the place of each element along the last axis may come after it; else None.
+    Only calls that leave each element at its position along the last axis may follow the layer.
     """
     length = (story.shape(label, step) or ())[-1:]
     for _ in range(FURTHER):
@@ -179,7 +178,9 @@ def _of_cosine(story: Story, event: Event, axis: int, shape: tuple[int, ...], la
 
 
 def _along_last(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that give the last axis to the call, or to the layer that makes it; empty if the text shows neither."""
+    """Fixes that give the last axis to the call, or to the layer that makes it; empty if the program's source shows
+    neither.
+    """
     program, node = story.program, story.program.at(story.span(event.step))
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and (call_name(n) == "CosineSimilarity" or n is node)]
     fixes = []
@@ -231,10 +232,10 @@ def _finding(story: Story, event: Event, axis: int, shape: tuple[int, ...], use:
 
 
 def _length(event: Event, axis: int, shape: tuple[int, ...]) -> float | None:
-    """The length of the vectors along the axis that was meant, after those along ``axis`` got length 1.
+    """The length (root mean square) that the vectors along the intended axis have after those along ``axis`` got length
+    1; it follows from the sizes of the two axes.
 
-    It is the root of their mean square, and follows from the number of both. None if the norm is not the usual length,
-    or the axis that was meant is not known.
+    None if the norm is not the Euclidean one, or if the intended axis is not known.
     """
     meant = len(shape) - 1 if axis != len(shape) - 1 else 0
     if decimal(argument(event, "p", 1) or "2.0") != 2 or (meant == 0 and len(shape) > 2):

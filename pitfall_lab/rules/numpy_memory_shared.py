@@ -1,4 +1,4 @@
-"""PL701: a tensor and an array look at one memory, and one of them was taken for a copy."""
+"""PL701: a tensor and a NumPy array share their memory, and one of them was taken for a copy."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story) -> Iterator[Finding]:
-    """Yield findings about tensors in a stacked list that were made, one after the other, of one
-    array which the program refills.
+    """Yield one finding for each line that made several tensors of a stacked list from one array which the program
+    refills in between.
 
-    Not for a pair among other tensors, and one for each line that makes them.
+    Not for only two such tensors among others.
     """
     reported = set[Span]()
     earliest = dict[object, Event]()
@@ -67,8 +67,8 @@ def _joined(story: Story) -> Iterator[Finding]:
 
 
 def _refilled(story: Story, piece: dict[str, Record], joined: Event) -> tuple[ast.Call | None, Span | None]:
-    """The call that made the tensors of one piece of memory, and the place where the array is written
-    again; None for an unknown one.
+    """The call that made the tensors of one part of a storage, and the place in the source where the array is written
+    again; None for what is not known.
     """
     program, storage = story.program, next(iter(piece.values())).get("storage")
     statements = [n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign)]
@@ -87,8 +87,8 @@ def _refilled(story: Story, piece: dict[str, Record], joined: Event) -> tuple[as
 
 
 def _handed_out(program: Program, argument: ast.expr) -> Iterator[str]:
-    """What functions of the program return for the name ``argument``: ``self.state`` for ``state, reward =
-    env.step(action)``, where ``step`` returns ``self.state, reward``.
+    """What functions of the program return at the position of the name ``argument``. For ``state, reward =
+    env.step(action)``, where ``step`` returns ``self.state, reward``, that is ``self.state`` for ``state``.
     """
     name, around = program.segment(argument), program.function(argument)
     returns = [n for n in program.nodes if isinstance(n, ast.Return) and n.value is not None]
@@ -152,10 +152,11 @@ def _batch(story: Story, event: Event, bridge: ast.Call, filled: Span, count: in
 
 
 def _separate(program: Program, bridge: ast.Call, filled: Span) -> tuple[Fix, ...]:
-    """At most one fix: it copies the array wherever the part of the program that writes it hands it out, else each
-    tensor where it is made.
+    """At most one fix: it copies the array wherever the code that writes it returns or yields it, or else each tensor
+    where it is made.
 
-    What is handed out may get several names before a tensor is made of it, and these would still be one array.
+    What is returned may get several names before a tensor is made of it, and without a copy these would still be one
+    array.
     """
     statement = program.statement_on(filled.line)
     written = written_root(statement) if statement is not None else None

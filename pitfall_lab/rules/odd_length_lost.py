@@ -1,4 +1,6 @@
-"""PL846: the inverse of a real Fourier transform was not told the length, and gives one number less than went in."""
+"""PL846: the inverse of a real Fourier transform was not given the length, and returns one number less than the
+original had.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ FURTHER = 60
 
 @dataclass(frozen=True, slots=True)
 class OddLength:
-    """``back`` is the call (``Event``) of ``irfft`` that was given no length, ``forward`` the ``rfft`` whose spectrum
-    it was given, changed perhaps; ``length`` is the odd number of values that went into that one, along ``axis``
-    (from the end, -1 is the last).
+    """``back`` is the call (``Event``) of ``irfft`` that was given no length, and ``forward`` the call of ``rfft``
+    whose spectrum, perhaps changed, it was given. ``length`` is the odd number of values that ``rfft`` was given along
+    ``axis`` (counted from the end, -1 is the last).
     """
 
     back: Event
@@ -61,7 +63,7 @@ def _of_odd_length(story: Story, back: Event) -> OddLength | None:
 
 
 def _axis(event: Event, count: int) -> int | None:
-    """The axis of a transform, from the end."""
+    """The axis of a transform, counted from the end (-1 is the last); None if it is not known."""
     dim = whole(argument(event, "dim", 2) or "-1")
     return None if dim is None else dim if dim < 0 else dim - count
 
@@ -116,8 +118,8 @@ def _finding(story: Story, found: OddLength) -> Finding:
 
 
 def _fixes(story: Story, found: OddLength) -> tuple[Fix, ...]:
-    """A fix that gives the call the length: that of what went in if it still has its name there, else the number;
-    empty if the program does not call ``irfft`` there.
+    """At most one fix: it passes the length as ``n``, read from the tensor that the ``rfft`` was given if its name is
+    still available, else as a number. Empty if the program does not call ``irfft`` there.
     """
     program = story.program
     back, forward = (

@@ -34,8 +34,8 @@ SAMPLERS = {"sampler", "batch_sampler"}
 class OneClassAfterAnother:
     """``losses`` are the calls (``Event``) of one line with a loss, one for each batch, in order.
 
-    ``classes`` are, for each batch whose labels are known, the class of its first and that of its last example; mostly
-    they are equal.
+    ``classes`` are, for each batch whose labels are known, the class of its first and that of its last example; for
+    most batches these two are equal.
     """
 
     losses: list[Event]
@@ -163,9 +163,9 @@ def _fixes(story: Story) -> tuple[Fix, ...]:
 
 
 def _permuted(story: Story, loss: Event) -> tuple[Fix, ...]:
-    """Fixes that put the tables from which a loop cuts batches into one random order, before the outermost loop.
+    """Fixes that put the tensors from which a loop takes batches into one random order, before the outermost loop.
 
-    Empty if the targets are not cut out of a plain name in a loop.
+    Empty if the targets are not taken from a plain name by an index in a loop.
     """
     program, torch = story.program, torch_name(story.program)
     label = loss.operands[1].label

@@ -98,10 +98,10 @@ def _tables(story: Story) -> dict[str, NormedTable]:
 
 
 def _norm(story: Story, label: str, step: int) -> tuple[Event, str, set[int]] | None:
-    """The call that computed the Euclidean norm that a divisor is, apart from a small number, the label of the tensor
-    that it is the norm of, and the axes over which it was taken.
+    """The call that computed a divisor as a Euclidean norm, perhaps with a small number added, the label of the tensor
+    whose norm it is, and the axes over which it was taken.
 
-    None if it is no such norm.
+    None if the divisor is no such norm.
     """
     event = made_by(story, unshifted(story, label, step), step)
     if event is None or not event.operands or event.operands[0].label is None:
@@ -133,7 +133,9 @@ def _root_of_squares(story: Story, event: Event) -> tuple[Event, str, set[int]] 
 
 
 def _axes(text: str | None, count: int) -> set[int]:
-    """The axes, counted from 0, that the text of an argument ``dim`` names; all if it names none."""
+    """The axes, counted from 0, that the text of an argument ``dim`` names: all axes for None, empty if it cannot be
+    read.
+    """
     try:
         given = ast.literal_eval(text or "None")
     except (SyntaxError, ValueError):
@@ -155,7 +157,10 @@ def _is_unit(story: Story, label: str, step: int) -> bool:
 
 
 def _rows(story: Story, label: str, step: int, ends: dict[str, NormedTable] | None = None) -> tuple[str, bool]:
-    """The tensor whose rows ``label`` has, at most at one of ``ends``, and whether its last two axes are exchanged."""
+    """The label of the tensor whose rows the tensor ``label`` has, and whether its last two axes are exchanged.
+
+    The search goes back through copies and transpositions, and not beyond a tensor in ``ends``.
+    """
     is_turned = False
     for _ in range(FURTHER):
         event = made_by(story, label, step)
@@ -173,7 +178,7 @@ def _rows(story: Story, label: str, step: int, ends: dict[str, NormedTable] | No
 
 
 def _chosen(story: Story, product: Event, tables: dict[str, NormedTable]) -> Iterator[RowsOfOneNorm]:
-    """The tables among the two sides of a product of rows, both normalized, whose lengths matter for a choice."""
+    """Yield the tables, among the two sides of a product of normalized rows, whose row lengths matter for a choice."""
     given = [o.label for o in product.operands if o.label is not None]
     if len(given) != MATRIX or len(product.results) != 1 or not _is_of_rows(story, product, given, tables):
         return
@@ -230,8 +235,9 @@ def _choice(story: Story, product: Event, side: int) -> Event | None:
 
 
 def _chooses(story: Story, use: Event, label: str, rank: int, is_last: bool) -> bool:
-    """Whether a call chooses among the rows of one side, which are along the last axis of the products, or else along
-    the one before; or whether it depends on how large the products are.
+    """Whether a call chooses among the rows of one side, or depends on how large the products are.
+
+    The rows of that side are along the last axis of the products if ``is_last``, else along the one before it.
     """
     if use.operands[0].label != label:
         return False
@@ -282,7 +288,7 @@ def _finding(story: Story, found: RowsOfOneNorm) -> Finding:
 
 
 def _fixes(story: Story, norm: Event) -> tuple[Fix, ...]:
-    """A fix that takes the norm of each row; empty if the call names axes, or is not in the program's own text."""
+    """A fix that takes the norm of each row; empty if the call names axes, or is not in the program's source."""
     program = story.program
     node = program.at(story.span(norm.step))
     if not isinstance(node, ast.Call) or call_name(node) not in ("norm", "vector_norm", "sum"):

@@ -131,7 +131,9 @@ def _names(story: Story, found: OneTensorCollected) -> set[str]:
 
 
 def _collected(story: Story, found: OneTensorCollected) -> ast.Call | None:
-    """Where the program puts the tensor into a collection, by one of its names; None if there is none."""
+    """The first call by which the program puts the tensor, under one of its names, into a collection (``append``, for
+    example); None if there is none.
+    """
     program, names = story.program, _names(story, found)
     for node in program.nodes:
         if (
@@ -148,8 +150,8 @@ def _reads(text: str, node: ast.expr, names: set[str]) -> bool:
 
 
 def _fixes(story: Story, found: OneTensorCollected, collected: ast.Call | None) -> tuple[Fix, ...]:
-    """Fixes that copy the tensor where it is put into the list, or where a function returns it;
-    empty if neither is by its name.
+    """Fixes that copy the tensor where it is put into the list, or where a function returns it; empty if neither place
+    writes it by its name.
     """
     program, names = story.program, _names(story, found)
     places: list[ast.expr] = []

@@ -41,10 +41,11 @@ SAME_ANSWERS = {"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """``compared`` is the call (``Event``) that made a mask from the tensor ``tokens`` (a label): true where they are
-    the number ``padding``, or, with ``real``, where they are not (of a ``>``, where they are larger).
+    """``compared`` is the call (``Event``) that made a mask from the tensor ``tokens`` (a label). The mask is true
+    where the tokens are the number ``padding``; with ``real``, where they are not (after ``>``, where they are larger).
 
-    ``padding`` is None where ``tokens`` are the lengths of the rows: padding is at these positions and after them.
+    ``padding`` is None where ``tokens`` are the lengths of the rows: then padding is at the positions from the length
+    on.
     """
 
     compared: Event
@@ -98,8 +99,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _marked(story: Story, mask: str, step: int) -> Marked | None:
-    """Return the comparison with the padding number, or with lengths, from which a mask comes, directly or
-    through negations. Else None.
+    """Return the comparison with the padding number, or with lengths, from which a mask comes, directly or through
+    negations; None if it comes from neither.
     """
     made, turned = origin(story, mask, step), False
     while made is not None and made.name in (*TURNED, *SAME_ANSWERS) and made.operands:
@@ -120,7 +121,9 @@ def _marked(story: Story, mask: str, step: int) -> Marked | None:
 
 
 def _from_lengths(story: Story, made: Event, name: str, *, turned: bool) -> Marked | None:
-    """What a mask says that compares positions with lengths, one for each row; None if the call does not."""
+    """The :class:`Marked` of a mask that compares positions with lengths, one for each row; None if the call compares
+    anything else.
+    """
     one, other = (str(operand.label) for operand in made.operands)
     places = [_is_positions(story, each, made.step) for each in (one, other)]
     if name not in BEFORE | BEHIND or places[0] == places[1]:
@@ -143,10 +146,8 @@ def _is_positions(story: Story, label: str, step: int) -> bool:
 
 
 def _leaves_nothing(story: Story, masked: Masked, marked: Marked) -> bool:
-    """Whether the numbers that the mask is compared with are lengths, and one is that of a full row, so
-    that the mask hides all of it.
-
-    All must be known and at least 1, and the largest must reach the last position.
+    """Whether the lengths that made the mask are all known and at least 1, and the largest is that of a full row, so
+    that the mask hides all of this row.
     """
     known = [value for _, value in Elements(story, marked.tokens, marked.compared.step).known()]
     positions = (story.shape(masked.mask, masked.event.step) or (0,))[-1]
@@ -184,18 +185,20 @@ def _same_lengths(story: Story, one: Marked, other: Marked) -> bool:
 
 
 def _results(story: Story, masked: Masked) -> tuple[str, ...]:
-    """What the attention computed from its values; empty if that product is not known."""
+    """The labels of the tensors that the attention computed as sums of its values; empty if that product is not
+    known.
+    """
     if masked.attention.name == "scaled_dot_product_attention":
         return masked.attention.results
     return next((each.product.results for each in attentions(story) if each.event.step == masked.attention.step), ())
 
 
 def _constant(story: Story, masked: Masked) -> OnlyPaddingAttended | None:
-    """The constant that the keys of an attention were made from at all positions it looks at, as
-    padding is; None if there is none.
+    """The finding's data if the keys of an attention were made from one constant at all known positions that it attends
+    to, as padding is; None if not.
 
-    The positions that it leaves out must have several numbers. One position counts if it is the last of its
-    row and has several features.
+    The positions that it leaves out must hold at least two other numbers. A single position counts only if it is the
+    last of its row and has several features.
     """
     attention = next((each for each in attentions(story) if each.event.step == masked.attention.step), None)
     looked = Elements(story, masked.mask, masked.event.step, answers=True)
@@ -312,7 +315,7 @@ def _finding(story: Story, masked: Masked, marked: Marked | None, constant: Only
 
 
 def _looks(story: Story, masked: Masked, marked: Marked) -> list[Fact]:
-    """The fact that in each example padding alone is looked at."""
+    """The fact (``Fact``) that each example attends to padding alone."""
     tokens = Elements(story, marked.tokens, marked.compared.step)
     columns = (story.shape(masked.mask, masked.event.step) or (0,))[-1]
     strict = marked.compared.name.strip("_") in STRICT

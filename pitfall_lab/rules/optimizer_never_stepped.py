@@ -1,4 +1,4 @@
-"""PL612: an optimizer was made for parameters that get gradients, and another one is stepped in its place."""
+"""PL612: an optimizer was made for parameters that get gradients, and another one is stepped instead."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Return this rule's finding in place of ``general``, a finding that gradients are added up, if that is so because
-    another optimizer was stepped instead of the one that was meant; else None.
+    """Return this rule's finding in place of ``general``, a finding that gradients are added up, if they are because
+    another optimizer was stepped instead of the one that holds their parameters; else None.
     """
     steps = {related.span for related in general.related if related.role == "step"}
     return next((_finding(story, found) for found in never_stepped(story) if found.instead.span in steps), None)

@@ -40,11 +40,12 @@ class OptimizerWithoutGradients:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each optimizer none of whose parameters had a gradient in at least ``ROUNDS`` steps, if
-    before each of them a ``backward()`` ran, the first of which filled the gradients of other tensors, or
-    ``torch.autograd.grad`` returned those of its own.
+    """Yield one finding for each optimizer that made at least ``ROUNDS`` steps without a gradient of any of its
+    parameters, although gradients were computed before each step.
 
-    Of the first kind none where the parameters had been replaced or the path to them was cut: other rules report that.
+    Either ``backward()`` ran, the first time for other tensors; then nothing is reported if the parameters had been
+    replaced or the graph to them was cut, which other rules report. Or ``torch.autograd.grad`` returned the gradients
+    of the optimizer's own tensors.
     """
     steps: dict[object, list[OptimizerStep]] = defaultdict(list)
     for update in story.trace.optimizer_steps:
@@ -72,10 +73,11 @@ def _is_sparse(story: Story, label: str) -> bool:
 
 
 def _idle(story: Story, updates: list[OptimizerStep]) -> OptimizerWithoutGradients | None:
-    """Return the data of the finding if no parameter had a gradient although others got one
-    before each step; else None.
+    """Return the data of the finding if no parameter had a gradient although a ``backward()`` filled those of other
+    leaves.
 
-    None too if one of the others replaced a parameter or is a ``torch.tensor`` copy, or if the graph was cut.
+    None if one had, or if a step had no ``backward()`` before it, an embedding is sparse, one of the other leaves
+    replaced a parameter or is a ``torch.tensor`` copy, or the graph was cut.
     """
     held = dict.fromkeys(label for update in updates for label in update.holds)
     free = [label for label in held if (story.tensor(label) or {}).get("requires_grad")]
@@ -112,8 +114,8 @@ def _idle(story: Story, updates: list[OptimizerStep]) -> OptimizerWithoutGradien
 def _returned(story: Story, updates: list[OptimizerStep]) -> list[Event]:
     """For each step, the last ``torch.autograd.grad`` before it that was given tensors of the optimizer.
 
-    Empty unless there is one for each step, and if one of the tensors ever had a gradient or a
-    ``backward()`` ran between the two.
+    Empty if a step has none, if one of the tensors ever had a gradient, or if a ``backward()`` ran between such a call
+    and its step.
     """
     held, before, found = {label for update in updates for label in update.holds}, 0, []
     if any(grad is not None for label in held for _, grad in story.history("tensors", label, "grad")):
@@ -156,7 +158,9 @@ def _only_returned(story: Story, updates: list[OptimizerStep], calls: list[Event
 
 
 def _filled(story: Story, update: OptimizerStep, call: Event) -> tuple[Fix, ...]:
-    """Fixes that run ``backward()`` instead, or put the returned gradients into ``.grad`` before the step."""
+    """Fixes that run ``backward()`` instead, or put the returned gradients into ``.grad`` before the step; empty if the
+    source does not allow either.
+    """
     program = story.program
     node, step = program.at(story.span(call.step)), program.statement_at(update.span)
     made = program.statement(node)
@@ -239,8 +243,8 @@ def _message(story: Story, idle: OptimizerWithoutGradients, taken: list[Event]) 
 
 
 def _taken(story: Story, idle: OptimizerWithoutGradients) -> list[Event]:
-    """The call that made the tensors with a gradient from those of the optimizer and cut their graph,
-    in a list; empty if none did.
+    """The call that made, from the optimizer's tensors, those that got a gradient, and did not keep the graph, in a
+    list; empty if there is none.
     """
     flow, held, pending, seen = Flow(story), {*idle.parameters}, list(idle.others[:1]), set[str]()
     while pending and len(seen) < HOPS:
@@ -271,7 +275,9 @@ def _owner(story: Story, label: str) -> str:
 
 
 def _fixes(story: Story, idle: OptimizerWithoutGradients) -> tuple[Fix, ...]:
-    """Fixes that copy with the graph; or that hand the gradients over, if both networks have a name at the step."""
+    """Fixes that copy the parameters with their graph, hand the gradients over to the held parameters, or give the
+    optimizer the new tensors; empty if none can be written.
+    """
     taken = _taken(story, idle)
     return unique(
         story.program.text,
@@ -280,8 +286,8 @@ def _fixes(story: Story, idle: OptimizerWithoutGradients) -> tuple[Fix, ...]:
 
 
 def _held_instead(story: Story, idle: OptimizerWithoutGradients, taken: list[Event]) -> Iterator[Fix]:
-    """Yield fixes that give the optimizer the new tensors, in each way to write them, if they get a name
-    above it in the same function.
+    """Yield fixes that give the optimizer the new tensors, in each way in which this can be written, if the tensors get
+    a name above the optimizer in the same function.
     """
     program, made = story.program, idle.updates[0].made
     call = program.at(story.trace.optimizers[made].span) if made is not None else None

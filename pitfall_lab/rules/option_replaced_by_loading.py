@@ -24,8 +24,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that loads a state into an optimizer that then steps, if the state replaces an
     option (the learning rate, for example) that the program chose, other than those of the optimizers before it.
 
-    Resuming a training makes the optimizer with the option that the first one was made with, which the loaded one goes
-    back to: that is taken to be meant, unless the loaded rate is next to nothing and stays so for many steps.
+    If the replaced option equals one that the training began with, the program is taken to resume that training, and
+    nothing is reported, unless the loaded rate is next to nothing and stays so for many steps.
     """
     lost: dict[Span | None, list[Restored]] = {}
     others = {(each.span, each.optimizer) for each in story.trace.beside.misplaced}
@@ -41,7 +41,12 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_lost(story: Story, restored: Restored, optimizer: OptimizerMade) -> bool:
-    """Whether the optimizer stepped with the option that was loaded, and that was not what the program goes on from."""
+    """Whether the optimizer stepped with the loaded option, and the option that it was made with is not one with which
+    the training began (:class:`.Restored`).
+
+    If it is one, the loaded learning rate must be next to nothing in all of at least ``LONG`` steps without a
+    scheduler.
+    """
     rates = [rate for _, rate in optimizer.rates]
     if not optimizer.steps or (restored.name == RATE and (rates[:1] != [restored.loaded] or restored.given in rates)):
         return False
@@ -54,12 +59,14 @@ def _is_lost(story: Story, restored: Restored, optimizer: OptimizerMade) -> bool
 
 
 def _is_given(story: Story, restored: Restored) -> bool:
-    """Whether the program itself chose the option: it is written in the call, or is not what the class takes."""
+    """Whether the program itself chose the option: it is written in the call, or differs from the default of the
+    class.
+    """
     return _written(story, restored) is not None or restored.given != restored.usual
 
 
 def _written(story: Story, restored: Restored) -> ast.expr | None:
-    """The option as the call that made the optimizer has it; None if it is not written there."""
+    """The expression of the option in the call that made the optimizer; None if it is not written there."""
     call = call_of(story, story.trace.optimizers[restored.optimizer].span)
     if call is None:
         return None
@@ -117,7 +124,9 @@ def _finding(story: Story, lost: list[Restored]) -> Finding:
 
 
 def _fixes(story: Story, lost: list[Restored]) -> tuple[Fix, ...]:
-    """At most one fix: it sets the options of all groups after the loading; empty if that is not a statement."""
+    """At most one fix: it sets the options of all parameter groups after the loading; empty unless the loading is a
+    statement of its own.
+    """
     program, call = story.program, call_of(story, lost[0].span)
     statement = program.statement(call)
     if call is None or not isinstance(statement, ast.Expr) or not isinstance(call.func, ast.Attribute):
@@ -131,7 +140,9 @@ def _fixes(story: Story, lost: list[Restored]) -> tuple[Fix, ...]:
 
 
 def _text(story: Story, restored: Restored, statement: ast.stmt) -> str:
-    """An option as the program writes it, where a name means the same at ``statement``; else the number."""
+    """The source of an option if it is a constant, or a name in the same function as ``statement``; else its value as
+    text.
+    """
     written, made = _written(story, restored), call_of(story, story.trace.optimizers[restored.optimizer].span)
     here = made is not None and story.program.function(made) is story.program.function(statement)
     if isinstance(written, ast.Constant) or (isinstance(written, ast.Name) and here):

@@ -42,8 +42,8 @@ class OrderAppliedTwice:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that applies an order of rows a second time to rows computed from the ordered
-    ones, instead of its inverse.
+    """Yield one finding for each place in the source that applies an order of rows a second time to rows computed from
+    the ordered ones, instead of its inverse.
 
     Not where applying the order twice is known to give the old rows, as with a plain reversal.
     """
@@ -70,7 +70,9 @@ def _memory(story: Story, label: str | None) -> object:
 
 
 def _is_order(story: Story, found: Take) -> bool:
-    """Whether a take has all rows of its source, by whole numbers."""
+    """Whether a take selects, by a vector of integers, as many rows as its source has, and these are at least
+    ``FEWEST``.
+    """
     rows = (story.shape(found.source, found.event.step) or ())[found.axis]
     kind = str((story.tensor(found.index, found.event.step) or {}).get("dtype"))
     return rows >= FEWEST and story.shape(found.index, found.event.step) == (rows,) and kind.startswith("int")
@@ -85,8 +87,8 @@ def _taken(story: Story, takes: list[Take], by_memory: dict[object, list[Take]])
 
 
 def _put(story: Story, by_memory: dict[object, list[Take]]) -> Iterator[OrderAppliedTwice]:
-    """Rows that are written (``PUTS``) by the inverse of the order in which ``by_memory`` says they
-    were taken, each write once.
+    """Yield the writes (``PUTS``) of rows by the inverse of the order in which ``by_memory`` records that they were
+    taken, each write once.
     """
     for event in story.calls(*PUTS) if by_memory else ():
         given = [o.label for o in event.operands if o.label is not None]
@@ -197,9 +199,10 @@ def _finding(story: Story, again: OrderAppliedTwice) -> Finding:
 
 
 def _fixes(story: Story, again: OrderAppliedTwice) -> tuple[Fix, ...]:
-    """At most one fix: it takes the rows by the inverse order, or puts them by the order itself.
+    """At most one fix: it takes the rows by the inverse order, or writes them by the order itself.
 
-    Empty if the text shows no index; for rows that are put, unless the index is written as ``order.argsort()``.
+    Empty if the program's source shows no index and, for rows that are written, unless the index is
+    ``order.argsort()``.
     """
     program = story.program
     node = program.at(story.span(again.event.step)) if program.tree is not None else None

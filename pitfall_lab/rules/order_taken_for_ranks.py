@@ -88,9 +88,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _total(story: Story, sort: Event) -> Total | None:
-    """The data of the finding if the positions of a sort are added up by numbers in the elements' order; else None.
+    """The data of the finding if the positions of a sort are combined with numbers in the elements' own order and added
+    up; else None.
 
-    None also where a position is used as such, where the numbers were drawn, and where all ranks equal the positions.
+    None if positions are used in another way, if the numbers were drawn or are not floating-point, or if all ranks are
+    known to equal the positions.
     """
     given = sort.operands[0].label if sort.operands else None
     if sort.error is not None or given is None or not sort.results or (sort.name == "sort" and len(sort.results) < 2):
@@ -105,8 +107,10 @@ def _total(story: Story, sort: Event) -> Total | None:
 
 
 def _picked_and_added(story: Story, sort: Event, shape: tuple[int, ...]) -> tuple[Event, Event, str] | None:
-    """The call that combines the positions with numbers in the elements' order, the one that adds them up, and the
-    label of these numbers; None if there are none, or if a position is used otherwise.
+    """The call that combines the positions with numbers in the elements' order, the call that adds up the result, and
+    the label of these numbers.
+
+    None if there are no such calls, or if another kind of call uses the positions before they are combined.
     """
     order, picked = sort.results[-1], dict[str, tuple[Event, str]]()
     pending, ranks = [order], {order}
@@ -129,8 +133,10 @@ def _picked_and_added(story: Story, sort: Event, shape: tuple[int, ...]) -> tupl
 
 
 def _other(story: Story, use: Event, here: str, sort: Event, shape: tuple[int, ...]) -> str | None:
-    """The other operand of a call if it has the elements' shape and order: it depends neither on the sort nor on a
-    mere count. None otherwise, and if the positions are the index.
+    """The label of the other operand of a call if it has the elements' shape and order, and depends neither on the sort
+    nor on a counting or constant tensor (``COUNTS``); else None.
+
+    An index counts only if it is a bool mask that picks from the positions.
     """
     given = [o.label for o in use.operands if o.label is not None]
     others = [each for each in given if each != here and story.shape(each, use.step) == shape]
@@ -144,7 +150,9 @@ def _other(story: Story, use: Event, here: str, sort: Event, shape: tuple[int, .
 
 
 def _is_by_element(story: Story, label: str, step: int, sorts: set[str]) -> bool:
-    """Whether a tensor depends on no result in ``sorts`` and on no other sort, and not on a mere count of places."""
+    """Whether a tensor depends on no result in ``sorts``, on no other sort, and on no counting or constant tensor
+    (``COUNTS``).
+    """
     pending, seen = [label], {label}
     while pending:
         here = pending.pop()
@@ -159,7 +167,9 @@ def _is_by_element(story: Story, label: str, step: int, sorts: set[str]) -> bool
 
 
 def _same(story: Story, sort: Event) -> int | None:
-    """For how many elements of a vector position and rank are equal; None where the trace has not all of them."""
+    """The number of elements of a vector whose position in the sort equals their rank; None if the trace does not have
+    all positions.
+    """
     shape = story.shape(sort.results[-1], sort.step) or ()
     order = [int(value) for _, value in Elements(story, sort.results[-1], sort.step).known()]
     if len(shape) != 1 or sorted(order) != list(range(shape[0])):
@@ -168,7 +178,7 @@ def _same(story: Story, sort: Event) -> int | None:
 
 
 def _compared(story: Story, told: set[object]) -> Iterator[Finding]:
-    """The findings on pairs of orders; their places are added to ``told``."""
+    """Yield the findings on pairs of orders; the places in the source of both sorts are added to ``told``."""
     orders = dict[str, Event]()
     for event in story.calls():
         if event.error is not None or not event.results:
@@ -194,7 +204,9 @@ def _is_float(story: Story, label: str, step: int) -> bool:
 
 
 def _is_float_later(story: Story, sort: Event) -> bool:
-    """Whether the positions are only converted to floats; used as an index they would be right."""
+    """Whether the positions are used, and only in arithmetic, reductions and conversions (``THROUGH``); as an index
+    they would be right.
+    """
     uses = [use for use in story.uses(sort.results[-1]) if use.step > sort.step]
     return bool(uses) and all(use.name in THROUGH for use in uses)
 
@@ -267,7 +279,7 @@ def _added_up(story: Story, found: Total) -> Finding:
 def _fixes(story: Story, *sorts: Event) -> tuple[Fix, ...]:
     """At most one fix: it sorts the positions of each sort once more, which turns them into ranks.
 
-    Empty where the text shows neither an ``argsort`` nor the place where the positions are used first.
+    Empty where the program's source shows neither an ``argsort`` nor the place where the positions are used first.
     """
     program = story.program
     calls = dict.fromkeys(n for e in sorts if isinstance(n := program.at(story.span(e.step)), ast.Call))

@@ -42,9 +42,9 @@ DEEPEST, MATRIX = 12, 2
 @dataclass(frozen=True, slots=True)
 class OtherTriangle:
     """``event`` is the call (``Event``) that reads one triangle of the matrix labelled ``label``, whose nonzero numbers
-    stand in the other one; ``read`` says which it reads: 1 for the lower, -1 for the upper one.
+    are in the other triangle; ``read`` is the triangle that it reads: 1 for the lower, -1 for the upper one.
 
-    ``made`` is the call that made the triangle; None if only its numbers show it.
+    ``made`` is the call that made the matrix triangular; None if only its numbers show that.
     """
 
     event: Event
@@ -54,8 +54,9 @@ class OtherTriangle:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line with a call (``solve_triangular``, for example) that reads the triangle of a
-    matrix in which all numbers off the diagonal are zero.
+    """Yield one finding for each line with a call (``solve_triangular``, for example) that reads one triangle of a
+    matrix, where all numbers of that triangle off the diagonal are zero and the other triangle has numbers that are
+    not.
 
     Where only the numbers show it, they must do so each time the line runs.
     """
@@ -82,7 +83,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _matrix(event: Event) -> str | None:
-    """The label of the triangular matrix of a call."""
+    """The label of the triangular matrix that a call is given; None if it is not among its operands."""
     given = [o for o in event.operands if o.label is not None]
     named = [o.label for o in given if o.name in NAMES]
     place = MATRIX_AT[event.name]
@@ -90,7 +91,7 @@ def _matrix(event: Event) -> str | None:
 
 
 def _read(story: Story, event: Event) -> int | None:
-    """The triangle that a call reads; None if it is not known."""
+    """The triangle that a call reads, ``LOWER`` or ``UPPER``; None if it is not known."""
     if event.name != "triangular_solve":  # False is no part of a trace, and the default
         return UPPER if (argument(event, "upper", MATRIX_AT[event.name] + 1) or "False") == "True" else LOWER
     said = _upper(story.program.at(story.span(event.step)))
@@ -101,7 +102,7 @@ def _read(story: Story, event: Event) -> int | None:
 
 
 def _upper(node: ast.AST | None) -> ast.expr | None:
-    """The argument ``upper`` as a call writes it."""
+    """The argument ``upper`` as a call writes it; None if it is not written."""
     if not isinstance(node, ast.Call):
         return None
     given = [k.value for k in node.keywords if k.arg == "upper"]
@@ -117,8 +118,8 @@ def _upper(node: ast.AST | None) -> ast.expr | None:
 
 
 def _side(story: Story, label: str, step: int, depth: int = 0) -> tuple[int | None, Event | None]:
-    """The triangle that holds all nonzero numbers of a matrix by the calls that made it, and the call that made it
-    triangular; the first is None if that is not known.
+    """The triangle that holds all nonzero numbers of a matrix (``LOWER``, ``UPPER``, or ``DIAGONAL`` if all are on the
+    diagonal), by the calls that made it, and the call that made it so; both None if that is not known.
     """
     record = story.tensor(label, step) or {}
     made = story.event(record.get("born"))
@@ -149,7 +150,9 @@ def _side(story: Story, label: str, step: int, depth: int = 0) -> tuple[int | No
 
 
 def _of_sum(story: Story, event: Event, given: list[str], depth: int) -> tuple[int | None, Event | None]:
-    """The triangle of a sum of matrices: the one that all of them have, apart from diagonal ones."""
+    """The triangle of a sum of matrices, which all of them have in common apart from diagonal ones, and the call that
+    made it; both None if they have none, or if the shapes differ.
+    """
     if len(given) != len(event.operands) or any(
         (story.shape(each, event.step) or ())[-2:] != (story.shape(event.results[0], event.step) or ())[-2:]
         for each in given
@@ -173,7 +176,9 @@ def _turned(story: Story, source: str, label: str, event: Event) -> int:
 
 
 def _of_numbers(story: Story, label: str, step: int) -> int | None:
-    """The triangle that holds all nonzero numbers of a matrix all of whose numbers are known."""
+    """The triangle that holds all nonzero numbers of a matrix (``DIAGONAL`` if all are on the diagonal); None if both
+    triangles have some, or if not all numbers are known.
+    """
     known = dict(Elements(story, label, step).known())
     count = 1
     for length in story.shape(label, step) or ():
@@ -185,7 +190,7 @@ def _of_numbers(story: Story, label: str, step: int) -> int | None:
 
 
 def _is_off_diagonal(story: Story, label: str, step: int, side: int) -> bool:
-    """Whether a number of a matrix that is known, in this triangle and off the diagonal, is not zero."""
+    """Whether a known number of this triangle of a matrix, off the diagonal, is not zero."""
     return any(value and _is_in(place, side) for place, value in Elements(story, label, step).known())
 
 
@@ -228,7 +233,7 @@ def _finding(story: Story, found: OtherTriangle, *, shared: bool) -> Finding:
 
 
 def _fixes(story: Story, found: OtherTriangle) -> tuple[Fix, ...]:
-    """The fix that makes the call read the other triangle; none if the call is not in the text."""
+    """The fix that makes the call read the other triangle; none if the call is not in the program's source."""
     program = story.program
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or call_name(node) != found.event.name:

@@ -16,7 +16,7 @@ from pitfall_lab.trace import Event, Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each write into windows of one memory that share elements, and for each write that torch
+    """Yield one finding for each write into windows of one storage that share elements, and for each write that torch
     refused because it reads what it writes.
 
     Not for elements repeated by ``expand``: another rule reports these.
@@ -78,7 +78,7 @@ def _read_copy(story: Story, event: Event, born: int | None) -> tuple[Fix, ...]:
 
 
 def _reached(found: SharedWrite) -> T:
-    """The end of a sentence: what the write does besides the elements that it was meant for."""
+    """The end of a sentence: what the write changes besides the elements that it should change."""
     if found.changed is None or found.places is None:
         return T(
             en=", which share places in memory: such a place is written several times.",

@@ -108,9 +108,9 @@ def _alone(story: Story, flow: Flow, backward: Event, held: set[str]) -> Alone |
 
 
 def _ends(story: Story, backward: Event) -> Iterator[tuple[str, int]]:
-    """The tensors that require grad of which the loss is a sum with fixed factors, each with the step of its use.
+    """Yield the tensors that require grad of which the loss is a sum with fixed factors, each with the step of its use.
 
-    A part of a sum with ``log_prob`` counts as one.
+    A result of ``log_prob`` is not taken apart.
     """
     pending, seen = [(str(backward.operands[0].label), backward.step)], set[str]()
     while pending and len(seen) < MOST:
@@ -136,7 +136,9 @@ def _is_log_prob(story: Story, event: Event) -> bool:
 
 
 def _score(story: Story, label: str, step: int) -> Score | None:
-    """The log-probability of an own sample that ``label`` is; None if it is something else."""
+    """The :class:`Score` of ``label`` if it is the log-probability of a sample drawn from the distribution's own
+    parameters; None if it is something else.
+    """
     event = story.event((story.tensor(label, step) or {}).get("born"))
     if event is None:
         return None
@@ -161,8 +163,10 @@ def _score(story: Story, label: str, step: int) -> Score | None:
 
 
 def _roots(story: Story, label: str, step: int) -> tuple[set[str], Event | None]:
-    """What a tensor was computed from, element by element: the tensors that require grad at which layers or leaves
-    begin, and the draw between, if there is one.
+    """What a tensor was computed from, element by element: the tensors that require grad at which the search ends
+    (leaves, results of layers), and the draw on the way, None if there is none.
+
+    Empty and None if the tensor itself, without grad, was made by another kind of call or picked by an index.
     """
     roots, draw = set[str](), None
     pending, seen = [(label, step)], set[str]()
@@ -194,7 +198,9 @@ def _roots(story: Story, label: str, step: int) -> tuple[set[str], Event | None]
 
 
 def _is_used_beside(story: Story, found: Alone) -> bool:
-    """Whether the loss was computed from the sample in another way too, which a path through the draw would serve."""
+    """Whether the loss also depends on the sample in another way than by this log-probability, so that gradients
+    through the draw would be of use.
+    """
     same, pending = {found.score.draw.results[0]}, [found.score.draw.results[0]]
     end = found.backward.step
     uses: list[Event] = []
@@ -257,7 +263,9 @@ def _finding(story: Story, found: Alone) -> Finding:
 
 
 def _fixes(story: Story, draw: Event) -> tuple[Fix, ...]:
-    """A fix that draws with a gradient, where the distribution can; empty if the text shows no ``sample()``."""
+    """At most one fix, for distributions that can draw with gradients: it writes ``rsample()`` for ``sample()``, or
+    removes ``detach()`` after ``rsample()``. Empty if the source shows neither.
+    """
     program, node = story.program, story.program.at(story.span(draw.step))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or draw.name not in WITH_PATH:
         return ()

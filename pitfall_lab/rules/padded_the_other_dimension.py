@@ -39,7 +39,8 @@ class ExchangedPads:
     """``event`` is the call of ``pad`` (``Event``), ``sizes`` height and width before it, ``now`` those after it, and
     ``meant`` those if the two pairs of amounts are exchanged.
 
-    ``said`` says what the exchanged ones reach, in words; ``used`` is a call that needs it, None if there is none.
+    ``said`` says in words what is reached by exchanging them; ``used`` is a call that needs the exchanged sizes, None
+    if there is none.
     """
 
     event: Event
@@ -51,9 +52,9 @@ class ExchangedPads:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that pads the last two dimensions by different amounts and reaches nothing by
-    it, where the same amounts exchanged reach multiples of a number in both dimensions, or a square, or where their
-    names say that they are exchanged.
+    """Yield one finding for each line that pads the last two dimensions by different amounts and reaches nothing by it,
+    if the same amounts exchanged reach multiples of a number in both dimensions, a square, or a size that a later call
+    divides into whole pieces, or if the names of the amounts say that they are exchanged.
     """
     reported = set()
     for event in story.calls("pad"):
@@ -109,7 +110,7 @@ def _exchanged(story: Story, event: Event) -> ExchangedPads | None:
 
 
 def _is_reached(sizes: Sizes) -> bool:
-    """Whether sizes look as if they were wanted: a square, or round numbers."""
+    """Whether the sizes look intended: a square, or multiples of a round number (``ROUND``)."""
     return sizes[0] == sizes[1] or any(all(size % each == 0 for size in sizes) for each in ROUND)
 
 
@@ -126,8 +127,10 @@ def _is_needed(story: Story, event: Event, sizes: Sizes) -> bool:
 
 
 def _multiple(now: Sizes, meant: Sizes, last: int, before: int) -> int | None:
-    """The number up to whose next multiples both sizes are padded if the pairs are exchanged, while neither size is a
-    multiple as it is; None if there is none.
+    """The smallest of ``MULTIPLES`` of which both sizes are multiples if the pairs are exchanged (``meant``), and
+    neither is one now; None if there is none.
+
+    ``last`` and ``before``, the amounts added to the two dimensions, must be above 0 and below that number.
     """
     for number in MULTIPLES:
         wrong = all(size % number for size in now)
@@ -145,8 +148,8 @@ def _is_letterbox(shape: tuple[int, ...], amounts: list[int], meant: Sizes) -> b
 
 
 def _cut(story: Story, event: Event, now: Sizes, meant: Sizes) -> tuple[Event, int] | None:
-    """The call that cuts the padded tensor into pieces side by side, and their size, if these cover the exchanged sizes
-    and leave a rest of both sizes as they are; else None.
+    """The call that cuts the padded tensor into pieces side by side, and the size of a piece, if the pieces fill both
+    exchanged sizes and neither of the sizes ``now``; else None.
     """
     for use in story.uses(event.results[0]):
         piece = _piece(story, use) if use.name in CUTTING and use.error is None else 0
@@ -156,7 +159,9 @@ def _cut(story: Story, event: Event, now: Sizes, meant: Sizes) -> tuple[Event, i
 
 
 def _piece(story: Story, use: Event) -> int:
-    """The size of the pieces that a call takes side by side; 0 if they overlap or are not square."""
+    """The size of the square pieces, side by side, that a call takes; 0 if they overlap, have gaps or padding, or are
+    not square.
+    """
     places = (2, 4) if use.name == "unfold" else (1, 2)
     kernel, stride = (argument(use, name, place) for name, place in zip(("kernel_size", "stride"), places, strict=True))
     if use.name in operations_that("convolution"):
@@ -192,7 +197,7 @@ def _names(story: Story, event: Event) -> tuple[str, str] | None:
 
 
 def _words(node: ast.expr) -> set[str]:
-    """The words in the names of an amount; not those of tensors whose sizes are read."""
+    """The words in the names of which an amount is computed, without the names of tensors whose sizes are read."""
     owners = {id(each.value) for each in ast.walk(node) if isinstance(each, ast.Attribute)}
     names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and id(each) not in owners]
     names += [each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)]
@@ -212,7 +217,7 @@ def _is_width_first(program: Program) -> bool:
 
 
 def _written(program: Program, story: Story, event: Event) -> ast.Tuple | ast.List | None:
-    """The tuple or list of the amounts in the program's text, in the call or where its variable is assigned; None if
+    """The tuple or list of the amounts in the program's source, in the call or where its variable is assigned; None if
     it is not there.
     """
     node = program.at(story.span(event.step))
@@ -262,7 +267,7 @@ def _finding(story: Story, found: ExchangedPads) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """A fix that exchanges the two pairs; empty if the program's text does not show them."""
+    """A fix that exchanges the two pairs; empty if the program's source does not show them."""
     program = story.program
     given = _written(program, story, event)
     if given is None or len(given.elts) < PAIRS or any(isinstance(each, ast.Starred) for each in given.elts):

@@ -33,7 +33,7 @@ class PaddingCountedInLoss:
     """``loss`` is the call (``Event``) of a loss whose targets at the indices ``places`` are of padding: there the
     tokens whose vectors the call ``lookup`` looked up are the padding's ``number``.
 
-    ``filled`` is the target that all these places have, as far as it is known.
+    ``filled`` is the target at all these indices, as far as it is known.
     """
 
     loss: Event

@@ -30,7 +30,7 @@ ROUNDS, FEWEST, OFTEN, MOST_LOOKUPS, FURTHER = 2, 20, 3, 3, 30
 @dataclass(frozen=True, slots=True)
 class Untrained:
     """The row ``padding`` (``padding_idx``) of the embedding table ``weight`` (a label), which is never trained, was
-    looked up in training about as often as others.
+    looked up in training about as often as the other rows.
 
     ``lookups`` are the calls (``Event``) that looked rows up for the training. Of the ``known`` numbers that they
     looked up, ``count`` were ``padding``.
@@ -70,9 +70,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _counted(story: Story, weight: str, padding: int, lookups: list[Event]) -> Untrained | None:
-    """The finding's data if, of the known numbers that were looked up, the padding is as frequent as the average row.
+    """The data of the finding if, among the known numbers that were looked up, the padding is at least half as frequent
+    as the other rows are on average; else None.
 
-    None too if there are too few known ones, or padding came in fewer than ``ROUNDS`` look-ups.
+    None if too few numbers are known, or if the padding is among those of fewer than ``ROUNDS`` look-ups.
     """
     counts, rounds = defaultdict[int, int](int), 0
     for event in lookups:
@@ -88,8 +89,8 @@ def _counted(story: Story, weight: str, padding: int, lookups: list[Event]) -> U
 
 
 def _between_updates(story: Story, weight: str, lookups: list[Event]) -> int:
-    """The largest number of look-ups between two recorded updates of the table; a network that goes over time steps
-    has many.
+    """The largest number of look-ups before or between recorded updates of the table: it is large in a network that
+    looks up a vector in each time step.
     """
     steps = [update.step for update in story.trace.optimizer_steps if weight in update.holds]
     counts = defaultdict[int, int](int)
@@ -165,7 +166,9 @@ def _finding(story: Story, found: Untrained) -> Finding:
 
 
 def _fixes(story: Story, found: Untrained) -> tuple[Fix, ...]:
-    """A fix that leaves ``padding_idx`` out where the table is made; empty if the text does not show that place."""
+    """A fix that leaves ``padding_idx`` out where the table is made; empty if the program's source does not show that
+    place.
+    """
     program = story.program
     made = [
         node

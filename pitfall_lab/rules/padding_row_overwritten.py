@@ -74,7 +74,7 @@ def _fill(story: Story, event: Event) -> Event | None:
 
 
 def _places(story: Story, event: Event, padding: int) -> set[Index]:
-    """The known positions of padding among what was looked up."""
+    """The known indices at which the tensor that was looked up holds the padding number."""
     return {index for index, value in Elements(story, event.operands[0].label, event.step).known() if value == padding}
 
 
@@ -92,8 +92,8 @@ def _row(story: Story, event: Event, padding: int) -> list[float]:
 
 
 def _stays(story: Story, fill: Event, event: Event, padding: int) -> bool:
-    """Whether the row still has the values of the fill: the same ones, or nothing but the steps of an optimizer wrote
-    into the table.
+    """Whether nothing but the steps of an optimizer wrote into the table after the fill, or the row's first number is
+    known to be the one that the fill gave it.
     """
     table = event.operands[1].label
     storage = str((story.tensor(table, event.step) or {}).get("storage"))
@@ -103,11 +103,11 @@ def _stays(story: Story, fill: Event, event: Event, padding: int) -> bool:
 
 
 def _is_left_out(story: Story, event: Event, padding: int) -> bool:
-    """Whether what was looked up for padding has no effect: its gradients are 0, or the
-    program masks what was looked up.
+    """Whether what was looked up for padding has no effect: its gradients are 0, or the program masks what was looked
+    up.
 
-    Without known gradients, a mask is whatever is computed from the tokens or is true and false,
-    and joins what was looked up; of factors and divisors, only what has a number for each position.
+    Without known gradients, it counts as masked if a call of ``LEFT_OUT`` uses it, or if a call combines it with a bool
+    tensor or with something computed from the tokens; a factor or divisor must have a number for each position.
     """
     node = story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}
     width = (story.shape(event.results[0], event.step) or (1,))[-1]
@@ -131,7 +131,7 @@ def _is_left_out(story: Story, event: Event, padding: int) -> bool:
 
 
 def _computed(story: Story, label: str | None) -> Iterator[str]:
-    """A tensor, and those that were computed from it without looking them up in a table, nearest first."""
+    """Yield a tensor, and the tensors that were computed from it without looking them up in a table, nearest first."""
     pending, seen = [label], {label}
     while pending and len(seen) < FURTHER:
         here = pending.pop(0)
@@ -149,7 +149,7 @@ def _computed(story: Story, label: str | None) -> Iterator[str]:
 
 
 def _is_mask(story: Story, label: str | None, step: int) -> bool:
-    """Whether a tensor is true and false, or was made of one that is."""
+    """Whether a tensor is bool, or its values come from a bool tensor."""
     record = story.tensor(label, step) or {}
     made = origin(story, label, step) if label is not None and not record.get("requires_grad") else None
     return any(
@@ -189,7 +189,7 @@ def _finding(story: Story, fill: Event, event: Event, padding: int, row: list[fl
 
 
 def _holds(table: T, padding: int, row: list[float]) -> list[Fact]:
-    """The fact of what the padding's row holds in place of zeros; none where it is not known."""
+    """The fact that compares the padding's row with zeros; empty if the row is not known."""
     head = T(en=f"row of {table.en}", zh=f"{table.zh} 的行")
     zeros = numbers([0.0] * len(row))
     return pairs(head, T(en="holds", zh="内容"), [(padding, numbers(row), zeros)] if row else [])

@@ -102,9 +102,9 @@ def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event 
 
 
 def _own(story: Story, made: Event) -> dict[int, int] | None:
-    """The column of a row's own element, for each row where it is known.
+    """For each row, the column of the same element, where it is known.
 
-    None if the rows are not all elements of the tensor that the columns are elements of.
+    None if the rows are not all elements of the tensor whose elements are the columns.
     """
     one, other = (o.label for o in made.operands if o.label is not None)
     left, right = story.tensor(one, made.step) or {}, story.tensor(other, made.step) or {}
@@ -156,11 +156,10 @@ def _is_itself(story: Story, used: Event, made: Event, own: dict[int, int]) -> b
 
 
 def _ranks_itself(story: Story, used: Event, own: dict[int, int]) -> bool:
-    """Whether the first of each row's best is its own element, and the answers of the best are
-    looked up with it among them.
+    """Whether the first of the best entries of each row is the row's own element, and the program reads labels (a
+    vector of integers or bools) at these entries, the own one included.
 
-    A graph of neighbours has each element as its own neighbour on purpose; looked-up answers are a vector of
-    whole numbers or truth values.
+    Without labels, a graph of neighbours may have each element as its own neighbour on purpose.
     """
     label = used.results[-1] if used.results else None
     known = [
@@ -230,7 +229,7 @@ def _finding(story: Story, found: PairsWithItself) -> Finding:
 def _fixes(story: Story, found: PairsWithItself) -> tuple[Fix, ...]:
     """At most one fix: it sets the diagonal to inf where the smallest entry is taken, else to -inf.
 
-    Empty if the text does not show the table, or if some row's own element is not on the diagonal.
+    Empty if the program's source does not show the table, or if some row's own element is not on the diagonal.
     """
     program, torch = story.program, torch_name(story.program)
     given = written_as(story, found.used, found.table)

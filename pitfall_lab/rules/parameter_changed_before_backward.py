@@ -1,7 +1,7 @@
-"""PL104: a parameter was updated between a forward pass and the backward that needs its old
-value (``opt.step()`` too early).
+"""PL104: a parameter was updated between a forward pass and the backward that needs its old value (``opt.step()`` too
+early).
 
-A special case of PL101 with a repair of its own: the update is meant, so it is its moment that is wrong.
+A special case of PL101 with a repair of its own: the update is intended, only its moment is wrong.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of ``general`` (one of PL101) if a call such as ``add_`` wrote the memory of a leaf
-    that requires grad; else None.
+    """This rule's finding in place of ``general`` (one of PL101) if an in-place call such as ``add_`` wrote the storage
+    of a leaf that requires grad; else None.
     """
     event = story.event(general.step)
     if not is_leaf_memory(story, general.fact("storage")) or event is None or not event.name.endswith("_"):

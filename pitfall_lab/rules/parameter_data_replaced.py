@@ -1,8 +1,7 @@
-"""PL303: ``p.data = …`` gave a parameter other memory between forward and backward.
+"""PL303: ``p.data = …`` gave a parameter another storage between forward and backward.
 
-The old version number still fits: a wrong gradient.
-
-A special case of PL301: nothing was written; the tensor that backward looks at was given other numbers to look at.
+The version number is still the old one, so the gradient is wrong without an error. A special case of PL301: nothing was
+written in place; the tensor that backward reads has other values.
 """
 
 from __future__ import annotations

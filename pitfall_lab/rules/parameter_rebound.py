@@ -1,4 +1,4 @@
-"""PL205: an update made a new tensor and gave it the parameter's name. The parameter itself stays as it was."""
+"""PL205: an update made a new tensor and gave it the parameter's name. The parameter itself is unchanged."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each statement that was meant to change a parameter (``w = w - lr * w.grad``) and only gave
-    its name to a new tensor.
+    """Yield one finding for each statement that should change a parameter (``w = w - lr * w.grad``) and only gave its
+    name to a new tensor.
     """
     for rebinding in rebindings(story):
         yield _finding(story, rebinding)
@@ -103,7 +103,8 @@ def _fixes(story: Story, found: Rebinding, *, recorded: bool) -> tuple[Fix, ...]
 
 
 def _written(story: Story, statement: ast.Assign, lines: list[str], torch: str, *, guarded: bool) -> tuple[Edit, ...]:
-    """Return edits that replace the statement by ``lines``; with ``guarded``, inside ``with torch.no_grad():``.
+    """Return edits that replace the statement by ``lines``, with ``guarded`` inside ``with torch.no_grad():``
+    (``torch`` is the program's name for the module).
 
     Empty if the statement shares a line with another one.
     """

@@ -66,10 +66,10 @@ def _trains_layers(story: Story, held: set[str]) -> bool:
 
 
 def _thawed(story: Story, label: str, held: set[str]) -> bool:
-    """Whether the parameter was frozen, requires grad again since after an optimizer was made, and held
-    parameters moved after that.
+    """Whether the parameter was frozen, got ``requires_grad`` back after an optimizer was made, and parameters in
+    ``held`` were written after that.
 
-    Only the first steps of an optimizer are recorded as such; that it went on shows in what it holds.
+    Only the first steps of an optimizer are recorded as such; these writes show that it stepped later too.
     """
     values = story.history("tensors", label, "requires_grad")
     thawed = next((at for (_, before), (at, now) in pairwise(values) if now and not before), None)
@@ -105,8 +105,10 @@ def _comes_after(story: Story, label: str, backward: Event, held: set[str]) -> b
 
 
 def _alone(story: Story, nodes: dict[str, dict[str, object]], own: set[str]) -> set[str]:
-    """The nodes of a parameter, and those that compute something from it alone and number by number: as a factor of a
-    loss, ``exp(-s)``, is. No products with an input are among them, which a first layer that is frozen has.
+    """The nodes of a parameter, and the nodes that compute something from it alone, element by element or as a sum
+    (``BY_NUMBER``): ``exp(-s)`` as a factor of a loss.
+
+    Products with an input are not among them: the layer may be a first one, which can be frozen on purpose.
     """
     found, grows = set(own), True
     while grows:
@@ -124,7 +126,9 @@ def _alone(story: Story, nodes: dict[str, dict[str, object]], own: set[str]) -> 
 
 
 def _is_set_up(story: Story, record: dict[str, object]) -> bool:
-    """Whether a node was made in a constructor: a parameter that is computed once and then kept is none (PL622)."""
+    """Whether a node was made in an ``__init__``: a result that is computed there once and then kept is not looked at
+    (PL622 reports it).
+    """
     born = record.get("born")
     scope = story.events[born].scope if isinstance(born, int) else ()
     return any(each.endswith("__init__") for each in scope)

@@ -1,4 +1,4 @@
-"""PL714: two modules were to have weights of their own, and share the memory of one: the copy learns along."""
+"""PL714: two modules should have weights of their own, and share the storage of one: the copy learns along."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FURTHER = 120
 
 @dataclass(frozen=True, slots=True)
 class ParametersSharedByCopy:
-    """``copy`` is the label of a parameter that was to have weights of its own, and is on the memory of the trained
-    parameter labelled ``own``; ``made`` is the call (``Event``) that made it so.
+    """``copy`` is the label of a parameter that was to have weights of its own, and shares the storage of the trained
+    parameter labelled ``own``; ``made`` is the call (``Event``) that made them share it.
 
-    ``update`` is the step of a later update of that memory, and ``use`` the call that reads the copy after it.
+    ``update`` is the step of a later update of that storage, and ``use`` the call that reads the copy after it.
     """
 
     own: str
@@ -33,7 +33,7 @@ class ParametersSharedByCopy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line by which a parameter that nothing trains came to share the memory of a trained
+    """Yield one finding for each line by which a parameter that nothing trains came to share the storage of a trained
     one, if it is used after an update and compared with something trained.
     """
     held = {label for made in story.trace.optimizers for label in made.holds}
@@ -67,10 +67,8 @@ def _shared(story: Story, own: str, held: set[str]) -> Iterator[ParametersShared
 
 
 def _made(story: Story, own: str, until: int) -> Event | None:
-    """The call that shared the memory: the last ``detach()`` or ``.data`` of the trained
-    parameter before the other was used.
-
-    None if there is none.
+    """The call by which the two came to share a storage: the last ``detach()`` or ``.data`` of the trained parameter
+    before the step ``until``; None if there is none.
     """
     looks = [e for e in story.uses(own) if e.name in ("detach", "data") and e.step < until]
     return looks[-1] if looks else None

@@ -39,11 +39,11 @@ LATER = 200
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """``first`` is the call (``Event``) that wrote over ``part``, from it and ``other``; ``second`` is the call that
-    then wrote over ``other``, from both. ``part`` and ``other`` are labels of views of one memory.
+    """``first`` is the call (``Event``) that wrote over ``part``, from ``part`` and ``other``; ``second`` is the call
+    that then wrote over ``other``, from both. ``part`` and ``other`` are labels of views on one storage.
 
-    ``read`` is the call by which the value of ``second`` was computed from ``part`` after it had changed.
-    ``alone``: each of the two values was made of one part alone, by the same calls: they were to change places.
+    ``read`` is the call that read ``part`` for the value of ``second`` after ``part`` had changed. ``alone`` is True
+    where each of the two values was computed from one part alone, by the same calls: the parts were to be swapped.
     """
 
     part: str
@@ -58,9 +58,8 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each function and tensor in which a part was read by its name after an assignment had
     replaced it, to compute another part.
 
-    Not for parts that the same lines write again, as those of a state that is kept, and mostly not where the second
-    part goes on from its own value (``x[1] = b + a``) or keeps a share of it: such updates may be meant one after the
-    other.
+    Not for parts that the same lines write again, as those of a state that is kept. Mostly not where the second part
+    adds to its own value (``x[1] = b + a``) or keeps a share of it: such updates may be intended one after the other.
     """
     reported = set[Span | None]()
     for lates in _lates(story).values():
@@ -71,7 +70,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _lates(story: Story) -> dict[object, list[Late]]:
-    """What was found, by the memory that was written and the function that did it."""
+    """The data of the findings, by the storage that was written and the functions (``Event.scope``) that wrote it."""
     found: dict[object, list[Late]] = defaultdict(list)
     by_memory: dict[str, list[Event]] = defaultdict(list)
     for event in story.calls("__setitem__", "copy_"):
@@ -93,8 +92,8 @@ def _lates(story: Story) -> dict[object, list[Late]]:
 
 
 def _changed(story: Story, storage: str, write: Event) -> set[int]:
-    """Places in memory that a call wrote: those at which the trace shows another number than before, and the first
-    element of what the index selects, where that is known.
+    """The positions in the storage that a call wrote: those at which the trace shows another number than before, and
+    that of the first element that the index selects, if it is known.
     """
     before, after = (_values(story, storage, at) for at in (write.step - 1, write.step))
     cells = {cell for cell in before.keys() & after.keys() if before[cell] != after[cell]}
@@ -105,12 +104,16 @@ def _changed(story: Story, storage: str, write: Event) -> set[int]:
 
 
 def _values(story: Story, storage: str, step: int) -> dict[int, Any]:
-    """The numbers in memory that the trace shows at ``step``, by place."""
+    """The numbers in the storage that the trace has at ``step``, by position."""
     return story.held(next((label for label, _ in story.tensors_on(storage)), None), step)
 
 
 def _late(story: Story, storage: str, first: Event, later: list[Event], changed: dict[int, set[int]]) -> Late | None:
-    """What was found for the first of two writes; None if nothing was."""
+    """The data of the finding if a later write in the same function computes another part from the part that ``first``
+    has replaced, and both parts were named before.
+
+    None if there is no such write, or if the order of the two seems intended (:func:`_continued`, :func:`_relaxed`).
+    """
     used = _behind(story, first.operands[-1].label, first.step)
     views = {label: record for label in used if (record := _named_view(story, label, storage, first)) is not None}
     parts = [label for label, record in views.items() if _has(record, changed[first.step])]
@@ -145,8 +148,10 @@ def _late(story: Story, storage: str, first: Event, later: list[Event], changed:
 def _exchange(
     first: Event, later: list[Event], changed: dict[int, set[int]], made_of: dict[int, list[WrittenTerm]]
 ) -> Late | None:
-    """What was found for the first of two writes where the parts need no names: they were to change places, or to
-    become their sum and difference. ``made_of`` has the terms of each write's value, by its step.
+    """The data of the finding for two writes whose parts need no names, because the parts were to be swapped, or to
+    become their sum and difference; None if there is none.
+
+    ``made_of`` has the terms of each write's value, by its step.
     """
     for second in later if made_of[first.step] else ():
         if second.scope != first.scope or changed[second.step] & changed[first.step]:
@@ -160,7 +165,9 @@ def _exchange(
 
 
 def _behind(story: Story, label: str | None, step: int) -> dict[str, Event]:
-    """The tensors from which the value of ``label`` was computed, each with the last call that read it for that."""
+    """The tensors from which the value of ``label`` was computed, each with the last call that read it for this
+    value.
+    """
     found: dict[str, Event] = {}
     pending = [label]
     for _ in range(MOST):
@@ -181,7 +188,7 @@ def _behind(story: Story, label: str | None, step: int) -> dict[str, Event]:
 
 
 def _named_view(story: Story, label: str, storage: str, first: Event) -> Record | None:
-    """The record of a view of the memory that was made before ``first`` in the function that writes, and that has a
+    """The record of a view on the storage that was made before ``first`` in the function that writes, and that has a
     name; else None.
     """
     record = story.tensor(label, first.step)
@@ -206,12 +213,14 @@ def _name(story: Story, label: str) -> str | None:
 
 
 def _has(record: Record, cells: set[int]) -> bool:
-    """Whether one of the places in memory belongs to a tensor."""
+    """Whether an element of the tensor is at one of these positions in its storage."""
     return any(_covers(record, cell) for cell in cells)
 
 
 def _covers(record: Record, cell: int) -> bool:
-    """Whether an element of the tensor is at a place in memory; for tensors without overlaps of their own."""
+    """Whether an element of the tensor is at a position in its storage; right for tensors whose elements do not
+    overlap.
+    """
     rest = cell - int(record.get("offset") or 0)
     steps = sorted(zip(record.get("stride") or (), record.get("shape") or (), strict=False), reverse=True)
     for stride, length in steps:
@@ -221,15 +230,15 @@ def _covers(record: Record, cell: int) -> bool:
 
 
 def _met(one: Record, other: Record) -> bool:
-    """Whether two views of one memory begin within each other, or one is the other."""
+    """Whether the first element of one of two views on a storage is an element of the other one too."""
     return _covers(one, int(other.get("offset") or 0)) or _covers(other, int(one.get("offset") or 0))
 
 
 def _continued(story: Story, label: str | None, target: Record, part: str, step: int) -> bool:
-    """Whether a value is that of ``target`` with something added to it, or with a factor that depends on ``part``:
-    then it continues its own part, as a step of a simulation or of a flow does.
+    """Whether a value is that of ``target`` with something added to it, or with a factor that depends on ``part``: then
+    it continues its own part, as a step of a simulation or of a flow does.
 
-    Also for calls of which that is not known.
+    Also True if another call combines ``target`` with something, unless its result replaces both (``REPLACING``).
     """
 
     def is_target(other: str) -> bool:
@@ -283,8 +292,8 @@ def _relaxed(story: Story, first: Event, second: Event, part: str, other: str) -
 
 
 def _multiple(story: Story, label: str | None, of: str, step: int) -> float | None:
-    """The number by which ``of`` is multiplied in a value that is a sum of multiples of tensors; None if the value is
-    something else, or if that is not a plain number.
+    """The number by which ``of`` is multiplied in a value that is a sum of multiples of tensors, 0 if the value does
+    not depend on it; None if the value is something else, or if the factor is not a plain number.
     """
     if label == of:
         return 1.0
@@ -335,7 +344,7 @@ def _belongs_together(story: Story, first: Event, second: Event, part: str, othe
 
 
 def _is_anew(story: Story, late: Late) -> bool:
-    """Whether the part was taken anew after it had been overwritten, and not kept under a name."""
+    """Whether the part was made again after it had been overwritten, and not kept under a name."""
     born = (story.tensor(late.part) or {}).get("born")
     return not isinstance(born, int) or born > late.first.step
 
@@ -389,7 +398,7 @@ def _shown(story: Story, label: str) -> str:
 
 
 def _what(part: str, *, kept: bool) -> T:
-    """Why ``part`` shows new numbers: it is a view that was taken before, or is taken anew."""
+    """Why ``part`` shows new numbers: it is a view that was made before the write, or it is made again after it."""
     if kept:
         return T(
             en=f"`{part}` is a view: it has no numbers of its own and shows those of the tensor that it was taken "
@@ -450,8 +459,8 @@ def _from_a_copy(story: Story, lates: list[Late]) -> tuple[Fix, ...]:
 
 
 def _fixes(story: Story, lates: list[Late]) -> tuple[Fix, ...]:
-    """At most one fix: it copies where the parts that are read too late are taken, or computes both values before
-    either is written; empty if one of these places is not known.
+    """At most one fix: it copies the parts that are read too late where they are made, or copies the whole tensor
+    before the first assignment; empty if the source does not show these places.
     """
     program: Program = story.program
     if any(_is_anew(story, late) for late in lates):

@@ -69,8 +69,8 @@ class RowLayout:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that orders two views of a batch in another way (one behind the other, or by
-    turns) than a contrastive loss pairs its rows.
+    """Yield one finding for each line that orders two views of a batch in another way (one after the other, or
+    alternating row by row) than a contrastive loss pairs its rows.
 
     Where ``cat`` joined the two views, only if both are known to come from the same rows.
     """
@@ -89,10 +89,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _pairings(story: Story) -> Iterator[tuple[Event, str, bool]]:
-    """The calls that pair each row of a table of pairs with another one, with the table, and whether the
-    partner is the row beside it.
+    """Yield the calls that pair each row of a table of pairs with another row: the call, the label of the table, and
+    whether the partner is the neighbouring row.
 
-    If it is not, it is the row half of all rows away; other pairings are left out.
+    If the partner is no neighbour, it is the row half of all rows away; other pairings are left out.
     """
     for loss in story.calls(*CLASSIFIERS):
         rows = _square(story, loss.operands[0].label, loss.step) if len(loss.operands) > 1 and loss.error is None else 0
@@ -124,8 +124,8 @@ def _square(story: Story, label: str | None, step: int) -> int:
 
 
 def _kind(known: list[tuple[int, int]], rows: int) -> bool | None:
-    """Whether the partner of each row is the one beside it; False if it is half of all rows
-    away, None if it is neither.
+    """True if the partner of each row ``i`` is its neighbour ``i ^ 1``, False if it is half of all rows away; None if
+    it is neither, or if fewer than ``FEWEST`` partners are known.
     """
     if len(known) < FEWEST:
         return None
@@ -135,8 +135,8 @@ def _kind(known: list[tuple[int, int]], rows: int) -> bool | None:
 
 
 def _of_labels(story: Story, same: Event, rows: int) -> bool | None:
-    """Whether compared numbers of examples are equal for rows beside each other (True) or for
-    rows half of all away (False).
+    """Whether numbers of examples that are compared with themselves are equal for neighbouring rows (True) or for rows
+    half of all rows away (False).
 
     None if neither, if they are not compared with themselves, or if fewer than ``FEWEST`` of the ``rows`` are known.
     """
@@ -159,7 +159,7 @@ def _kind_of_value(held: dict[int, int], place: int, rows: int) -> bool | None:
 
 
 def _weighed(story: Story, same: Event, rows: int) -> Iterator[tuple[Event, str]]:
-    """The calls in which a table of equal labels meets a table of scores, each with the latter."""
+    """The calls that combine a table of equal labels with a table of scores, each with the label of the scores."""
     pending, seen = list(same.results), set[str]()
     while pending and len(seen) < FURTHER:
         label = pending.pop(0)
@@ -215,7 +215,9 @@ def _layout(story: Story, scores: str, step: int) -> RowLayout | None:
 
 
 def _order(story: Story, label: str, step: int, *, again: bool = True) -> RowLayout | None:
-    """The order of the rows of a tensor, as :func:`_layout` says it; with ``again`` false not past a division."""
+    """The order of the rows of a tensor, as :func:`_layout` returns it; with ``again`` False, a join of two parts of
+    one tensor is not followed back to it.
+    """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
         given = [o.label for o in event.operands if o.label is not None] if event is not None else []
@@ -235,8 +237,10 @@ def _order(story: Story, label: str, step: int, *, again: bool = True) -> RowLay
 
 
 def _joined(story: Story, event: Event, given: list[str], *, again: bool) -> RowLayout | None:
-    """The order of the rows after a ``cat``: of two views behind each other; of one tensor whose halves, or whose even
-    and odd rows, they are; or that of the rows to which columns were added.
+    """The order of the rows after a ``cat``.
+
+    It joins two views one after the other, or the halves, or the even and the odd rows, of one tensor whose order is
+    known, or columns to rows whose order is known. None if the order is not known.
     """
     if whole(argument(event, "dim", len(event.operands) - 1)) or 0:
         found = [order for each in given if (order := _order(story, each, event.step, again=again)) is not None]
@@ -276,7 +280,9 @@ def _divided(story: Story, one: str, other: str, step: int) -> RowPart | None:
 
 
 def _part(story: Story, label: str, step: int) -> RowPart | None:
-    """Of which tensor a tensor is one of two parts, past calls that compute each row from the same row."""
+    """The :class:`RowPart` that a tensor is of another one, before calls that compute each row from the same row; None
+    if it is none.
+    """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
         source = event.operands[0].label if event is not None and event.operands else None
@@ -292,7 +298,9 @@ def _part(story: Story, label: str, step: int) -> RowPart | None:
 
 
 def _taken(story: Story, event: Event, place: int, source: str, before: tuple[int, ...]) -> RowPart | None:
-    """The part of the rows that a call took: by ``chunk``, by a slice, or out of a table with an axis of two."""
+    """The :class:`RowPart` that a call took: by ``chunk``, by a slice, or out of a tensor with an axis of length 2;
+    None if it took no half of the rows.
+    """
     texts = [o.text for o in event.operands[1:]]
     text, half = ", ".join(texts).strip("()"), before[0] // VIEWS
     if event.name in ("chunk", "split", "tensor_split"):
@@ -327,8 +335,8 @@ def _taken(story: Story, event: Event, place: int, source: str, before: tuple[in
 
 
 def _halves(story: Story) -> Iterator[tuple[Event, bool, RowLayout]]:
-    """The calls that compare the rows of one part of a tensor with those of the other, whether these are beside each
-    other there, and the order of its rows.
+    """Yield the calls that compare the rows of one part of a tensor with those of the other part, whether the two parts
+    alternate row by row in it, and the order of its rows.
     """
     for event in story.calls(*COMPARING, "mul", "matmul", "mm", "__matmul__", "__mul__"):
         labels = [o.label for o in event.operands if o.label is not None][:VIEWS]
@@ -349,7 +357,9 @@ def _is_learned(story: Story, event: Event) -> bool:
 
 
 def _scores(story: Story, event: Event) -> bool:
-    """Whether a product is one of pairs: summed along its last axis, or a table whose diagonal has the right ones."""
+    """Whether a product is one of pairs: summed along its last axis, or a square table that a classification loss is
+    given with the index of each row as its target.
+    """
     shape = story.shape(event.results[0], event.step) or ()
     label, step = event.results[0], event.step
     if event.name in ("mul", "__mul__"):
@@ -407,7 +417,7 @@ def _is_one_batch(story: Story, layout: RowLayout) -> bool:
 
 
 def _rows_before(story: Story, label: str, step: int) -> Iterator[str]:
-    """The tensor and its ancestors with as many rows, without parameters."""
+    """Yield the tensor and the tensors that it was computed from, if they have as many rows and are no parameters."""
     count = (story.shape(label, step) or (0,))[0]
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < FURTHER:

@@ -23,8 +23,8 @@ class PartsShareADataset:
     with ``others``.
 
     ``part`` and ``others`` are the program's expressions for the parts of one ``random_split``. ``place`` is the place
-    of its call in the text, ``step`` the step of its first event or, where the split was not recorded, of an event on a
-    later line of the same function.
+    of this call in the source, ``step`` the step of its first event or, where the split was not recorded, of an event
+    on a later line of the same function.
     """
 
     place: Span

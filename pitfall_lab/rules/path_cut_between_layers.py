@@ -16,8 +16,8 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place at which the graph between two layers of one optimizer ends, though other paths
-    (a penalty, for example) reach the first layer.
+    """Yield one finding for each place in the source at which the graph between two layers of one optimizer ends,
+    though other paths (a penalty, for example) reach the first layer.
     """
     yield from (_finding(story, found) for found in cut_paths(story))
 

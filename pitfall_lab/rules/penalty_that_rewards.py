@@ -32,9 +32,9 @@ FURTHER = 60
 @dataclass(frozen=True, slots=True)
 class RaisedByPenalty:
     """``event`` is the call (``Event``) that divides picked log-probabilities by ``factor`` (or multiplies them with
-    its inverse), ``made`` the call that computed them and ``written`` the one that puts them back.
+    its inverse), ``made`` the call that computed them and ``written`` the call that puts them back.
 
-    ``example`` is one of the log-probabilities before the call; None if none is known.
+    ``example`` is one of the log-probabilities before the division; None if none is known.
     """
 
     event: Event
@@ -75,7 +75,7 @@ def _rewarded(story: Story, event: Event) -> RaisedByPenalty | None:
 
 
 def _is_chosen_from(story: Story, written: Event) -> bool:
-    """Whether the table that the numbers are put back into is used to choose."""
+    """Whether something is chosen or drawn from the table that the numbers are put back into."""
     target = written.operands[0].label
     pending = [label for label in (target, *written.results) if label is not None]
     seen = set(pending)
@@ -128,7 +128,9 @@ def _finding(story: Story, found: RaisedByPenalty) -> Finding:
 
 
 def _fixes(program: Program, node: ast.AST | None) -> tuple[Fix, ...]:
-    """The fix that turns the division into a product, or the product into a division."""
+    """The fix that turns the division into a product, or the product into a division. Empty if the call is not written
+    as one of these.
+    """
     statement = program.statement(node) if node is not None else None
     title = T(en="Multiply log-probabilities with the penalty", zh="把对数概率乘以惩罚系数")
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)):

@@ -54,7 +54,8 @@ class Example:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of a loss to which a convolutional network's pictures are sometimes given moved
-    (turned, flipped, rolled) without their targets, and for each average of answers that lie differently.
+    (turned, flipped, rolled) without their targets, and for each average of answers to one picture of which only one
+    was moved.
     """
     if not any(story.calls(*CONVOLUTIONS)) or not any(story.calls("flip", "fliplr", "flipud", "roll", "rot90")):
         return
@@ -81,7 +82,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _compared(story: Story, event: Event) -> Iterator[Example]:
-    """The examples of a loss between a convolutional network's answer and a target, as far as both can be followed."""
+    """Yield the examples of a loss that compares a computed answer with a target, as far as pixels of both can be
+    followed back; nothing if both or neither of the two require grad.
+    """
     labels = [o.label for o in event.operands[:PAIR]]
     if len(labels) < PAIR or None in labels or labels[0] == labels[1]:
         return
@@ -112,7 +115,9 @@ def _belong(story: Story, example: Example) -> bool:
 
 
 def _example(story: Story, event: Event, labels: tuple[str, str], row: int, axes: int) -> Example | None:
-    """Where three pixels of an answer and those compared with them come from; None if that is not known of both."""
+    """Where some pixels of an answer and the pixels compared with them come from; None if that is not known of both, or
+    if no convolution over as many axes computed the answer.
+    """
     pixels, found = Pixels(story), list[tuple[Pixel, Pixel]]()
     shapes = [story.shape(label, event.step) or () for label in labels]
     for probe in _probes(shapes[0][-axes:]):
@@ -140,7 +145,7 @@ def _layers(story: Story, pixel: Pixel) -> Iterator[Event]:
 
 
 def _apart(found: list[tuple[Pixel, Pixel]]) -> tuple[int, ...] | None:
-    """The differences between the places of both pixels of each pair, along the axes along which the probes differ.
+    """The differences between the indices of the two pixels of each pair, along the axes along which the probes differ.
 
     None if the pairs are not of two tensors, or if these axes are not as many in both.
     """
@@ -156,9 +161,10 @@ def _apart(found: list[tuple[Pixel, Pixel]]) -> tuple[int, ...] | None:
 
 
 def _blamed(examples: list[Example]) -> Example | None:
-    """An example in which one of the two is moved alone, if the examples of a loss differ in how the two lie.
+    """An example in which the picture or the target was moved alone, if the examples of a loss differ in how far the
+    two are apart; None if there is none.
 
-    What is always moved in the same way may be stored in another way, and has to be.
+    What is always moved in the same way may be stored in another way, and has to be moved.
     """
     differing = [one for one in examples if any(_is_elsewhere(one, other) for other in examples)]
     alone = [each for each in differing if each.alone]
@@ -166,7 +172,9 @@ def _blamed(examples: list[Example]) -> Example | None:
 
 
 def _is_elsewhere(one: Example, other: Example) -> bool:
-    """Whether the pixels of a picture lie elsewhere in relation to its target than those of another example."""
+    """Whether the compared pixels of one example are at another distance from each other than those of another
+    example.
+    """
     around = max(one.image.around, other.image.around) / PAIR + ENOUGH
     return len(one.apart) == len(other.apart) and any(
         abs(a - b) > around for a, b in zip(one.apart, other.apart, strict=True)
@@ -174,7 +182,9 @@ def _is_elsewhere(one: Example, other: Example) -> bool:
 
 
 def _averaged(story: Story, event: Event) -> Example | None:
-    """Two answers of one network to one picture that are averaged although they lie differently; else None."""
+    """Two answers of one network to one picture that are averaged although only one of them was moved; None if there
+    are none.
+    """
     labels = list(dict.fromkeys(o.label for o in event.operands if o.label is not None))
     shapes = [story.shape(label, event.step) or () for label in labels]
     if len(labels) < PAIR or len(shapes[0]) < PAIR + 1 or len(set(shapes)) > 1 or min(shapes[0][-PAIR:]) < SMALLEST:
@@ -241,7 +251,9 @@ def _averaged_finding(story: Story, found: Example) -> Finding:
 
 
 def _arguments(mover: Event, *, back: bool = False) -> str | None:
-    """The text of the arguments of a mover, or of those that undo it; None if they are not known."""
+    """The source of the arguments of a call that moves a picture or, with ``back``, of the arguments that undo it; None
+    if they are not known.
+    """
     texts = [(o.name, o.text) for o in mover.operands[1:] if o.label is None]
     if not back or mover.name in ("flip", "fliplr", "flipud"):
         return ", ".join(f"{name}={text}" if name else text for name, text in texts)
@@ -255,7 +267,9 @@ def _arguments(mover: Event, *, back: bool = False) -> str | None:
 
 
 def _fixes(story: Story, found: Example, mover: Event, of_image: bool) -> tuple[Fix, ...]:
-    """Fixes that move both in one statement, which moved one of them or each by itself."""
+    """Fixes that move both tensors in one statement, in place of a statement that moved only one of them, or each by
+    itself.
+    """
     program, fixes = story.program, list[Fix]()
     torch = next((n for n in program.nodes if isinstance(n, ast.Name) and n.id == "torch"), None)
     left = found.target if of_image else found.image
@@ -280,7 +294,7 @@ def _fixes(story: Story, found: Example, mover: Event, of_image: bool) -> tuple[
 
 
 def _with_partner(story: Story, statement: ast.Assign, names: tuple[str, str], torch: bool) -> Iterator[Fix]:
-    """Fixes for ``x = x.flip(-1)`` that move another name, too."""
+    """Yield fixes for ``x = x.flip(-1)`` that move the tensor with the other name too."""
     (name, partner), value = names, statement.value
     program = story.program
     used = [n for n in ast.walk(value) if isinstance(n, ast.Name) and n.id == name]
@@ -306,7 +320,7 @@ def _with_partner(story: Story, statement: ast.Assign, names: tuple[str, str], t
 
 
 def _together(story: Story, statement: ast.Assign, target: ast.Tuple, value: ast.Tuple) -> Iterator[Fix]:
-    """The fix for ``a, b = move(a), move(b)``: ``a, b = move(torch.stack([a, b]))``."""
+    """Yield the fix for ``a, b = move(a), move(b)``: ``a, b = move(torch.stack([a, b]))``."""
     program = story.program
     calls = [each for each in value.elts if isinstance(each, ast.Call) and each.args]
     if len(calls) != PAIR or len(value.elts) != PAIR:
@@ -321,7 +335,9 @@ def _together(story: Story, statement: ast.Assign, target: ast.Tuple, value: ast
 
 
 def _moved_back(story: Story, found: Example, mover: Event) -> tuple[Fix, ...]:
-    """The fixes that move the answer back where it is assigned to a name, or where it is averaged."""
+    """Fixes that move the answer back: where it is assigned to a name, or where it is an operand. Empty if no call
+    undoes the move.
+    """
     program, arguments = story.program, _arguments(mover, back=True)
     label = _operand(found, mover)
     node = written_as(story, found.event, label) if label is not None else None
@@ -352,7 +368,7 @@ def _moved_back(story: Story, found: Example, mover: Event) -> tuple[Fix, ...]:
 
 
 def _operand(found: Example, mover: Event) -> str | None:
-    """The operand of the average that was computed from the moved picture."""
+    """The label of the operand that was computed from the moved picture; None if no operand is known to be."""
     side = found.image if mover in found.image.moved else found.target
     return next((o.label for o in found.event.operands if o.label is not None and o.label in side.seen), None)
 

@@ -48,7 +48,7 @@ class Misplaced:
     """``found`` is the call (``Event``) that returned positions in the tensor ``part``, whose rows the call ``taken``
     took out of the tensor ``table``; both are labels.
 
-    ``used`` is the call that takes entries of ``table``, or of rows that go with it, by these positions.
+    ``used`` is the call that takes entries of ``table``, or of a tensor with the same rows, by these positions.
     """
 
     found: Event
@@ -59,8 +59,8 @@ class Misplaced:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that finds positions (``argmax``, ``nonzero``, …) along axis 0 of a part of a
-    tensor, by which the whole tensor, or rows that go with it, are then read.
+    """Yield one finding for each place in the source that finds positions (``argmax``, ``nonzero``, …) along axis 0 of
+    a part of a tensor, by which the whole tensor, or one with the same rows as the whole, is then read.
     """
     reported = set()
     for event in story.calls(*FINDS):
@@ -74,8 +74,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _misplaced(story: Story, event: Event) -> Misplaced | None:
-    """The data of the finding if positions along axis 0 of a part are used for the whole, or for
-    rows that go with it; else None.
+    """The data of the finding if positions along axis 0 of a part are used for the whole tensor, or for one with the
+    same rows as the whole; else None.
     """
     part = event.operands[0].label
     number, axis = FINDS[event.name]
@@ -103,11 +103,9 @@ def _misplaced(story: Story, event: Event) -> Misplaced | None:
 
 
 def _taken(story: Story, label: str, step: int, rows: int) -> Event | None:
-    """The call that took the ``rows`` out of more, at other places than the first ones; else None.
+    """The call that took the ``rows`` out of more rows; only calls that keep the rows may follow it.
 
-    Calls that keep the rows may follow it.
-
-    None also for windows, where a row comes from several neighbours.
+    None if there is none, if it took the first rows, or if a row was combined from several neighbours.
     """
     for _ in range(UPWARD):
         made = story.event((story.tensor(label, step) or {}).get("born"))
@@ -142,7 +140,9 @@ def _is_of_neighbours(story: Story, event: Event) -> bool:
 
 
 def _is_beginning(story: Story, taken: Event, label: str) -> bool:
-    """Whether a slice begins at the first row of its table, where positions in both are the same."""
+    """Whether a view begins at the first row of its table, where positions in both are the same, or has fewer axes than
+    the table.
+    """
     one, other = story.tensor(taken.operands[0].label, taken.step) or {}, story.tensor(label, taken.step) or {}
     shares = one.get("storage") == other.get("storage")
     return shares and (
@@ -152,8 +152,8 @@ def _is_beginning(story: Story, taken: Event, label: str) -> bool:
 
 
 def _together(story: Story, table: str, taken: Event, rows: int) -> set[str]:
-    """The tensors with the same rows as a table: what it was computed from row by row, on the same
-    memory, or taken by the same index.
+    """The tensors with the same rows as a table: those that it was computed from row by row, those on one of these
+    tensors' storages, and those that the same index was applied to.
     """
     found = {table}
     pending = deque([(table, taken.step)])
@@ -182,8 +182,8 @@ def _together(story: Story, table: str, taken: Event, rows: int) -> set[str]:
 
 
 def _reads(story: Story, event: Event, label: str) -> Iterator[tuple[Event, str]]:
-    """The calls that take entries of a tensor by these positions, with that tensor: as an index, or by
-    a Python number made of one.
+    """Yield the calls that take entries of a tensor by these positions, as an index or by a Python number made of one,
+    each with that tensor.
     """
     pending, seen = deque([label]), {label}
     while pending:
@@ -203,7 +203,7 @@ def _reads(story: Story, event: Event, label: str) -> Iterator[tuple[Event, str]
 
 
 def _by_number(story: Story, conversion: Event) -> Iterator[tuple[Event, str]]:
-    """The calls that take an entry by a name which got the number that a position was converted to."""
+    """Yield the calls that take an entry by a name which got the number that a position was converted to."""
     program = story.program
     statement = program.statement_at(conversion.span)
     names = assigned(program, statement) if statement is not None else set()
@@ -254,7 +254,8 @@ def _finding(story: Story, found: Misplaced) -> Finding:
 def _fixes(story: Story, found: Misplaced) -> tuple[Fix, ...]:
     """At most one fix: it looks the positions up in the index of the part, or adds the beginning of the slice.
 
-    Empty if the text shows no index, or if the position is not the call's own result or its ``.indices``.
+    Empty if the program's source shows no index, or if the expression of the positions is neither the call itself nor
+    its ``.indices``.
     """
     program = story.program
     node = program.at(story.span(found.found.step)) if program.tree is not None else None

@@ -43,8 +43,8 @@ FURTHER = 40
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that searches the first 1 in rows of which some have none, where its result is used as
-    a position and nothing asks which rows have one.
+    """Yield one finding for each line that searches the first 1 in rows of which some have none, where its result is
+    used as a position and nothing checks which rows have one.
     """
     for counted in story.trace.beside.counted:
         event = story.event(counted.step)
@@ -62,7 +62,9 @@ def _plain(name: str) -> str:
 
 
 def _family(story: Story, event: Event) -> tuple[set[str], Event | None]:
-    """The mask in all its types, also where the program computes it again, and the call that computed it."""
+    """The labels of the mask before and after conversions, and where the program computes the same mask again; and the
+    call that computed it, None if it is not known.
+    """
     label, step = event.operands[0].label, event.step
     family: set[str] = set()
     made = None
@@ -87,7 +89,7 @@ def _family(story: Story, event: Event) -> tuple[set[str], Event | None]:
 
 
 def _is_mask(story: Story, event: Event) -> bool:
-    """Whether the zeros and ones are truth values: a comparison made them, or their type is bool."""
+    """Whether the zeros and ones are truth values: the mask is bool before or after a conversion."""
     family, _ = _family(story, event)
     return any((story.tensor(label) or {}).get("dtype") == "bool" for label in family)
 
@@ -138,7 +140,7 @@ def _used(story: Story, event: Event) -> Event | None:
 
 
 def _is_ramp(story: Story, label: str | None, step: int) -> bool:
-    """Whether the tensor is a view of an ``arange``."""
+    """Whether the tensor was made of an ``arange`` by indexing, reshaping, converting, clamping or adding."""
     for _ in range(FURTHER):
         event = made_by(story, label, step) if label is not None else None
         if event is None or event.name == "arange":
@@ -174,7 +176,9 @@ def _finding(story: Story, event: Event, counted: Counted, used: Event) -> Findi
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that take the last position of a row in which nothing is found."""
+    """At most one fix: it takes the last position of a row in which nothing is found. Empty if the program's source
+    does not show the search and its mask.
+    """
     program, node = story.program, story.program.at(story.span(event.step))
     mask, torch = written_as(story, event, event.operands[0].label), torch_name(program)
     if not isinstance(node, ast.Call) or mask is None or torch is None or call_name(node) not in ("argmax", "max"):

@@ -26,7 +26,7 @@ FURTHER = 200
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each plain tensor that works as a weight and stays as it is while an optimizer steps
+    """Yield one finding for each plain tensor that works as a weight and stays unchanged while an optimizer steps
     others.
 
     It is a leaf that gets a gradient in at least ``ROUNDS`` backwards, or what was computed once from a parameter that
@@ -55,11 +55,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _kept(story: Story, label: str, backward: int) -> str | None:
-    """What was computed from the parameter before the first backward, and is used again after it;
-    None if there is no such tensor.
+    """The label of what was computed from the parameter before the first backward, and is used again after it; None if
+    there is no such tensor.
 
-    None as well if the program has a name for the parameter, uses it again, or computes with other
-    tensors of several elements.
+    None for every tensor if the program has a name for the parameter, uses it again, reads such a result's gradient, or
+    computes the result with other tensors of several elements.
     """
     if _is_named(story, label, backward):
         return None
@@ -235,8 +235,10 @@ def _fixes(story: Story, made: Event | None, *, computed: bool) -> tuple[Fix, ..
 
 
 def _parameter(program: Program, value: ast.expr, torch: str, *, computed: bool) -> str:
-    """``nn.Parameter(value)``, without a parameter or a ``requires_grad`` in the value, or else with
-    the value cut off its graph.
+    """The source of ``nn.Parameter(value)``.
+
+    A parameter or a ``requires_grad`` inside the value is left out; if there is none and the value is ``computed``, it
+    is detached.
     """
     text, maker = program.segment(value), f"{torch}.nn.Parameter"
     for call in (n for n in ast.walk(value) if isinstance(n, ast.Call)):

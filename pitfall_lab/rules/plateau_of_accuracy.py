@@ -1,4 +1,4 @@
-"""PL664: a scheduler that waits for a metric to stop falling was given a share of hits, which is meant to rise."""
+"""PL664: a scheduler that waits for a metric to stop falling was given a share of hits, which should rise."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_lowest(story: Story, share: Event, best: float) -> bool:
-    """Whether the same line gave other numbers before ``share``, none of them below ``best``.
+    """Whether the same line gave other numbers before ``share``, all of them above ``best``.
 
-    False too where ``best`` could as well be one minus the highest of them: a share of mistakes is meant to fall.
+    False if ``best`` could as well be one minus the highest number of the line: a share of mistakes should fall.
     """
     steps = story.steps_at[share.span, share.op]
     values = [value for step in steps if (value := converted(story, story.events[step])) is not None]

@@ -77,10 +77,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _taken(story: Story, search: Event) -> Taken | None:
-    """The data of the finding if the positions that ``search`` found go as values into a comparison
-    with a share, or into a loss.
-
-    Else None.
+    """The data of the finding if the positions that ``search`` found go as values into a comparison with a share, or
+    into a loss; else None.
 
     A comparison counts with more than two positions only, a loss only after an element-wise calculation.
     """
@@ -114,7 +112,9 @@ def _taken(story: Story, search: Event) -> Taken | None:
 
 
 def _is_share(story: Story, use: Event) -> bool:
-    """Whether the call compares with one number between 0.5 and 1, which may be a large share, and no position."""
+    """Whether the call compares with one number between 0.5 and 1 (exclusive), which may be a large share but is no
+    position.
+    """
     numbers = [constant(story, None, o.text, use.step) for o in use.operands if o.label is None]
     return len(numbers) == 1 and numbers[0] is not None and 0.5 < numbers[0] < 1
 
@@ -188,7 +188,9 @@ def _finding(story: Story, found: Taken) -> Finding:
 
 
 def _fixes(story: Story, search: Event) -> tuple[Fix, ...]:
-    """Fixes that take the values: ``max(1)[0]`` for ``max(1)[1]``, ``amax(1)`` for ``argmax(1)``."""
+    """At most one fix: it takes the value instead of the position: ``max(1)[0]`` for ``max(1)[1]``, ``amax(1)`` for
+    ``argmax(1)``. Empty if the source has another form.
+    """
     program, node = story.program, story.program.at(story.span(search.step))
     parent = program.parents.get(node) if isinstance(node, ast.Call) else None
     if not isinstance(node, ast.Call):

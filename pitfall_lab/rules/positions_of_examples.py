@@ -1,4 +1,4 @@
-"""PL452: a table of positions was cut to the number of examples, so each example, and not each
+"""PL452: as many rows were taken out of a table of positions as there are examples, so each example, and not each
 position, gets a vector of its own.
 """
 
@@ -27,8 +27,8 @@ class Swapped:
     """``added`` is the call (``Event``) that added rows of a table of positions to the tensor ``label`` along its axis
     0, that of the examples; ``rows`` is the label of these rows.
 
-    ``cut`` is the call that took as many rows out of the table as there are examples. ``attention`` is an attention
-    that compares positions along axis 1 of that tensor.
+    ``cut`` is the call that took as many rows out of the table as there are examples. ``attention`` is a later
+    attention that compares positions along axis 1 of the tensor ``label``.
     """
 
     added: Event
@@ -168,10 +168,11 @@ def _title(text: str) -> T:
 
 
 def _candidates(story: Story, found: Swapped, node: ast.AST | None) -> Iterator[tuple[str, tuple[Edit, ...]]]:
-    """Yield at most one candidate fix: the new source of the cut and the edits that put it there.
+    """Yield at most one candidate fix: the new source of the expression that takes rows of the table, and the edits
+    that put it there.
 
-    The table is cut to the length of the second axis of what it is added to, and the first two
-    axes of the cut are exchanged.
+    It takes as many rows as the tensor that they are added to has along its second axis, and exchanges the first two
+    axes of the rows.
     """
     program = story.program
     if not isinstance(node, ast.Subscript):

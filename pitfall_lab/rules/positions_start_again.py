@@ -36,7 +36,7 @@ FURTHER, LONGEST = 120, 40
 @dataclass(frozen=True, slots=True)
 class Restarted:
     """``positions`` is the call (``Event``) that counted from 0, or took the first rows of a table, for ``new`` new
-    tokens; ``joined`` is the call that appends their keys to those of ``past`` cached ones.
+    tokens; ``joined`` is the call that appends the keys of these tokens to those of ``past`` cached ones.
     """
 
     positions: Event
@@ -46,8 +46,8 @@ class Restarted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that counts the positions of new tokens from 0 although their keys are then joined to
-    the cached keys of earlier tokens.
+    """Yield one finding for each line that counts the positions of new tokens from 0 although their keys are then
+    joined to the cached keys of earlier tokens.
     """
     if not any(True for _ in story.calls(*JOINS)):
         return
@@ -61,7 +61,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _restarted(story: Story, attention: Attention) -> Iterator[Restarted]:
-    """What gives the positions of an attention's queries, if it starts from 0 though cached keys come first."""
+    """Yield the data of a finding for each call that gives the positions of an attention's queries from 0 on, although
+    cached keys come before theirs.
+    """
     joined = _joined(story, attention.keys, attention.product.step)
     if joined is None:
         return
@@ -89,7 +91,9 @@ def _restarted(story: Story, attention: Attention) -> Iterator[Restarted]:
 
 
 def _joined(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that joined the keys, past calls that only shape them; None if none did."""
+    """The call that joined the keys, perhaps before calls that only reshape, select or copy them; None if there is
+    none.
+    """
     for _ in range(LONGEST):
         made = made_by(story, label, step)
         if made is None or not made.operands or made.operands[0].label == label:
@@ -103,7 +107,9 @@ def _joined(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _projected(story: Story, label: str, step: int) -> Event | None:
-    """The layer that made the keys, the latest one where several parts were joined; None if there is none."""
+    """The layer that made the keys; where several parts were joined, the one that made the last part. None if there is
+    none.
+    """
     here: str | None = label
     for _ in range(LONGEST):
         made = made_by(story, here, step)
@@ -122,15 +128,16 @@ def _projected(story: Story, label: str, step: int) -> Event | None:
 
 
 def _weights(story: Story, event: Event) -> set[str]:
-    """The memory of the parameters that a layer works with."""
+    """The storages of the parameters that a layer works with."""
     records = [story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None]
     return {str(each.get("storage")) for each in records if each.get("requires_grad") and each.get("is_leaf")}
 
 
 def _positions(story: Story, query: str | None, step: int, before: int, new: int) -> Iterator[Event]:
-    """The calls that counted positions from 0, or took the first rows of a table, for the rows of the queries.
+    """Yield the calls that counted positions from 0, or took the first rows of a table, to be added to the rows of the
+    queries.
 
-    ``before``: the step of the layer that made the cached keys; what a table is taken from must be older.
+    Only calls at or after the step ``before``, at which the cached keys were made; a table must be older than that.
     """
     pending, seen = [(query, step)], {query}
     while pending and len(seen) < FURTHER:
@@ -219,7 +226,7 @@ def _finding(story: Story, found: Restarted) -> Finding:
 def _fixes(story: Story, found: Restarted) -> tuple[Fix, ...]:
     """At most one fix, which adds the number of cached keys to the positions.
 
-    Empty unless the keys are joined in the function that gives the positions, and the text shows both.
+    Empty unless the keys are joined in the function that gives the positions, and the program's source shows both.
     """
     program = story.program
     node, join = (program.at(story.span(each.step)) for each in (found.positions, found.joined))

@@ -136,7 +136,7 @@ def _picked(story: Story, pick: Event, losses: dict[object, Event]) -> Predicted
 
 
 def _compared(story: Story, label: str, step: int) -> tuple[Event, str] | None:
-    """The comparison of predictions with a vector of whole numbers, and that vector; None if there is none."""
+    """The comparison of predictions with a vector of integers, and the label of that vector; None if there is none."""
     pending, seen = [label], set[str]()
     while pending and len(seen) < 20:
         here = pending.pop()

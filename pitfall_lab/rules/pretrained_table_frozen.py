@@ -1,4 +1,4 @@
-"""PL672: an embedding was made from given vectors, which freezes them, and was handed to an optimizer to be trained."""
+"""PL672: an embedding was made from given vectors, which freezes them, and was given to an optimizer to be trained."""
 
 from __future__ import annotations
 

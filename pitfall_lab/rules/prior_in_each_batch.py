@@ -32,7 +32,8 @@ class Added:
     """``event`` is the call (``Event``) that adds ``term`` to the loss of a batch of ``rows`` of all ``of`` rows;
     ``term`` is the label of a number computed from random weights alone, as a divergence from their prior is.
 
-    ``noise`` is the call that multiplied drawn noise to make the weights random. ``backward`` is that of the loss.
+    ``noise`` is the call that multiplied drawn noise to make the weights random. ``backward`` is the backward of this
+    loss.
     """
 
     event: Event
@@ -49,9 +50,9 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds a term computed from random weights and their prior alone to the loss of a
-    batch, unless the term is scaled or the loss is multiplied. Only terms with a logarithm of a variance or deviation
-    are seen.
+    """Yield one finding for each line that adds a term computed from random weights and their prior alone to the loss
+    of a batch, unless the term is scaled or the loss is multiplied. Only terms with a logarithm of a variance or
+    deviation are recognized.
     """
     told: set[Span | None] = set()
     for backward in losses(story, rounds=1):
@@ -108,7 +109,9 @@ def _leaves(story: Story, label: str, step: int) -> set[str]:
 
 
 def _noise(story: Story, weights: set[str], until: int) -> Event | None:
-    """The product of drawn noise with what was computed from ``weights`` alone: with it the weights are random."""
+    """The first product of drawn noise with something computed from ``weights`` alone, which makes the weights random;
+    None if there is none up to the step ``until``.
+    """
     for event in story.calls(*PRODUCTS):
         labels = [o.label for o in event.operands if o.label is not None]
         if event.step > until or event.error is not None or len(labels) != PAIR:
@@ -124,7 +127,9 @@ def _noise(story: Story, weights: set[str], until: int) -> Event | None:
 
 
 def _addition(story: Story, root: str, step: int) -> tuple[Event, str] | None:
-    """The sum that puts a term without rows of the batch to one that has some, and that term; None if there is none."""
+    """The call that adds a term computed without rows of the batch to one computed with some, and the label of the
+    first term; None if there is none.
+    """
     pending = deque([(root, step)])
     for _ in range(FURTHER):
         if not pending:
@@ -175,7 +180,9 @@ def _finding(story: Story, found: Added) -> Finding:
 
 
 def _fixes(story: Story, found: Added) -> tuple[Fix, ...]:
-    """At most one fix: it divides the term by the number of batches, that of the loop's loader if this has a name."""
+    """At most one fix: it divides the term by the number of batches, written as ``len(loader)`` if the loop goes over a
+    name. Empty if the source does not show the term.
+    """
     program, node = story.program, written_as(story, found.event, found.term)
     if node is None:
         return ()

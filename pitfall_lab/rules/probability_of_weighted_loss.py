@@ -59,10 +59,11 @@ class Weighted:
 @dataclass(frozen=True, slots=True)
 class ProbabilityOfWeighted:
     """``event`` is the exponential (``Event``) that takes the weighted loss ``weighted`` for minus the logarithm of a
-    probability; ``used`` is the call that multiplies the loss by what is left of it to 1, to the power ``gamma`` (None
+    probability; ``used`` is the call that multiplies the loss by 1 minus this probability, to the power ``gamma`` (None
     where the exponent is not known).
 
-    ``came``: the probability of one example, ``meant`` without the weight ``by``; None where no example is known.
+    ``came`` is the computed probability of one example, and ``meant`` the probability without the weight ``by``; all
+    three are None where no example is known.
     """
 
     event: Event
@@ -76,7 +77,7 @@ class ProbabilityOfWeighted:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that takes the exponential of a weighted loss for the probability of the class,
-    where the rest to 1, or a power of it, is then a factor of the loss (a focal loss).
+    where 1 minus this probability, or a power of that, is then a factor of the loss (a focal loss).
 
     Only if the weight is one number, or the numbers of an example are known.
     """
@@ -95,7 +96,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _weighted(story: Story, label: str, user: Event, sign: float) -> Weighted | None:
-    """What a number is, if it is the logarithm of a probability times weights; None if it has none, or is another."""
+    """The :class:`Weighted` in a tensor, if it is the logarithm of a probability times weights; None if it has no
+    weights, or is something else.
+
+    ``sign`` is 1 where the tensor itself should be that logarithm, -1 where minus the tensor should be.
+    """
     first: Weighted | None = None
     for _ in range(FURTHER):
         made = made_by(story, label, user.step)
@@ -124,8 +129,10 @@ def _by_itself(loss: Event, label: str, user: Event) -> Weighted | None:
 
 
 def _factors(story: Story, made: Event, label: str) -> tuple[str | None, str | None, float]:
-    """The tensor that a result is a multiple of, with the tensor of weights that it was multiplied by, if there is one,
-    and a number; no tensor if it is none.
+    """For a result that is a multiple of a tensor: the label of that tensor, the label of a tensor of weights that it
+    was multiplied by (None if there is none), and a number as the factor.
+
+    The first is None if the result is no such multiple.
     """
     if made.name in SAME_NUMBERS:
         return before(made, label), None, 1.0
@@ -167,8 +174,8 @@ def _is_logarithm(story: Story, made: Event) -> bool:
 
 
 def _rest(story: Story, event: Event) -> tuple[Event, float | None] | None:
-    """The product with what is left of a probability to 1, or with a power of that, and the exponent; None if the
-    program makes no such product.
+    """The call that multiplies by 1 minus a probability, or by a power of that, and the exponent (None if it is not
+    known); None if the program makes no such product.
     """
     pending: list[tuple[str, bool, float | None]] = [(each, event.name == "expm1", 1.0) for each in event.results]
     seen = set(event.results)
@@ -207,8 +214,10 @@ def _is_remainder(story: Story, use: Event, label: str) -> bool:
 
 
 def _example(story: Story, weighted: Weighted) -> tuple[float, float, float] | None:
-    """The probability of one example as it came, as it was meant, and the weight; of those known the one where they
-    differ most. None if no weight is known other than 0 and 1: these only leave out.
+    """The probability of one example as it was computed, the probability without the weight, and the weight; of the
+    known examples, the one in which the two probabilities differ most.
+
+    None if no weight is known other than 0 and 1: these only leave out.
     """
     event, found = weighted.event, []
     losses = Elements(story, weighted.label, event.step)
@@ -301,7 +310,7 @@ def _fixes(story: Story, found: ProbabilityOfWeighted) -> tuple[Fix, ...]:
 
 
 def _unweighted(story: Story, loss: Event, call: ast.Call) -> str | None:
-    """The text of a call of the same loss without weights; None if the call has arguments that are not understood."""
+    """The source of a call of the same loss without weights; None if the call has arguments that are not understood."""
     program = story.program
     plain = [*map(program.segment, call.args[:2])]
     if call_name(call) != loss.name:  # a layer, which has the weights

@@ -99,8 +99,8 @@ class RankTakenForPosition:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that draws or finds a rank in sorted numbers which is then used as a position
-    before the sort, and one for each line that applies a mask of sorted numbers to the unsorted ones.
+    """Yield one finding for each place in the source that draws or finds a rank in sorted numbers which is then used as
+    a position before the sort, and one for each line that applies a mask of sorted numbers to the unsorted ones.
     """
     if not any(True for _ in story.calls(*SORTS)):
         return
@@ -119,7 +119,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _misplaced(story: Story) -> Iterator[MaskInSortedOrder]:
-    """The calls that apply a mask of sorted numbers to the same numbers before the sort, once for each line."""
+    """Yield the calls that apply a mask of sorted numbers to the same numbers before the sort, once for each line."""
     told = set()
     for event in story.calls(*MASKS):
         labels, place = [o.label for o in event.operands if o.label is not None], story.span(event.step)
@@ -134,7 +134,7 @@ def _misplaced(story: Story) -> Iterator[MaskInSortedOrder]:
 
 
 def _mask_finding(story: Story, found: MaskInSortedOrder) -> Finding:
-    """The finding about a mask that has the order of the sort, and is applied to what has not."""
+    """The finding about a mask that was computed in the order of the sort and is applied to the unsorted numbers."""
     program, event = story.program, found.event
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.sort.step))
     mask, node = shown(story, event, found.mask), written_as(story, event, found.mask)
@@ -194,10 +194,11 @@ def _ranked(story: Story, event: Event) -> Ranked | None:
 
 
 def _used(story: Story, event: Event, ordered: RankTakenForPosition) -> Event | None:
-    """The first call that uses the ranks as positions before the sort; None if there is none, or if
-    they are looked up in the order.
+    """The first call that uses the ranks as positions in the unsorted numbers; None if there is none, or if they are
+    looked up in the order.
 
-    For a sample out of learned scores whose order is not used, also the conversion to a Python number.
+    For a ``multinomial`` of learned scores whose order is not used, a conversion of the ranks to a Python number counts
+    too.
     """
     ranks, pending = {event.results[-1]}, [event.results[-1]]
     found: list[Event] = []
@@ -237,10 +238,9 @@ def _carried(use: Event, label: str) -> str | None:
 
 
 def _sorted(story: Story, label: str | None, step: int) -> Event | None:
-    """The sort whose values ``label`` was computed from, with each element still at its position; None if there is
-    none.
+    """The sort whose values ``label`` was computed from, with each element still at its position.
 
-    None also if the last sort on the way goes along another axis than the last.
+    None if there is none, or if the last sort on the way goes along another axis than the last one.
     """
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < UPWARD:
@@ -322,10 +322,10 @@ def _use(story: Story, use: Event, ranks: set[str], ordered: RankTakenForPositio
 
 
 def _looked_up(story: Story, use: Event, ranks: set[str], ordered: RankTakenForPosition) -> str | None:
-    """What :func:`_use` returns for a call that takes entries of a table by positions: "mapped", "position" or None.
+    """What :func:`_use` returns for a call that takes entries of a table by positions: "mapped" if the table is the
+    sort's order or follows it, "position" if it is the unsorted one.
 
-    "mapped" if the table is the sort's order or follows it, "position" if it is the unsorted one. None also if the
-    ranks are not the positions.
+    None for other tables, and if the ranks are not the positions.
     """
     place, index = LOOKS_UP[use.name]
     given = [o.label for o in use.operands]

@@ -1,5 +1,5 @@
-"""PL921: equal scores have ranks one after the other, in the order in which they stand, and a statistic of the ranks
-depends on that order.
+"""PL921: equal scores get ranks one after the other, by their order in the tensor, and a statistic of the ranks depends
+on that order.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ FURTHER = 60
 
 @dataclass(frozen=True, slots=True)
 class EqualRanked:
-    """``sort`` is the call (``Event``) that sorted scores, ``use`` the one that picks, weighs or cumulates by the
-    places, ``total`` the one that makes a number of it; ``made`` the one that wrote the ranks, if there is one.
+    """``sort`` is the call (``Event``) that sorted scores, ``use`` the call that picks, weighs or cumulates by the
+    positions, ``total`` the call that makes a number of the result, and ``made`` the call that made the ranks; None if
+    there is none.
 
-    ``count`` of ``of`` scores are equal to another one. ``came`` is what comes, ``meant`` with shared ranks, ``low``
-    and ``high`` are the least and the most that the order of equal scores makes of it.
+    ``count`` of ``of`` scores are equal to another one. ``came`` is the number that was computed, ``meant`` the number
+    with shared ranks, and ``low`` and ``high`` are the least and the most that it can be for other orders of equal
+    scores.
     """
 
     sort: Event
@@ -66,9 +68,8 @@ class EqualRanked:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each sort of scores of which many are equal, if the ranks made of it, or the labels brought
-    into its order, become a sum, a mean or a correlation that another order of equal scores changes clearly; at most
-    one for each line with such a sort.
+    """Yield one finding for each line with a sort of scores many of which are equal, if a sum, a mean or a correlation
+    of the ranks, or of the labels in sorted order, would clearly change with another order of the equal scores.
     """
     reported = set()
     for counted in (each for each in story.trace.beside.counted if each.kind in KINDS):
@@ -79,7 +80,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _equal_ranked(story: Story, counted: Counted) -> EqualRanked | None:
-    """The data of the finding; None where no number is made of it, or where the program finds equal scores itself."""
+    """The data of the finding; None if no number is made of the ranks or cumulated labels, or if the program itself
+    handles equal scores.
+    """
     came, meant, low, high, at = counted.numbers
     sort, use = story.event(int(at)), story.event(counted.step)
     if sort is None or use is None or not sort.results or not use.results:
@@ -96,7 +99,9 @@ def _equal_ranked(story: Story, counted: Counted) -> EqualRanked | None:
 
 
 def _ranks(sort: Event, use: Event) -> bool:
-    """Whether a call turns the places into ranks: it sorts them, or writes to them."""
+    """Whether a call turns the positions that sort the scores into ranks: it sorts them once more, or writes at
+    them.
+    """
     is_first = bool(use.operands) and use.operands[0].label == sort.results[-1]
     return (use.name in ("sort", "argsort") and is_first) or (use.name in WRITES and not is_first)
 
@@ -114,7 +119,7 @@ def _total(story: Story, use: Event) -> Event | None:
 
 
 def _is_sorted_used(story: Story, sort: Event) -> bool:
-    """Whether the scores are used in the order of the sort: as its first result, or picked by its places."""
+    """Whether the scores are used in the order of the sort: as its first result, or picked by its positions."""
     given = sort.operands[0].label
     if len(sort.results) > 1 and any(use.step > sort.step for use in story.uses(sort.results[0])):
         return True
@@ -168,7 +173,7 @@ def _finding(story: Story, found: EqualRanked) -> Finding:
 def _fixes(story: Story, found: EqualRanked) -> tuple[Fix, ...]:
     """At most one fix: equal scores get the mean of their ranks, or of their labels.
 
-    Empty if the text does not show the scores, and the ranks where they are written or sorted.
+    Empty if the program's source does not show the scores, and the ranks where they are written or sorted.
     """
     program = story.program
     node = program.at(story.span(found.sort.step))
@@ -211,7 +216,7 @@ def _fixes(story: Story, found: EqualRanked) -> tuple[Fix, ...]:
 
 
 def _scores(segment: object, node: ast.AST | None) -> str | None:
-    """The text of scores whose ascending order a sort gives; None if the text shows no sort."""
+    """The text of scores whose ascending order a sort gives; None if the program's source shows no sort."""
     if not callable(segment) or not isinstance(node, ast.Call) or call_name(node) not in ("sort", "argsort"):
         return None
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None

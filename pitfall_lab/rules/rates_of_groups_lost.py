@@ -20,8 +20,8 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Setter:
-    """What gives all parameter groups of an optimizer one learning rate: ``node`` is the assignment in a loop over
-    them, or the call of a scheduler; ``span`` is its place, None where it is not known.
+    """What gives all parameter groups of an optimizer one learning rate: ``node`` is the assignment in a loop over the
+    groups, or the call of a scheduler; ``span`` is its place in the source, None where it is not known.
     """
 
     node: ast.Assign | ast.Call
@@ -29,7 +29,8 @@ class Setter:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer whose groups were given different rates and never stepped with different ones.
+    """Yield one finding for each optimizer whose groups were given different rates and never stepped with different
+    ones.
 
     Only where the program sets the rates of all groups to one number, in a loop over the groups or by a scheduler.
     """
@@ -69,7 +70,7 @@ def _is_rate(node: ast.expr, group: str) -> bool:
 
 
 def _scheduled(story: Story, place: int) -> Setter | None:
-    """The call that makes the scheduler of the optimizer, if it gives all groups one highest rate."""
+    """The call that makes the scheduler of the optimizer, if it gives all groups one highest rate; else None."""
     for scheduler in story.trace.beside.schedulers:
         call = call_of(story, scheduler.span) if scheduler.optimizer == place and scheduler.made else None
         if call is not None and scheduler.scheduler in ("OneCycleLR", "CyclicLR") and _highest(call) is not None:
@@ -78,7 +79,9 @@ def _scheduled(story: Story, place: int) -> Setter | None:
 
 
 def _highest(call: ast.Call) -> ast.expr | None:
-    """The one rate that a call of ``OneCycleLR`` is given as the highest of all groups."""
+    """The single rate that a call of ``OneCycleLR`` or ``CyclicLR`` is given as the highest for all groups; None if it
+    is given a list or none.
+    """
     given = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "max_lr")]
     return given[0] if given and not isinstance(given[0], ast.List | ast.Tuple | ast.ListComp) else None
 
@@ -123,7 +126,9 @@ def _finding(story: Story, place: int, optimizer: OptimizerMade, setter: Setter)
 
 
 def _fixes(program: Program, setter: Setter, optimizer: OptimizerMade, story: Story) -> tuple[Fix, ...]:
-    """At most one fix: each group's own rate is multiplied by what the one rate is of the optimizer's."""
+    """At most one fix: each group's own rate is scaled by the ratio of the single rate to the optimizer's default rate.
+    Empty if the source does not show both.
+    """
     node = setter.node
     if isinstance(node, ast.Assign):
         loop = next((a for a in program.ancestors(node) if isinstance(a, ast.For)), None)

@@ -95,7 +95,7 @@ class RatioAveragedOverBatches:
     data it would be ``whole``.
 
     ``results`` are pairs of a label and the step at which it was read. ``text`` is the expression of the average in the
-    program's text; None where it is not found.
+    program's source; None where it is not found.
     """
 
     average: Event
@@ -110,8 +110,8 @@ class RatioAveragedOverBatches:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that averages ratios, roots, exponentials or calibration errors of what was
-    counted in each batch, where the number of all data together is another one.
+    """Yield one finding for each place in the source that averages ratios, roots, exponentials or calibration errors of
+    single batches, if the number for all data together is another one.
 
     Only if at least ``FEWEST`` of the results are known and nothing is trained with them.
     """
@@ -133,8 +133,8 @@ each number goes through before.
 
 
 def _collected(story: Story) -> Iterator[Candidate]:
-    """Means of tensors that were joined from at least ``FEWEST`` pieces, and quotients of their sums by a
-    plain number, as candidates.
+    """Yield, as candidates, means of tensors that were joined from at least ``FEWEST`` pieces, and quotients of their
+    sums by a plain number.
     """
     for event in story.calls("mean", *DIVIDES):
         step, source = event.step, event.operands[0].label if event.operands else None
@@ -156,8 +156,8 @@ def _collected(story: Story) -> Iterator[Candidate]:
 
 
 def _added(story: Story) -> Iterator[Candidate]:
-    """Quotients, by a plain number, of numbers to which one line added a number in each of at least
-    ``FEWEST`` rounds, as candidates.
+    """Yield, as candidates, quotients by a plain number of sums to which one line added a number in each of at least
+    ``FEWEST`` rounds.
     """
     for event in story.calls(*DIVIDES):
         here, step, rounds = event.operands[0].label if event.operands else None, event.step, list[tuple[str, int]]()
@@ -177,7 +177,9 @@ def _added(story: Story) -> Iterator[Candidate]:
 
 
 def _converted(story: Story) -> Iterator[Candidate]:
-    """Numbers that were converted to Python numbers in each round, and that the program's text averages."""
+    """Yield, as candidates, the numbers that a line converted to Python numbers in each of at least ``FEWEST`` rounds,
+    if the program's source averages them.
+    """
     rounds: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*TO_PYTHON):
         if (
@@ -193,11 +195,11 @@ def _converted(story: Story) -> Iterator[Candidate]:
 
 
 def _average_of(story: Story, event: Event) -> tuple[ast.expr | None, str]:
-    """The expression that averages what a statement collects of ``event``, as ``sum(scores) /
-    len(scores)``, and what it is of.
+    """The expression that averages what a statement collects of ``event``, as ``sum(scores) / len(scores)``, and the
+    function applied before it is collected.
 
-    The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty for a number that is collected as it is.
-    None and "" if the text shows no such average.
+    The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty if the number itself is collected. None
+    and "" if the source shows no such average.
     """
     program, place = story.program, story.program.at(event.span)
     for statement in call_chain(story, event):
@@ -224,8 +226,8 @@ def _average_of(story: Story, event: Event) -> tuple[ast.expr | None, str]:
 
 
 def _curve(program: Program, statement: ast.stmt, node: ast.AST | None) -> str:
-    """The name of the exponential or root around ``node`` in a statement; of any in it, if
-    ``node`` is None; else empty.
+    """The name of the exponential or root that is called around ``node``, or anywhere in the statement if ``node`` is
+    None; empty if there is none.
     """
     around = program.ancestors(node) if node is not None else ast.walk(statement)
     return next((call_name(each) for each in around if isinstance(each, ast.Call) and call_name(each) in CURVES), "")
@@ -266,11 +268,12 @@ def _collects(statement: ast.stmt) -> str | None:
 def _averaged(
     story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None, after: str
 ) -> RatioAveragedOverBatches | None:
-    """The data of the finding if each result is computed by one formula from another batch alone, and their
-    mean differs from that of all.
+    """The data of the finding if each result is computed by one formula from a batch of its own, and their mean differs
+    from the number of all batches together.
 
-    None if the results train something, or if fewer than ``FEWEST`` are known. Batches that differ in size, apart from
-    a smaller last one, count by their sizes if all that was computed from them are means; else None.
+    None if not, if the results train something, or if fewer than ``FEWEST`` are known. Batches that differ in size,
+    apart from a smaller last one, are compared only if everything in the formula is a mean, which then counts by its
+    batch's size.
     """
     if any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results) or _trains(
         story, results, after
@@ -317,9 +320,10 @@ def _averaged(
 def _binned(
     story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None, after: str
 ) -> RatioAveragedOverBatches | None:
-    """The data of the finding if each result is a sum of distances in bins (a calibration error) of another batch.
+    """The data of the finding if each result is a sum of distances in bins (a calibration error) of a batch of its own.
 
-    None if the results train something, if fewer than ``FEWEST`` are known, or if it makes no difference.
+    None if not, if the results train something, if fewer than ``FEWEST`` are known, or if their mean is nearly the
+    number of all batches together.
     """
     trained = any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results)
     if after or trained or _trains(story, results, after):
@@ -473,9 +477,10 @@ class BatchFormula:
         return found.pop() if found and len({size for _, size in found}) == 1 else None
 
     def _of_answers(self, step: int) -> tuple[object, int] | None:
-        """The memory that the right answers of a cross-entropy are from, and their number; None for another call.
+        """The label of the storage that the targets of a cross entropy are from, and their number; None for another
+        call.
 
-        For batches that no table has, such as texts that were read one by one.
+        For batches that come from no table, such as texts that were read one by one.
         """
         loss = self.story.events[step]
         answers = loss.operands[1].label if loss.name in ENTROPIES and len(loss.operands) > 1 else None
@@ -557,8 +562,8 @@ _BINS = T(
 def _fixes(story: Story, found: RatioAveragedOverBatches) -> tuple[Fix, ...]:
     """At most one fix: it collects what the number is computed from, and computes it once over all batches.
 
-    For ``scores.append(f(a, b))`` with a plain function ``f``, or an ``exp`` or root taken of each
-    batch; empty for other texts.
+    For ``scores.append(f(a, b))`` with a plain function ``f``, or an ``exp`` or root taken of each batch; empty for any
+    other code.
     """
     program, text = story.program, found.text
     event = made_by(story, *found.results[0])
@@ -588,8 +593,8 @@ def _fixes(story: Story, found: RatioAveragedOverBatches) -> tuple[Fix, ...]:
 
 
 def _by_size(story: Story, found: RatioAveragedOverBatches, statement: ast.stmt, text: ast.expr) -> list[Fix]:
-    """At most one fix: it adds up means times the number of targets, divides by the number of all,
-    and takes the curve of that.
+    """At most one fix: it adds up means times the number of targets, divides by the number of all targets, and takes
+    the exponential or the root of that.
 
     For ``total += math.exp(…)`` with a count that is raised by 1 in the same block, and for
     ``values.append(math.exp(…))``.
@@ -633,8 +638,8 @@ def _by_size(story: Story, found: RatioAveragedOverBatches, statement: ast.stmt,
 
 
 def _said_here(program: Program, target: ast.expr, statement: ast.stmt) -> str | None:
-    """The text of ``target``, as an operand, in the function of ``statement``, or for a parameter of a function that
-    the statement calls, what it gives it; None where the text does not show it.
+    """The source of ``target``, as an operand, for the function of ``statement``; if ``target`` is in a function that
+    the statement calls, with the arguments of the call in place of the parameters. None if the source does not show it.
     """
     function = program.function(target)
     if function is program.function(statement):
@@ -659,8 +664,8 @@ def _said_here(program: Program, target: ast.expr, statement: ast.stmt) -> str |
 def _counted(
     program: Program, statement: ast.AugAssign, product: str, number: str, text: ast.BinOp
 ) -> Iterator[tuple[Edit, ...]]:
-    """At most one list of edits for ``total / len(batches)``: the targets are counted beside the sum, from where it
-    begins.
+    """At most one list of edits for ``total / len(batches)``: they count the targets in a second variable, which begins
+    and is raised where the sum does.
     """
     curve, total = statement.value, program.segment(statement.target)
     function = program.function(statement)
@@ -710,8 +715,7 @@ def _curves(program: Program, statement: ast.stmt) -> list[ast.Call]:
 
 def _later(program: Program, curves: list[ast.Call], text: ast.expr) -> list[Fix]:
     """At most one fix: it averages what the exponential or the root is taken of, and takes it once, of the average.
-
-    ``curves`` must be one.
+    Empty unless ``curves`` is a single call.
     """
     curve = curves[0]
     of = curve.args[0] if curve.args else receiver(curve)

@@ -44,7 +44,7 @@ class RatiosApart:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes a ratio of probabilities for each number of an action (``exp`` of a
+    """Yield one finding for each line that takes a ratio of probabilities for each number of an action (``exp`` of a
     difference of log-probabilities), where all these ratios are multiplied by one weight and a backward ran through the
     product.
 
@@ -156,7 +156,7 @@ def _finding(story: Story, found: RatiosApart) -> Finding:
 def _fixes(story: Story, found: RatiosApart) -> tuple[Fix, ...]:
     """At most one fix: the differences of a row are summed before the exponential.
 
-    Empty if the text shows no call of ``exp``.
+    Empty if the program's source shows no call of ``exp``.
     """
     program = story.program
     text = written_as(story, found.ratio, found.power)

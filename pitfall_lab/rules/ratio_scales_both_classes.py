@@ -40,8 +40,8 @@ class RatioScalesBothClasses:
     """``event`` is the call (``Event``) that multiplied the result of the call ``loss`` by the number ``ratio``; it is
     ``loss`` itself where that was given the ratio as its ``weight``.
 
-    ``count`` is the call that counted labels: of ``total`` labels ``rare`` are of the rare class, and ``ratio`` is how
-    many of the other there are for each.
+    ``count`` is the call that counted labels: of ``total`` labels ``rare`` are of the rare class, and ``ratio`` is the
+    number of labels of the other class divided by ``rare``.
     """
 
     event: Event
@@ -53,11 +53,11 @@ class RatioScalesBothClasses:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a binary cross-entropy that is multiplied by the ratio of the counts of its two
-    classes.
+    """Yield one finding for each line with a binary cross-entropy that is multiplied by the ratio of the counts of its
+    two classes.
 
-    The ratio must be at least ``LEAST`` and match counts of the labels. The first ``OFTEN``
-    runs of each line are looked at.
+    The ratio must be at least ``LEAST`` and match counts of the labels. The first ``OFTEN`` runs of each line are
+    looked at.
     """
     looked: Counter[Span | None] = Counter()
     for loss in story.calls(LOGITS, SHARES):
@@ -111,11 +111,10 @@ def _number(text: str | None) -> float | None:
 
 
 def _counted(story: Story, loss: Event, ratio: float) -> tuple[Event, int, int] | None:
-    """The call that counted labels from which the target comes, of which one class is ``ratio`` times the other.
+    """The call that counted labels from which the target comes, one class of which is ``ratio`` times as frequent as
+    the other; with the count of the rare class and the total count.
 
-    With the rare one's and the total count.
-
-    None if there is no such call before the loss, or if the target's own ones are not the rare class.
+    None if there is no such call before the loss, or if more than half of the known targets are ones.
     """
     own = values(story, loss.operands[1].label, loss.step)
     if not own or not set(own) <= {0.0, 1.0} or 2 * sum(own) > len(own):
@@ -223,10 +222,10 @@ def _weight(call: ast.Call) -> ast.expr | None:
 
 
 def _fixes(story: Story, found: RatioScalesBothClasses, made: ast.Call | None) -> tuple[Fix, ...]:
-    """At most one fix: it gives the ratio as ``pos_weight``, where the loss is ``made`` with a
-    weight, or in place of the product.
+    """At most one fix: it gives the ratio as ``pos_weight``, where the loss is ``made`` with a weight, or in place of
+    the product.
 
-    Empty for a loss of probabilities, and where the text shows no place for it.
+    Empty for a loss of probabilities, and where the program's source shows no place for it.
     """
     program = story.program
     if found.loss.name != LOGITS:
@@ -246,8 +245,8 @@ def _fixes(story: Story, found: RatioScalesBothClasses, made: ast.Call | None) -
 
 
 def _product_edits(story: Story, found: RatioScalesBothClasses) -> tuple[Edit, ...]:
-    """The edits that turn a product with the loss into the loss with ``pos_weight``; empty if
-    the text has no such product.
+    """The edits that turn a product with the loss into the loss with ``pos_weight``; empty if the program's source has
+    no such product.
     """
     program, torch = story.program, torch_name(story.program)
     product, loss = program.at(story.span(found.event.step)), program.at(story.span(found.loss.step))

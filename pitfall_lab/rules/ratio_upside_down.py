@@ -99,8 +99,8 @@ def _inverted(story: Story, loss: Event, label: str) -> Inverted | None:
 
 
 def _counts(story: Story, loss: Event, columns: int, made: int) -> Iterator[tuple[list[int], int, Event]]:
-    """How many labels are positive, for each class that has a weight, how many there are, and the call that counted
-    them, before step ``made``, at which the weight was made.
+    """For each class that has a weight: how many labels are positive, how many there are, and the call that counted
+    them, before the step ``made``, at which the weight was made.
     """
     target = loss.operands[1].label
     own = Elements(story, target, loss.step, answers=True)
@@ -124,8 +124,10 @@ def _counts(story: Story, loss: Event, columns: int, made: int) -> Iterator[tupl
 def _of_count(
     story: Story, event: Event, shape: tuple[int, ...], columns: int, *, rare: bool
 ) -> Iterator[tuple[list[int], int]]:
-    """The numbers of positive labels that a call counted, and the number of labels; ``rare``: positive ones are the
-    fewer, which tells which class was counted.
+    """Yield the numbers of positive labels that a call counted, one for each class, and the number of labels.
+
+    ``rare`` is True where the positive labels are the fewer ones: so it is known whether a single count is of them or
+    of the others.
     """
     for result in event.results:
         held = [value for _, value in Elements(story, result, event.step).known()]
@@ -186,7 +188,7 @@ def _finding(story: Story, found: Inverted) -> Finding:
 
 
 def _written(story: Story, found: Inverted) -> ast.expr | None:
-    """What the loss, or its module, is given as the weight in the program's text; None if that is not found."""
+    """What the loss, or its module, is given as the weight in the program's source; None if that is not found."""
     program, name = story.program, found.loss.name
     node = program.at(story.span(found.loss.step))
     calls = [node] if isinstance(node, ast.Call) and call_name(node) == name else []
@@ -205,7 +207,9 @@ def _weight(call: ast.Call) -> ast.expr | None:
 
 
 def _fixes(story: Story, found: Inverted, given: ast.expr | None) -> tuple[Fix, ...]:
-    """Fixes that turn the ratio over: in the quotient that made it, or where the weight is given."""
+    """Fixes that invert the ratio: in each quotient that is found, else where the weight is given. Empty if neither is
+    found.
+    """
     program = story.program
     candidates: list[tuple[Edit, ...]] = []
     quotients = [node for node in (_quotient(story, found), given) if node is not None]
@@ -224,7 +228,9 @@ def _fixes(story: Story, found: Inverted, given: ast.expr | None) -> tuple[Fix, 
 
 
 def _quotient(story: Story, found: Inverted) -> ast.AST | None:
-    """The expression whose call divided one number by the other; None if none did."""
+    """The expression of the division, or of the call (such as ``torch.tensor``) that was given its result, from which
+    the weight comes; None if there is none.
+    """
     label, step = found.label, found.loss.step
     for _ in range(10):
         event = story.event((story.tensor(label, step) or {}).get("born"))

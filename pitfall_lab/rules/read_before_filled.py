@@ -1,4 +1,4 @@
-"""PL816: memory that `torch.empty` left as it was is read before the program has written it."""
+"""PL816: memory that `torch.empty` left uninitialised is read before the program has written it."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ MOST_TENSORS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """``made`` is the call (``Event``), such as ``torch.empty``, that returned memory of ``size`` numbers without
-    values; ``left`` of them had not been written when the call ``read`` computed with some of these.
+    """``made`` is the call (``Event``), such as ``torch.empty``, that returned a storage of ``size`` numbers without
+    setting them; ``left`` of them had not been written when the call ``read`` computed with some of these.
 
     ``label`` is the label of the tensor that ``read`` was given.
     """
@@ -61,8 +61,8 @@ class Unwritten:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that makes memory without values (``torch.empty``) from which a later call reads
-    numbers that nothing wrote.
+    """Yield one finding for each line that makes an uninitialised tensor (``torch.empty``) from which a later call
+    reads numbers that nothing wrote.
 
     Of the first ``MOST_TENSORS`` such calls; not where the program then leaves those numbers out, or NumPy may have
     written them.
@@ -110,7 +110,7 @@ def _unwritten(story: Story, made: Event) -> Unwritten | None:
 
 
 def _touching(story: Story, storage: str, after: int) -> list[Event]:
-    """The calls and writes after ``after`` that were given a tensor on the memory, or wrote it, in order."""
+    """The calls and writes after the step ``after`` that were given a tensor on the storage, or wrote it, in order."""
     steps = {use.step for label, _ in story.tensors_on(storage) for use in story.uses(label)}
     steps |= set(story.writes(storage, after, len(story.events)))
     return [story.events[step] for step in sorted(steps) if step > after and story.events[step].error is None]
@@ -149,7 +149,7 @@ def _partial(event: Event) -> bool:
 
 
 def _selected(record: Record, text: str) -> set[int] | None:
-    """The positions of ``x[index]`` for an index of whole numbers, slices and `...`; ``None`` for any other."""
+    """The positions of ``x[index]`` for an index of integers, slices and `...`; ``None`` for any other."""
     shape, stride = record.get("shape") or [], record.get("stride") or []
     try:
         node = ast.parse(
@@ -242,7 +242,7 @@ def _finding(story: Story, found: Unwritten) -> Finding:
 def _fixes(story: Story, found: Unwritten) -> tuple[Fix, ...]:
     """Fixes that fill with zeros, or with random numbers for the weights of a layer, which would otherwise stay equal.
 
-    Empty if the text does not show the call.
+    Empty if the program's source does not show the call.
     """
     program, torch = story.program, torch_name(story.program)
     record = story.tensor(found.label, found.read.step) or {}

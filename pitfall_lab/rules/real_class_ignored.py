@@ -36,8 +36,8 @@ OFTEN, FURTHER = 3, 20
 
 @dataclass(frozen=True, slots=True)
 class RealClassIgnored:
-    """``loss`` is the call (``Event``) of a loss that ignores the class ``number`` (``ignore_index``): ``ignored`` of
-    its ``known`` known targets are it.
+    """``loss`` is the call (``Event``) of a loss that ignores the class ``number`` (``ignore_index``); ``ignored`` of
+    the ``known`` targets whose values are known are of this class.
 
     ``compared`` is a comparison of predicted and true classes that counts this class as right or wrong, ``counted``
     times among the elements that are known.
@@ -52,8 +52,8 @@ class RealClassIgnored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss whose ``ignore_index`` is a class that a comparison of predicted and true
-    classes counts.
+    """Yield one finding for each line with a loss whose ``ignore_index`` is a class that a comparison of predicted and
+    true classes counts.
 
     Not where the comparison is of whole padded rows, or of what a mask leaves without that class.
     """
@@ -97,7 +97,7 @@ def _scored(story: Story, number: int, classes: int) -> tuple[Event, int] | None
 
 
 def _predicted(story: Story, label: str | None, step: int) -> int | None:
-    """Among how many classes a tensor has the largest one's number; None if it is no such tensor."""
+    """The number of classes among which a tensor has the index of the largest score; None if it is no such tensor."""
     for form, at in written_forms(story, label, step):
         made = made_by(story, form, at)
         if made is not None and made.name == "__getitem__" and made.operands[0].label is not None:
@@ -110,8 +110,10 @@ def _predicted(story: Story, label: str | None, step: int) -> int | None:
 
 
 def _counted(story: Story, event: Event, true: str, number: int) -> int:
-    """How often the known elements that a comparison counts have the true class ``number``; 0 where it is not known
-    that they are no padding: where no mask chose them, unless there is one for each example.
+    """How many known elements that a comparison counts have the true class ``number``.
+
+    0 if they may be padding: labels of one for each example, or chosen by an index, count unless a mask is applied to
+    the comparison; others count only where all masks applied to it are True.
     """
     numbers = Elements(story, true, event.step)
     places = [index for index, value in numbers.known() if value == number]
@@ -126,7 +128,7 @@ def _counted(story: Story, event: Event, true: str, number: int) -> int:
 
 
 def _masks(story: Story, event: Event) -> list[tuple[str, int]]:
-    """The masks by which what a comparison says is chosen before it is counted, each with the step of its use."""
+    """The masks that select results of a comparison before these are counted, each with the step of its use."""
     label, masks, shape = event.results[0], list[tuple[str, int]](), story.shape(event.results[0], event.step)
     for _ in range(FURTHER):
         use = next(
@@ -146,7 +148,7 @@ def _masks(story: Story, event: Event) -> list[tuple[str, int]]:
 
 
 def _before(story: Story, label: str, step: int) -> Iterator[tuple[str, int]]:
-    """A mask, and what it was converted from."""
+    """Yield a mask, and the tensors that it was converted from, each with the step of its use."""
     for _ in range(FURTHER):
         yield label, step
         made = made_by(story, label, step)
@@ -194,7 +196,7 @@ def _finding(story: Story, found: RealClassIgnored) -> Finding:
 def _fixes(story: Story, found: RealClassIgnored) -> tuple[Fix, ...]:
     """At most one fix: the loss ignores -100, and padding of the targets, where a call filled it in, is -100.
 
-    Empty if the text shows no ``ignore_index``.
+    Empty if the program's source shows no ``ignore_index``.
     """
     program = story.program
     calls = [n for n in program.nodes if isinstance(n, ast.Call)]

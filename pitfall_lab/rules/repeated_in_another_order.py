@@ -108,7 +108,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _apart(story: Story, loss: Event) -> tuple[RepeatedInAnotherOrder, RepeatedInAnotherOrder] | None:
     """The orders of the prediction and of the target, where they differ; else None.
 
-    Both must repeat as many rows as often, and not as many rows as times; only one of the two may require grad.
+    Both must have the same number of rows, repeated the same number of times, and these two numbers must differ;
+    exactly one of the two tensors may require grad.
     """
     labels = [o.label for o in loss.operands[:2] if o.label is not None]
     wanted = [bool((story.tensor(label, loss.step) or {}).get("requires_grad")) for label in labels]
@@ -126,10 +127,9 @@ def _apart(story: Story, loss: Event) -> tuple[RepeatedInAnotherOrder, RepeatedI
 
 
 def _mixed(story: Story, fold: Event) -> RepeatedInAnotherOrder | None:
-    """How the rows were repeated, if a later reshape makes groups of them that do not consist of the
-    copies of one row; else None.
+    """How the rows were repeated, if a later reshape makes groups of them that do not consist of the copies of one row.
 
-    None also if rows and copies are equal in number, where the shape does not tell them apart.
+    None if it does not, or if there are as many rows as copies, so that the shape does not tell them apart.
     """
     label = fold.operands[0].label if fold.operands else None
     before, after = story.shape(label, fold.step) or (), story.shape(fold.results[0], fold.step) or ()
@@ -190,8 +190,10 @@ def row_order(story: Story, label: str, step: int) -> RepeatedInAnotherOrder | N
 
 
 def _taken(story: Story, event: Event, made: str) -> tuple[str, int, Hashable] | None:
-    """The tensor out of which a call took some rows, the step at which it was that, and what tells which rows:
-    the memory of an index, a slice's text, or the numbers of rows that were stacked. None for other calls.
+    """The label of the tensor out of which a call took some rows, the step of taking them, and a key for the rows: the
+    data of an index tensor, the text of a slice, or the numbers of rows that were stacked.
+
+    None for other calls.
     """
     given = [o.label for o in event.operands if o.label is not None]
     if event.name in ("__getitem__", "index_select") and given and event.operands[0].label is not None:
@@ -230,7 +232,7 @@ def _axis(event: Event, story: Story, made: str) -> int:
 
 
 def _repeated(story: Story, event: Event) -> RepeatedInAnotherOrder | None:
-    """The order in which a call repeats the rows of its first axis; None if it does not repeat them."""
+    """The order in which a call repeats the rows along the first axis; None if it does not repeat them."""
     given = [o.label for o in event.operands if o.label is not None]
     before, after = (story.shape(label, event.step) or () for label in (given[0] if given else None, event.results[0]))
     if event.name in ("view", "reshape", "flatten"):
@@ -251,10 +253,8 @@ def _repeated(story: Story, event: Event) -> RepeatedInAnotherOrder | None:
 def _folded(
     story: Story, event: Event, before: tuple[int, ...], after: tuple[int, ...]
 ) -> RepeatedInAnotherOrder | None:
-    """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call
-    joins that axis with the first.
-
-    Otherwise None.
+    """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call joins that axis
+    with the first one; else None.
     """
     if len(before) < 2 or not after or after[0] != prod(before[:2]):
         return None
@@ -345,7 +345,9 @@ def _of_fold(story: Story, fold: Event, order: RepeatedInAnotherOrder) -> Findin
 
 
 def _fixes(story: Story, order: RepeatedInAnotherOrder) -> tuple[Fix, ...]:
-    """Fixes that repeat the rows in the other order where the call is a method of them; empty for every other call."""
+    """Fixes that repeat the rows in the other order, where the repetition is written as a method; empty for every other
+    call.
+    """
     program: Program = story.program
     node = program.at(story.span(order.event.step))
     if (

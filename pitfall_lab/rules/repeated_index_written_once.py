@@ -30,11 +30,11 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class RepeatedIndexWrittenOnce:
-    """``back`` says which call writes computed values to ``count`` positions of a tensor (:class:`WrittenBack`); the
-    tensor has only ``places`` of them, or ``twice`` is a position that is known to occur more than once.
+    """``back`` says which call writes computed values to ``count`` positions of a tensor (:class:`WrittenBack`) that
+    has only ``places`` positions, or among which the position ``twice`` is known to occur more than once.
 
-    ``twice`` is None where the numbers show it alone. ``lost`` is one of the values that were not kept; None where
-    numbers were only added, or the trace has no values.
+    ``twice`` is None where only the two counts show a repetition. ``lost`` is one of the values that were not kept;
+    None where numbers were only added, or the trace has no values.
     """
 
     back: WrittenBack
@@ -49,7 +49,7 @@ def find(story: Story) -> Iterator[Finding]:
     positions, some of which are repeated.
 
     Also one for each line of a copy by positions (``scatter_``, for example) in which several computed entries go to
-    one place.
+    one position.
     """
     told = set()
     for back in all_written_back(story):
@@ -202,8 +202,8 @@ REDUCTIONS = {"maximum": "amax", "max": "amax", "fmax": "amax", "minimum": "amin
 
 
 def _combined_fixes(story: Story, back: WrittenBack) -> tuple[Fix, ...]:
-    """Fixes that take all entries for one place together: ``scatter_reduce_``; empty for several
-    indices, or for another calculation.
+    """Fixes that combine all entries for one position: ``scatter_reduce_``; empty for several indices, or for another
+    calculation.
     """
     program, combined = story.program, back.combined
     statement = program.statement_at(story.span(back.write.step)) if program.tree is not None else None
@@ -239,8 +239,8 @@ def _combined_fixes(story: Story, back: WrittenBack) -> tuple[Fix, ...]:
 def _target_and_other(
     story: Story, back: WrittenBack, statement: ast.stmt | None
 ) -> tuple[ast.Subscript | None, ast.expr | None]:
-    """What a statement writes, ``t[i]``, and what it combines that with, where nothing else is
-    computed; None for what is not found.
+    """The indexed target of a statement (``t[i]``) and the expression that it is combined with; None for either that is
+    not found, or where the statement computes anything else.
     """
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
         return statement.target, statement.value
@@ -335,7 +335,9 @@ def _index_of(event: Event) -> str | None:
 
 
 def _pair_along(story: Story, event: Event) -> tuple[Index, Index, tuple[int, ...]] | None:
-    """Two elements of a call's index that are known to go to one place, and this place; None if there is none."""
+    """Two elements of a call's index that are known to go to one position, and this position; None if there are
+    none.
+    """
     axis = whole(argument(event, "dim", 1)) or 0
     seen: dict[Index, Index] = {}
     for at, value in sorted(Elements(story, _index_of(event), event.step).known()):

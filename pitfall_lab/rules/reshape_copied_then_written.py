@@ -119,10 +119,9 @@ def _fixes(lost: LostWrite) -> tuple[Fix, ...]:
 
 
 def _laid_out(lost: LostWrite, source: ast.expr) -> Fix | None:
-    """The fix that copies the elements into their order where the tensor is made, so that a later
-    reshape looks at its memory.
+    """The fix that makes the tensor contiguous where it is created, so that a later reshape returns a view of it.
 
-    None if the tensor has no statement of its own that makes it.
+    None if the tensor has no statement of its own that creates it.
     """
     program = lost.story.program
     made = program.at(lost.story.span((lost.story.tensor(lost.source) or {}).get("born")))

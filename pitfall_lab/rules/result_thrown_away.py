@@ -70,8 +70,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _layers(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only calls a layer, in several iterations of a training,
-    and whose result is never used.
+    """Yield one finding for each statement that only calls a layer, in several iterations of a training, and whose
+    result is never used.
 
     The layer's input must be used again afterwards, and a backward must not have gone through the result. Nothing
     either if another line uses what a part of the layer has computed.
@@ -110,19 +110,18 @@ def _layers(story: Story) -> Iterator[Finding]:
 
 
 def _is_kept(story: Story, place: Span | None) -> bool:
-    """Whether another line uses what a layer inside of the call at ``place`` has computed, as a forward hook keeps it:
-    then the call was made for that.
+    """Whether another line uses something that was computed inside the call at ``place``, as with a forward hook: then
+    the call was made for that.
     """
     inside = (label for event in story.calls() if event.span == place for label in event.results)
     return any(use.span != place and use.kind == "call" for label in inside for use in story.uses(label))
 
 
 def _statement(story: Story, event: Event) -> ast.Expr | None:
-    """The statement that consists of just this call, whose result nothing uses.
+    """The statement that consists of just this call, if nothing uses the result; else None.
 
-    None if it may be shown or be there to raise an error.
-
-    None also for a call in place, and inside a ``try`` or a ``with`` that does more than to change a mode.
+    None for an in-place call, for the last statement of a notebook's cell, whose value is shown, and inside a ``try``
+    or a ``with`` that does more than change a mode, where the call may be there to raise an error.
     """
     program, label = story.program, event.operands[0].label
     if program.tree is None or label is None or event.results[0] == label or story.uses(event.results[0]):
@@ -138,8 +137,8 @@ def _statement(story: Story, event: Event) -> ast.Expr | None:
 
 
 def _only_modes(text: str) -> bool:
-    """Whether a ``with`` block only switches a mode such as ``no_grad``; in other blocks an expected
-    error or a timing may be meant.
+    """Whether a ``with`` block only switches a mode such as ``no_grad``; another block may expect an error or measure
+    time.
     """
     first = text.split("\n", maxsplit=1)[0]
     return any(mode in first for mode in ("no_grad", "enable_grad", "autocast"))
@@ -160,7 +159,8 @@ def _is_shown(story: Story, statement: ast.Expr) -> bool:
 def _matters(story: Story, event: Event) -> bool:
     """Whether the unchanged operand is used later, by a call or, if it is a gradient, by an update.
 
-    Arithmetic with plain data may be there to be timed; with a gradient, a parameter or a network's result it is not.
+    Arithmetic (``ARITHMETIC``) counts only for tensors that require grad and for gradients: with other tensors it may
+    be there to be timed.
     """
     label = event.operands[0].label
     record = story.tensor(label, event.step) or {}

@@ -85,8 +85,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _turned(story: Story, event: Event) -> Turned | None:
-    """What is wrong with a running sum; None where its scores are in no order of another tensor, where it goes from the
-    latest time to the earliest, or where it is not the sum of a partial likelihood.
+    """The data of the finding if the running sum of a partial likelihood goes from the earliest time to the latest.
+
+    None if it does not, if its scores were not sorted by another tensor, or if it is not subtracted from the scores of
+    a partial likelihood.
     """
     shape = [each for each in story.shape(event.operands[0].label, event.step) or () if each != 1]
     if len(shape) != 1 or shape[0] < FEW:
@@ -105,8 +107,8 @@ def _turned(story: Story, event: Event) -> Turned | None:
 
 
 def _ordered(story: Story, event: Event) -> tuple[str | None, bool, bool]:
-    """The scores in the order of the sort that a running sum begins from, whether they were turned round in between,
-    and whether their exponential was taken.
+    """The label of the scores in the order of the sort that a running sum begins from (None if another calculation
+    comes between), whether they were flipped in between, and whether their exponential was taken.
     """
     label, step = event.operands[0].label, event.step
     turned = is_exponential = False
@@ -125,7 +127,7 @@ def _ordered(story: Story, event: Event) -> tuple[str | None, bool, bool]:
 
 
 def _order(story: Story, label: str | None, step: int) -> Event | None:
-    """The sort by whose positions a column was put in order; None if there is none."""
+    """The sort whose positions were used to put a column in order; None if there is none."""
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -154,7 +156,9 @@ def _sort(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _subtracted(story: Story, event: Event, scores: str) -> Event | None:
-    """The call that takes the logarithm of the running sum from the scores; None if there is none."""
+    """The call that subtracts the logarithm of the running sum and the scores from each other; None if there is
+    none.
+    """
     pending, seen = [event.results[0]], {event.results[0]}
     columns = {scores}
     while pending and len(seen) < FURTHER:
@@ -170,7 +174,9 @@ def _subtracted(story: Story, event: Event, scores: str) -> Event | None:
 
 
 def _column(story: Story, label: str | None, step: int) -> str | None:
-    """The column that a tensor has its numbers from."""
+    """The label of the tensor that a tensor's numbers come from, before copies, conversions and reshapes; the tensor
+    itself if there are none.
+    """
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         if made is None or made.name not in COLUMNS or not made.operands or made.operands[0].label is None:
@@ -238,7 +244,7 @@ def _finding(story: Story, found: Turned) -> Finding:
 
 
 def _fixes(story: Story, found: Turned) -> tuple[Fix, ...]:
-    """At most one fix: the sort goes the other way."""
+    """At most one fix: it reverses the direction of the sort. Empty if the program's source does not show the sort."""
     program = story.program
     call = program.at(story.span(found.order.step))
     if not isinstance(call, ast.Call) or called(call) not in ORDERS:
@@ -295,7 +301,7 @@ def _finding_of_mask(story: Story, found: RiskMask) -> Finding:
 
 
 def _fixes_of_mask(story: Story, found: RiskMask) -> tuple[Fix, ...]:
-    """At most one fix: the comparison goes the other way."""
+    """At most one fix: it reverses the comparison. Empty if the program's source does not show it."""
     program = story.program
     node = program.at(story.span(found.compared.step))
     sign = RIGHT[found.keeps, found.kept_first]

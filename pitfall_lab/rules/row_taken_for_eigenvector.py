@@ -35,9 +35,9 @@ FURTHER, MATRIX, CLOSE = 40, 2, 1e-3
 @dataclass(frozen=True, slots=True)
 class RowTakenForEigenvector:
     """``taken`` is the call (``Event``) that took one or more rows out of the matrix labelled ``vectors``, which the
-    call ``made`` returned, or a copy of it; ``used`` is the call that shows that they were to be vectors.
+    call ``made`` returned, or a copy of it; ``used`` is the call that shows that the rows are used as vectors.
 
-    ``index`` is the text of the index, empty where all rows were taken in turn.
+    ``index`` is the text of the index, empty where all rows were taken one after the other.
     """
 
     made: Event
@@ -78,7 +78,9 @@ def _rows(story: Story, made: Event) -> Iterator[RowTakenForEigenvector]:
 
 
 def _copies(story: Story, label: str) -> list[tuple[str, int]]:
-    """A square matrix and what has its columns: converted, or in another order; nothing for other shapes."""
+    """A square matrix and the matrices that have its columns, converted or in another order, each as its label and the
+    step that made it (0 for the matrix itself); empty for other shapes.
+    """
     shape = story.shape(label) or ()
     if len(shape) != MATRIX or shape[0] != shape[1] or shape[0] < MATRIX:
         return []
@@ -108,10 +110,10 @@ def _index(use: Event) -> str | None:
 
 
 def _used(story: Story, made: Event, taken: Event, index: str) -> Event | None:
-    """The call that shows that the rows are meant as vectors; None where there is none.
+    """The call that shows that the rows are used as vectors; None if there is none.
 
-    It takes the eigenvalues by the same index, multiplies with the matrix (or with what that was computed from),
-    looks at the signs of one row, or joins it with the row of the other side of a singular value.
+    It takes the eigenvalues by the same index, multiplies with the matrix (or with what that was computed from), looks
+    at the signs of one row, or joins it with the row of the other side of a singular value.
     """
     beside = _beside(story, made, taken, index) if made.name != "svd" else None
     if beside is not None:
@@ -133,7 +135,9 @@ def _used(story: Story, made: Event, taken: Event, index: str) -> Event | None:
 
 
 def _beside(story: Story, made: Event, taken: Event, index: str) -> Event | None:
-    """The call that takes the eigenvalues by the same index, or one after the other on the same line."""
+    """The call that takes the eigenvalues by the same index, or one after the other on the same line; None if there is
+    none.
+    """
     values = [made.results[0], *(r for u in story.uses(made.results[0]) if u.name in SAME for r in u.results)]
     for use in (use for label in values for use in story.uses(label)):
         together = use.name == taken.name and story.span(use.step) == story.span(taken.step)
@@ -172,7 +176,9 @@ def _behind(story: Story, label: str) -> set[str]:
 
 
 def _numbers(story: Story, row: RowTakenForEigenvector) -> tuple[list[float], list[float]] | None:
-    """The matrix times the first row that is taken, and that row times its eigenvalue; None where not all is known."""
+    """The matrix times the first row that is taken, and that row times its eigenvalue; None where not all values are
+    known.
+    """
     if row.made.name == "svd" or (row.index and not row.index.lstrip("-").isdigit()):
         return None
     matrix = Elements(story, row.made.operands[0].label, row.made.step)

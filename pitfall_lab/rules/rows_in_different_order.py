@@ -66,7 +66,7 @@ class RowsInDifferentOrder:
     in the order of the tensor ``index``, which the call ``made`` (a draw or a sort) returned; both are labels.
 
     Where rows were joined in that order one by one, ``source`` is the first of them. A finding is about two such
-    orders, or about that of the examples where the labels were left as they were.
+    orders, or about that of the examples where the labels kept their old order.
     """
 
     event: Event
@@ -76,8 +76,8 @@ class RowsInDifferentOrder:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that orders labels otherwise than the examples that a loss, or a measure,
-    compares them with, or these alone; for a loss only if a backward ran.
+    """Yield one finding for each place in the source that orders labels otherwise than the examples that a loss, or a
+    measure, compares them with, or these alone; for a loss only if a backward ran.
 
     For a loss the examples must have been ordered exactly once, the labels once or never, the choice of a batch aside.
     """
@@ -117,11 +117,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _measured(story: Story, event: Event) -> tuple[RowsInDifferentOrder, RowsInDifferentOrder] | None:
-    """The draws of a model's answers and of the labels that a measure without a gradient compares, if each
-    side was drawn independently (a bootstrap of pairs that are none); else None.
+    """The draws of a model's answers and of the labels that a measure without a gradient compares, if each side was
+    drawn independently (a bootstrap whose pairs do not belong together); else None.
 
-    Differences count only where the program compares both sources row by row elsewhere: two samples may be meant
-    to be independent.
+    Differences count only where the program compares both sources row by row elsewhere: two samples may be independent
+    on purpose.
     """
     labels = [o.label for o in event.operands[:2] if o.label is not None]
     if len(labels) != 2 or event.error is not None:
@@ -184,11 +184,11 @@ def _is_sorted(orders: list[RowsInDifferentOrder] | None) -> bool:
 def _within_batch(
     story: Story, chosen: RowsInDifferentOrder, examples: list[RowsInDifferentOrder]
 ) -> tuple[list[RowsInDifferentOrder], list[RowsInDifferentOrder]]:
-    """The orders of the labels and of the examples, without those by which a batch was chosen, if a
-    batch's rows are sorted after that.
+    """The orders of the labels and of the examples, without those by which a batch was chosen, if the rows of a batch
+    are sorted after that.
 
-    ``chosen`` are the rows of all labels that are in the batch. The examples may have been chosen by the
-    same indices, or one by one.
+    ``chosen`` are the indices that selected the batch out of all labels. The examples may have been chosen by the same
+    indices, or one by one.
     """
     rest = [order for order in examples if order.index != chosen.index]
     rows = story.shape(chosen.index, chosen.event.step) or (0,)
@@ -288,7 +288,7 @@ def _order(story: Story, event: Event, given: list[str], *, several: bool = Fals
 
 
 def _maker(story: Story, index: str, step: int) -> Event | None:
-    """The call that returned the indices, past views and slices of them; None if there is none."""
+    """The call that returned the indices, before views and slices of them; None if it is not found."""
     for _ in range(10):
         made = story.event((story.tensor(index, step) or {}).get("born"))
         if (
@@ -314,11 +314,11 @@ def _apart(story: Story, one: RowsInDifferentOrder, other: RowsInDifferentOrder)
 
 
 def _left(story: Story, examples: RowsInDifferentOrder, pair: tuple[str, str], loss: Event) -> bool:
-    """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets,
-    of the same number, were not.
+    """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets, of the same number,
+    were not.
 
-    Shuffled ones count only if a backward went through the loss; sorted ones only if the targets are older, or computed
-    from the rows as they were before, and not all equal.
+    Shuffled examples count only if a backward went through the loss; sorted ones only if the targets were made before
+    the sort, or computed from the unsorted rows, and are not all equal.
     """
     target, joined = pair[1], examples.event.name in JOINS
     rows = story.shape(examples.index if joined else examples.source, examples.event.step) or ()
@@ -356,8 +356,8 @@ def _born(story: Story, label: str, step: int) -> int | None:
 
 
 def _comes_from(story: Story, label: str, step: int, source: str, past: AbstractSet[str] = frozenset()) -> bool:
-    """Whether ``label`` was computed from ``source`` or from other views of its memory, not only
-    through the tensors ``past``.
+    """Whether ``label`` was computed from ``source`` or from another tensor on its storage, not only through the
+    tensors ``past``.
     """
     memory, pending, seen = (story.tensor(source) or {}).get("storage"), deque([label]), {label, *past}
     while pending and len(seen) < UPWARD:
@@ -393,8 +393,8 @@ def _whole(story: Story, label: str, step: int, rows: int) -> bool:
 
 
 def _reaches(story: Story, label: str, step: int, examples: RowsInDifferentOrder) -> bool:
-    """Whether a prediction was computed from the examples as they were, too: a mixture, or
-    pairs that are meant not to fit.
+    """Whether a prediction was also computed from the examples in their old order: as a mixture, or as pairs that do
+    not belong together on purpose.
     """
     return _comes_from(story, label, step, examples.source, past={examples.event.results[0]})
 
@@ -432,13 +432,15 @@ def _left_behind(story: Story, examples: RowsInDifferentOrder, target: str, loss
 
 
 def _rows(story: Story, order: RowsInDifferentOrder) -> dict[int, int]:
-    """Which row of its source each row is, as far as the indices are known; empty where these are no vector."""
+    """For each row, the index of the row of the source that it was taken from, as far as the indices are known; empty
+    if the index tensor is not one-dimensional.
+    """
     known = Elements(story, order.index, order.event.step)
     return {index[0]: int(value) for index, value in known.known()} if len(known.shape) == 1 else {}
 
 
 def _pairs(x: T, y: T, examples: dict[int, int], labels: dict[int, int]) -> list[Fact]:
-    """The fact of the row of ``y`` that each row of ``x`` met beside its own."""
+    """Facts that compare, for each row of ``x``, the row of ``y`` that it met with its own one."""
     one, other = (T(en=f"row of {each.en}", zh=f"{each.zh} 的行") for each in (x, y))
     places = sorted(examples.keys() & labels.keys())
     return pairs(one, other, [(examples[at], labels[at], examples[at]) for at in places], max(places, default=-1) + 1)
@@ -555,7 +557,7 @@ def _finding(
 def _fixes(story: Story, examples: RowsInDifferentOrder, labels: RowsInDifferentOrder) -> tuple[Fix, ...]:
     """Fixes that index the labels as the examples are; the index gets a name if it has none.
 
-    Empty unless both are indexed in the text; without a name for the index, also unless both are on
+    Empty unless both are indexed in the program's source; without a name for the index, also unless both are on
     different lines of one block.
     """
     program = story.program
@@ -591,7 +593,9 @@ def _fixes(story: Story, examples: RowsInDifferentOrder, labels: RowsInDifferent
 
 
 def _index(node: ast.AST | None) -> ast.expr | None:
-    """The expression of the indices by which rows are taken: ``i`` of ``x[i]`` and of ``x.index_select(0, i)``."""
+    """The expression of the indices by which rows are taken: ``i`` of ``x[i]`` and of ``x.index_select(0, i)``; None
+    for another expression.
+    """
     if isinstance(node, ast.Subscript):
         return node.slice
     if isinstance(node, ast.Call) and called(node) == "index_select" and len(node.args) > 1:

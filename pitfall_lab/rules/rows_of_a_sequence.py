@@ -1,5 +1,5 @@
-"""PL447: a sequence was cut into a table row by row, and the next row is taken for the next
-step, from which it is far away.
+"""PL447: a sequence was reshaped into a table row by row, and the next row is taken for the next step, although it is
+far away in the sequence.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class RowsOfASequence:
-    """``made`` is the call (``Event``) that cut the sequence labelled ``source`` into rows of ``width``; ``loss`` is
-    the call that compares what the call ``given`` looked up with the part of the table that begins one row later.
+    """``made`` is the call (``Event``) that reshaped the sequence labelled ``source`` into rows of ``width``; ``loss``
+    is the call that compares what the call ``given`` looked up with the part of the table that begins one row later.
     """
 
     made: Event
@@ -40,8 +40,8 @@ class RowsOfASequence:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that cuts a sequence into the rows of a table, if the target of a loss begins one
-    row after the input.
+    """Yield one finding for each line that reshapes a sequence into the rows of a table, if the target of a loss begins
+    one row after the input.
     """
     reported = set()
     for event in story.calls(*LOSSES):
@@ -68,8 +68,8 @@ def _cut(story: Story, loss: Event) -> RowsOfASequence | None:
 
 
 def _table(story: Story, storage: str) -> tuple[Event, str, int] | None:
-    """The call that made a table out of a sequence on this storage, the sequence, and the length of
-    a row; None if there is none.
+    """The call that made a table out of a one-dimensional sequence on this storage, the label of the sequence, and the
+    number of columns; None if there is none.
     """
     for label, record in story.tensors_on(storage):
         made = story.event(record.get("born"))
@@ -94,8 +94,8 @@ def _table(story: Story, storage: str) -> tuple[Event, str, int] | None:
 
 
 def _was_a_table(story: Story, label: str | None) -> bool:
-    """Whether the sequence, or the one that it is a part of, was flattened from a table, or
-    joined from several sequences.
+    """Whether the sequence, or the tensor that it is a slice of, was flattened from a table, or joined from several
+    sequences.
     """
     while label is not None:
         made = story.event((story.tensor(label) or {}).get("born"))
@@ -108,7 +108,7 @@ def _was_a_table(story: Story, label: str | None) -> bool:
 
 
 def _is_whole(record: Record, width: int) -> bool:
-    """Whether the part consists of whole rows."""
+    """Whether the slice consists of whole rows."""
     shape, stride = tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
     return (shape[-1:] == (width,) and stride == (width, 1)) or (
         len(shape) == 1 and stride == (1,) and shape[0] % width == 0
@@ -164,7 +164,8 @@ def _finding(story: Story, found: RowsOfASequence) -> Finding:
 
 
 def _fixes(story: Story, found: RowsOfASequence) -> tuple[Fix, ...]:
-    """At most one fix: it cuts the sequence into as many long rows as the table has columns, and exchanges the axes.
+    """At most one fix: it reshapes the sequence into as many long rows as the table has columns, and exchanges the
+    axes.
 
     Empty unless the line is a method ``view`` or ``reshape`` to two sizes.
     """

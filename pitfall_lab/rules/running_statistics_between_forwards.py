@@ -1,5 +1,5 @@
-"""PL305: a normalisation in train mode moved the running statistics that an earlier pass in eval
-mode needs for its backward.
+"""PL305: a normalisation in train mode changed the running statistics that an earlier pass in eval mode needs for its
+backward.
 
 A special case of PL301: batch norm writes its statistics inside one call, and no version counts it.
 """
@@ -55,10 +55,10 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def _own_statistics(story: Story, event: Event) -> list[Fix]:
-    """Fixes that give the layer copies of its statistics before the pass in train mode, so that the
-    saved ones stay as they are.
+    """Fixes that give the layer copies of its statistics before the pass in train mode, so that the saved ones stay
+    unchanged; empty if the layer has no expression.
 
-    ``norm.running_mean, norm.running_var = …clone(), …clone()``
+    The line is ``norm.running_mean, norm.running_var = …clone(), …clone()``.
     """
     layer, chain = _layer(story, event), list(call_chain(story, event))
     if not layer or not chain:

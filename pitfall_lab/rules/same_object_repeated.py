@@ -18,7 +18,7 @@ from pitfall_lab.trace import T
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """``steps`` are the first two steps of the trace that used the one object that several places of a list have;
+    """``steps`` are the first two steps of the trace that used the one object of which a list has several references;
     ``is_layer`` is True where it is a layer that was called, False where a tensor was written.
     """
 
@@ -64,8 +64,8 @@ def _multiplied(node: ast.AST) -> tuple[ast.Call, ast.expr] | None:
 def _shared_parameter(story: Story, inner: ast.Call) -> Met | None:
     """The first two uses of a parameter that the call made; None if there are fewer.
 
-    A parameter of torch's own layers is recognised by the place where it was made, one of the
-    program's classes by the scope.
+    A parameter of a layer of torch is recognised by the place in the source where it was made, that of a class of the
+    program by the functions (``Event.scope``) that made it.
     """
     steps = {event.step for event in story.within(inner)}
     name = f"{call_name(inner)}.__init__"
@@ -80,7 +80,7 @@ def _shared_parameter(story: Story, inner: ast.Call) -> Met | None:
 
 
 def _written_tensor(story: Story, inner: ast.Call) -> Met | None:
-    """The first two writes to the memory of the tensor that the call made; None if there are fewer."""
+    """The first two writes to the storage of the tensor that the call made; None if there are fewer."""
     made = [event for event in story.within(inner) if event.span == story.program.place(inner) and event.results]
     for event in made[:1]:
         label = event.results[0]

@@ -33,7 +33,8 @@ class SameRandomNumbers:
     """A write into a trained weight: ``step`` is its step in the trace, ``memory`` the storage of the weight
     (``"S3"``).
 
-    ``sets`` is True where the call gave the weight other numbers, False where it moved it.
+    ``sets`` is True where the call gave the weight new numbers, as an initialisation does, False where it updated the
+    old ones.
     """
 
     step: int
@@ -42,10 +43,10 @@ class SameRandomNumbers:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that seeds a generator again and again, so that a line drew the same random
-    numbers ``ROUNDS`` times or more while weights were trained with them.
+    """Yield one finding for each place in the source that seeds a generator again and again, so that a line drew the
+    same random numbers ``ROUNDS`` times or more while weights were trained with them.
 
-    Only draws of which enough numbers are known (``FEWEST``, or ``FEWEST_WHOLE`` whole ones), not all equal.
+    Only draws of which enough numbers are known (``FEWEST``, or ``FEWEST_WHOLE`` integers), not all equal.
     """
     writes = _writes(story)
     draws: dict[tuple[object, object], list[Event]] = defaultdict(list)
@@ -77,10 +78,10 @@ def _writes(story: Story) -> list[SameRandomNumbers]:
 
 
 def _is_repeated(story: Story, events: list[Event], writes: list[SameRandomNumbers]) -> bool:
-    """Whether weights are moved between all these equal draws, and the numbers train them.
+    """Whether weights are updated between all these equal draws, and the numbers train them.
 
-    Weights that are set, or made, in between begin another run, which draws the same numbers on purpose: the weights of
-    one run are moved between two draws of a number in it, and after the second one.
+    Weights that are set, or created, in between begin another run, which draws the same numbers on purpose: a weight
+    counts for a draw if it is updated, and not set, before the next one.
     """
     steps = [event.step for event in events]
     moved, begun = [set[str]() for _ in events], [set[str]() for _ in events]
@@ -149,10 +150,11 @@ def _finding(story: Story, events: list[Event], seeding: ast.Call) -> Finding:
 
 
 def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
-    """Fixes that leave the seed out; before them, where a function draws numbers of its own after it, as an evaluation
-    does, those that let these repeat and leave the training's generator as it was.
+    """Fixes that remove the seed. Where a function draws numbers of its own after seeding, as an evaluation does, fixes
+    come first that keep these draws equal and the training's generator unchanged.
 
-    If the seeding is no statement of its own, one that counts the seed on, or else those of ``made_once``.
+    If the seeding is no statement of its own, a fix that raises the seed in each round, or else the fixes of
+    ``made_once``.
     """
     program = story.program
     statement, torch = program.statement(seeding), torch_name(program)
@@ -178,7 +180,9 @@ def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
 
 
 def _own_generator(story: Story, seeding: ast.Call, own: list[Event], torch: str) -> Iterator[Fix]:
-    """The fix that makes a generator for the draws of the function that seeds, if they are all in it."""
+    """Yield the fix that creates a generator and passes it to all draws; nothing if a draw is outside of the function
+    that seeds.
+    """
     program, changes = story.program, dict[Span | None, tuple[ast.AST, str]]()
     function = program.function(seeding)
     name = next(n for n in ("generator", "own_generator") if n not in reads(program, function or seeding))
@@ -197,7 +201,7 @@ def _own_generator(story: Story, seeding: ast.Call, own: list[Event], torch: str
 
 
 def _with_generator(story: Story, event: Event, node: ast.Call, torch: str, name: str) -> str | None:
-    """The text of a call that draws, with a generator; None if it has one, or takes none."""
+    """The source of a call that draws, with a generator as argument; None if it already has one, or accepts none."""
     program, text = story.program, story.program.segment(node).rstrip()
     if any(k.arg in ("generator", None) for k in node.keywords) or not text.endswith(")"):
         return None
@@ -214,7 +218,9 @@ def _with_generator(story: Story, event: Event, node: ast.Call, torch: str, name
 
 
 def _forked(program: Program, statement: ast.stmt, torch: str, own: list[Event]) -> Iterator[Fix]:
-    """The fix that gives the generator its state back after what follows the seed in its block."""
+    """Yield the fix that puts the seed and the rest of its block into ``with torch.random.fork_rng():``, so that the
+    generator gets its state back.
+    """
     block = program.block(statement)
     rest = block[block.index(statement) :]
     lines = program.lines[statement.lineno - 1 : rest[-1].end_lineno]

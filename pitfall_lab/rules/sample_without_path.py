@@ -33,10 +33,12 @@ FURTHER = 150
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """``event`` is the call (``Event``) that drew numbers for the tensor ``sample`` (a label), whose distribution was
-    computed with the parameters ``parameters`` (labels); ``layer`` is the call of a layer that the sample got to.
+    computed with the parameters ``parameters`` (labels); ``layer`` is the call of a layer that was given the sample, or
+    something computed from it.
 
     ``backward`` is a backward that goes through ``layer`` and reaches the parameters by other paths; None before it was
-    looked for. ``weighed``: the sample also met those numbers outside the layer, as in its log-probability.
+    looked for. ``weighed`` is True where the sample was also combined with the numbers that it was drawn from outside
+    of layers, as in its log-probability.
     """
 
     event: Event
@@ -49,8 +51,8 @@ class Sampled:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that draws a sample through which no gradient flows, from numbers that trained
-    parameters computed, if a layer computes with it and a backward goes through that and reaches the parameters by
-    another path.
+    parameters computed, if a layer computes with the sample, and a backward through that layer reaches the parameters
+    by another path.
 
     Only if an optimizer stepped; mostly not where the loss also weighs the sample's log-probability, as a policy
     gradient does.
@@ -73,8 +75,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _switched_off(story: Story) -> dict[int, tuple[Event, ...]]:
-    """The calls of each place for which gradients were off during this one expression only, as
-    ``sample()`` does, by their steps.
+    """For each step of an expression during which alone gradients were off, as during ``sample()``: all calls of that
+    expression.
     """
     found: dict[int, tuple[Event, ...]] = {}
     group: list[Event] = []
@@ -94,13 +96,11 @@ def _switched_off(story: Story) -> dict[int, tuple[Event, ...]]:
 
 
 def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held: set[str]) -> Sampled | None:
-    """The finding's data, without a backward, if ``draw`` used numbers of a trained network and
-    its sample is given to a layer.
+    """The data of the finding, without a backward, if ``draw`` used numbers of a trained network and its sample is
+    given to a layer; else None.
 
-    Otherwise None.
-
-    ``group`` has the calls of the expression with gradients switched off; without one, the draw
-    must be one that has no gradient.
+    ``group`` has the calls of the expression with gradients switched off; without one, the draw must be one that has no
+    gradient.
     """
     after = [e for e in group if e.step >= draw.step] or [draw]
     if not group and not _is_flat(story, draw):
@@ -123,9 +123,7 @@ def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held
 
 def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -> Sampled | None:
     """``found`` with the backward that goes through the layer, if it also reaches by other paths the parameters that
-    the draw was computed from.
-
-    Otherwise None.
+    the draw was computed from; else None.
     """
     node = (story.tensor(found.layer.results[0], found.layer.step) or {}).get("grad_fn")
     for backward in (b for b in backwards if b.step > found.layer.step):

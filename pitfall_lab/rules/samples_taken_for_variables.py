@@ -29,7 +29,7 @@ UPWARD = 4
 class RowsCompared:
     """``event`` is the ``cov`` or ``corrcoef`` of the table ``label``, which has ``rows`` rows and ``columns`` columns.
 
-    ``centred`` is the call (``Event``) that took the mean of each column away, None if there was none.
+    ``centred`` is the call (``Event``) that subtracted the mean of each column, None if there was none.
     """
 
     event: Event
@@ -41,7 +41,7 @@ class RowsCompared:
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line that computes the covariance, or the correlations, of more rows than there are
-    columns, where the mean of each column was taken away before; of a covariance also where the rows are at least
+    columns, where the mean of each column was subtracted before; of a covariance also where the rows are at least
     ``MANY`` times as many.
     """
     reported = set()
@@ -65,8 +65,8 @@ def _compared(story: Story, event: Event) -> RowsCompared | None:
 
 
 def _centred(story: Story, label: str, step: int) -> Event | None:
-    """The call that took its own mean over all rows away from each column of a table, perhaps followed by a division;
-    None if there is none.
+    """The call that subtracted from each column of a table its mean over all rows, perhaps followed by a division; None
+    if there is none.
     """
     for _ in range(UPWARD):
         made = made_by(story, label, step)
@@ -117,7 +117,7 @@ def _finding(story: Story, found: RowsCompared) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """A fix that transposes the table in the call; empty if the call is not in the program's own text."""
+    """A fix that transposes the table in the call; empty if the call is not in the program's source."""
     program = story.program
     node = program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or call_name(node) != event.name:

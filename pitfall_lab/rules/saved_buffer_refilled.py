@@ -25,7 +25,7 @@ PRODUCTS = spellings("mul") | operations_that("matrix_product") | {"addmm", "dot
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of ``general`` (one of PL101) if no tensor on the overwritten memory has ever
+    """This rule's finding in place of ``general`` (one of PL101) if no tensor on the overwritten storage has ever
     required a gradient; else None.
     """
     storage = general.fact("storage")
@@ -54,7 +54,9 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def _role(story: Story, general: Finding) -> T:
-    """What the line that saved the buffer used it for, if that is no role of :data:`ROLES`: a product has a name."""
+    """Words for what the line that saved the buffer used it for, where :data:`ROLES` has none: with the code of a
+    product, else only ``in its computation``.
+    """
     step = next((each.step for each in general.related if each.role == "saved"), None)
     event = story.event(step)
     if event is None or event.name.strip("_").removeprefix("r") not in PRODUCTS:

@@ -103,8 +103,8 @@ def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast 
 
 @dataclass(frozen=True, slots=True)
 class SavedTensorOverwritten:
-    """One backward that failed because memory that it needs was written; ``failure`` is torch's error, ``story`` has
-    the look-ups of the trace, ``what`` names the tensor in words.
+    """One backward that failed because a tensor that it needs was overwritten; ``failure`` is torch's error, ``story``
+    has the look-ups of the trace, ``what`` names the tensor in words.
 
     ``saved_at`` is the step that saved the tensor, ``changed_at`` are the steps that wrote it, in order, ``backward``
     is the step that needed it. The steps are None, or empty, where they are not known.
@@ -126,7 +126,7 @@ class SavedTensorOverwritten:
         )
 
     def lines(self) -> tuple[T, T, T]:
-        """Return the lines that changed, saved and needed the tensor, in this order, in words."""
+        """Return phrases for the lines that changed, saved and needed the tensor, in this order."""
         here, then, later = (
             at_line(self.story, self.story.span(step)) for step in (self.changed, self.saved_at, self.backward)
         )
@@ -134,8 +134,8 @@ class SavedTensorOverwritten:
 
 
 def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecast | None) -> SavedTensorOverwritten:
-    """The case of a failed backward: what the failure does not say is filled in from the forecast, the
-    node and the memory's counter.
+    """The data of a failed backward: what the failure does not say is filled in from the forecast, the node and the
+    storage's version counter.
     """
     backward = _backward_step(story, event, failure)
     facts = forecast.failure if forecast else failure
@@ -306,8 +306,8 @@ def _related(case: SavedTensorOverwritten) -> tuple[Related, ...]:
 
 
 def _alias(case: SavedTensorOverwritten) -> list[Related]:
-    """The line that made the view through which the memory was written, in a list; empty
-    unless that is a line of its own.
+    """The line that made the view through which the storage was written, in a list; empty unless that is a line of its
+    own.
     """
     story, event = case.story, case.story.event(case.changed)
     label = event.operands[0].label if event is not None and event.operands else None
@@ -329,10 +329,10 @@ def _alias(case: SavedTensorOverwritten) -> list[Related]:
 
 
 def _calls_to(story: Story, case: SavedTensorOverwritten) -> list[Related]:
-    """The calls that led to the line that saved the tensor, and to the one that wrote it: ``score =
+    """The calls that led to the line that saved the tensor, and to the line that wrote it: ``score =
     discriminator(fake)`` around ``return self.last(h)``.
 
-    Calls that also led to the backward (``main()``) are left out: they do not tell the two apart.
+    Calls that also led to the backward (``main()``) are left out, as both lines have them in common.
     """
     common = list(call_chain(story, story.line_event(case.backward)))[1:]
     lines: dict[Span, list[T]] = {}

@@ -107,9 +107,8 @@ def _maker(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _statistics(story: Story, label: str | None, step: int, data: str | None) -> list[Event]:
-    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows; else an empty list.
-
-    Only calculations between them (``BETWEEN``) may lie behind the tensor.
+    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows and only calls of
+    ``BETWEEN`` follow them; else empty.
     """
     found, pending = list[Event](), [(label, step)]
     for _ in range(UPWARD):
@@ -137,8 +136,8 @@ def _over_rows(event: Event) -> bool:
 
 
 def _uses(story: Story, scaled: ScaledByOwnStatistics) -> Iterator[tuple[str, bool, Event]]:
-    """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether it
-    was in the training, the call.
+    """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether the use was part of
+    the training, and the call.
 
     The first use of each weight in training and outside; what requires grad is not followed.
     """
@@ -199,7 +198,7 @@ def _finding(story: Story, found: OwnStatistic) -> Finding:
 
 
 def _numbers(story: Story, statistic: Event) -> str:
-    """The values of a statistic, as far as they are known."""
+    """The known values of a statistic, as text."""
     storage = (story.tensor(statistic.results[0], statistic.step) or {}).get("storage")
     return numbers((story.record("storages", storage, statistic.step) or {}).get("cells"))
 

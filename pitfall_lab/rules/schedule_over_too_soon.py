@@ -52,7 +52,7 @@ def _rose_again(scheduler: Scheduler, optimizer: OptimizerMade) -> bool:
 
 
 def _for_epochs(story: Story, scheduler: Scheduler, loops: list[Loop]) -> bool:
-    """Whether the schedule was meant for epochs: it is shorter than one pass over the data, exactly as long as the
+    """Whether the schedule was made for epochs: it is shorter than one pass over the data, exactly as long as the
     number of passes, or written like the outer loop's length.
     """
     end, passes = dict(scheduler.settings).get("T_max", 0), len(story.trace.beside.passes)
@@ -112,8 +112,10 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, call:
 
 
 def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that move the scheduler's step to after the innermost loop, or behind the loop around the only call of its
-    function; empty if it is neither a statement directly in that loop nor one directly in such a function.
+    """Fixes that move the scheduler's step to after the innermost loop or, from the end of a function's body, to after
+    the loop around the only call of the function.
+
+    Empty if the step is no statement directly in such a loop or function.
     """
     program, statement = story.program, story.program.statement(call)
     loop = next((a for a in program.ancestors(call) if isinstance(a, ast.For | ast.While)), None)
@@ -134,8 +136,8 @@ def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
 
 
 def _moved_to_the_caller(program: Program, statement: ast.Expr, function: Function) -> tuple[Edit, ...] | None:
-    """Edits that move a statement of a function behind the innermost loop around the only call of the function; None
-    if its names may be others there.
+    """Edits that move a statement of a function to after the innermost loop around the only call of the function; None
+    if there is no such loop, or if the statement's names may mean something else there.
     """
     site = only_call(program, function)
     around = next((a for a in program.ancestors(site) if isinstance(a, Loop)), None) if site is not None else None

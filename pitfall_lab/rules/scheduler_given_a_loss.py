@@ -16,8 +16,8 @@ BY_METRIC = {"ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "CyclicLR", "SW
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler whose ``step()`` was given a float or a tensor, which it takes for the epoch; not
-    for those in ``BY_METRIC``, which take a metric or a part of an epoch.
+    """Yield one finding for each scheduler whose ``step()`` was given a float or a tensor, which it takes for the
+    epoch; not for those in ``BY_METRIC``, which take a metric or a part of an epoch.
     """
     for scheduler, optimizer in scheduled(story):
         if scheduler.count in ("float", "Tensor") and scheduler.scheduler not in BY_METRIC and scheduler.first:

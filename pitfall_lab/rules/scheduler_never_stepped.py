@@ -1,4 +1,4 @@
-"""PL619: a learning-rate scheduler was made and never stepped, so the rate stays as it was."""
+"""PL619: a learning-rate scheduler was made and never stepped, so the rate stays unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each optimizer that made at least ``ROUNDS`` steps with one rate, though a scheduler was
     made for it and none of its schedulers stepped.
 
-    Not if the text has a call of ``step`` that did not run or whose object no optimizer is, since it may be the
+    Nothing if the program has a call of ``step`` that is no recorded step of an optimizer, since it may be the
     scheduler's.
     """
     reported = set()
@@ -43,8 +43,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _may_step(story: Story) -> bool:
-    """Whether the program has a call of ``step`` that did not run, or on something other than an
-    optimizer: it may be the scheduler's.
+    """Whether the program has a call of ``step`` that is no recorded step of an optimizer: it may be the
+    scheduler's.
     """
     steps = [call_of(story, update.span) for update in story.trace.optimizer_steps]
     known = {id(call) for call in steps if call is not None}

@@ -30,8 +30,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _late(story: Story, node: ast.Lambda, scheduler: Scheduler) -> list[str]:
-    """The variables that loops around a function set in each round, and that it reads when it is called, as those of
-    the scheduler do.
+    """The variables, sorted, that a lambda reads when it is called, that loops around it set in each round, and that
+    the scheduler's functions share.
     """
     own = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
     read = {n.id for n in ast.walk(node.body) if isinstance(n, ast.Name)} - own
@@ -40,7 +40,9 @@ def _late(story: Story, node: ast.Lambda, scheduler: Scheduler) -> list[str]:
 
 
 def _set_by(loop: Loop) -> set[str]:
-    """The variables that are others in each round of a loop: its own, and those that its body computes from them."""
+    """The variables that change in each round of a loop: its own, those that its body computes from them, and those
+    that it updates by ``+=`` or the like.
+    """
     own = [] if isinstance(loop, ast.While) else _names(loop.target)
     changing = {each.id for each in own}
     body = [] if isinstance(loop, ast.comprehension) else [n for each in loop.body for n in ast.walk(each)]

@@ -1,5 +1,5 @@
-"""PL526: the sample whose log-probability a reward weighs still hangs on what it was drawn
-from, and both gradients cancel.
+"""PL526: the sample whose log-probability a reward weighs still has the graph of what it was drawn from, and both
+gradients cancel.
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ def _finding(story: Story, found: Attached) -> Finding:
 
 
 def _fixes(story: Story, found: Attached) -> tuple[Fix, ...]:
-    """A fix that draws with ``sample()``, if the text shows ``rsample``, and one that detaches
-    the sample where it is scored.
+    """A fix that draws with ``sample()``, if the program's source shows ``rsample``, and one that detaches the sample
+    where it is scored.
     """
     program, fixes = story.program, []
     drawn, score = (program.at(story.span(each.step)) for each in (found.made, found.score))

@@ -28,7 +28,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _label(event: Event) -> str | None:
-    """The label of the tensor that is searched."""
+    """The label of the tensor that is searched; None if it is not known."""
     name, place = PLACES[event.name]
     given = next((o for o in event.operands if o.name == name), None)
     if given is None and len(event.operands) > place and not event.operands[place].name:
@@ -62,7 +62,7 @@ def _finding(story: Story, event: Event, counted: Counted) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """A fix that sorts the numbers in the call; empty if the call is not in the program's own text."""
+    """A fix that sorts the numbers in the call; empty if the call is not in the program's source."""
     program = story.program
     node = program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or call_name(node) != event.name:

@@ -30,10 +30,11 @@ FURTHER, FEW = 8, 3
 
 @dataclass(frozen=True, slots=True)
 class ZeroSecondDerivative:
-    """``second`` is the call (``Event``) of ``autograd.grad`` that differentiates the result of such a call, ``first``,
-    by the same input once more, and gets zeros.
+    """``second`` is the call (``Event``) of ``autograd.grad`` that differentiates the result of another such call,
+    ``first``, with respect to the same input once more, and returns zeros.
 
-    ``calls`` calls at its place returned only zeros; ``kink`` is what bends the network ("relu", for example).
+    ``calls`` calls at its place in the source returned only zeros; ``kink`` is the function with a kink in the network
+    ("ReLU", for example).
     """
 
     second: Event
@@ -57,8 +58,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _flat(story: Story, second: Event, grads: list[Event]) -> ZeroSecondDerivative | None:
-    """What is known of a second derivative; None if it is none, if some of it is not zero, or if the network has a
-    function that bends everywhere.
+    """The data of the finding for a second derivative that was zero in every call, as far as it is known.
+
+    None if ``second`` is no second derivative, if some of it is not zero, or if the network has a function that bends
+    everywhere, or none with a kink.
     """
     first = _first(story, second)
     if first is None or not all(_is_zero(story, each) for each in second.results):
@@ -72,7 +75,9 @@ def _flat(story: Story, second: Event, grads: list[Event]) -> ZeroSecondDerivati
 
 
 def _first(story: Story, second: Event) -> Event | None:
-    """The call that returned what ``second`` differentiates, by the same input; None if none did."""
+    """The call of ``autograd.grad`` that returned what ``second`` differentiates, with respect to the same input; None
+    if there is none, or if that input is a parameter.
+    """
     if not second.operands or not second.results:
         return None
     inputs = {o.label for o in second.operands[1:] if o.label is not None}
@@ -95,13 +100,15 @@ def _is_parameter(story: Story, label: str | None, step: int) -> bool:
 
 
 def _is_zero(story: Story, label: str) -> bool:
-    """Whether all known numbers of a tensor are zero, and some are known."""
+    """Whether at least ``FEW`` numbers of a tensor are known, and all of them are zero."""
     known = [value for _, value in Elements(story, label, len(story.events)).known()]
     return len(known) >= FEW and not any(known)
 
 
 def _kink(story: Story, label: str | None, step: int) -> str | None:
-    """What bends the function that computed a tensor, if it is made of straight pieces alone; else None."""
+    """The first function with a kink ("ReLU", for example) in what computed a tensor; None if there is none, or if some
+    function is not made of straight pieces.
+    """
     found = None
     for node in story.behind((story.tensor(label, step) or {}).get("grad_fn")):
         name = str((story.record("nodes", node) or {}).get("name")).rstrip("0123456789").removesuffix("Backward")
@@ -143,7 +150,7 @@ def _finding(story: Story, found: ZeroSecondDerivative) -> Finding:
 
 
 def _fixes(story: Story, found: ZeroSecondDerivative) -> tuple[Fix, ...]:
-    """At most one fix: tanh in place of each function with kinks. Empty if the text does not name it."""
+    """At most one fix: tanh in place of each function with kinks. Empty if the program's source does not name it."""
     program, changes = story.program, list[tuple[ast.AST, str]]()
     for call in (node for node in program.nodes if isinstance(node, ast.Call)):
         name = called(call)

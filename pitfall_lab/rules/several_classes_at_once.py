@@ -22,8 +22,8 @@ KEPT = {"reduction"}
 
 @dataclass(frozen=True, slots=True)
 class SeveralClasses:
-    """``event`` is the call (``Event``) of ``cross_entropy``; ``count`` of its ``of`` targets, rows of ones and zeros,
-    mark more than one of the ``classes``, at most ``most``.
+    """``event`` is the call (``Event``) of ``cross_entropy``, whose ``of`` targets are rows of ones and zeros over
+    ``classes`` classes. ``count`` of these rows have more than one 1; the most in a row are ``most``.
     """
 
     event: Event

@@ -1,5 +1,5 @@
-"""PL464: shares by hand, ``x.exp() / x.exp().sum()``, add up to 1 all together, or along another
-axis than the one that is used.
+"""PL464: softmax written by hand, ``x.exp() / x.exp().sum()``, adds up to 1 over all elements, or along another axis
+than the one along which the result is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Shares:
     """``event`` is the call (``Event``) that divided exponentials by the sum that the call ``total`` took along
     ``axis`` (from 0; None: of all elements).
 
-    ``use`` is a later use of the quotient that goes along another axis (:class:`Use`).
+    ``use`` is a later use of the quotient along another axis (:class:`Use`).
     """
 
     event: Event

@@ -69,8 +69,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _smallest(story: Story, made: Event) -> Smallest | None:
-    """What is wrong with the vectors that are taken of one call; None for another matrix than a covariance, if other
-    vectors are taken as well, or if nothing shows that those with most of the variance were meant.
+    """The data of the finding for the vectors that are taken of one call.
+
+    None for another matrix than a covariance, if other vectors are taken as well, or if nothing shows that the vectors
+    with most of the variance were intended.
     """
     data = _data(story, str(made.operands[0].label), made.step)
     if data is None:
@@ -92,7 +94,9 @@ def _smallest(story: Story, made: Event) -> Smallest | None:
 
 
 def _data(story: Story, label: str, step: int) -> str | None:
-    """The table whose covariance, or product with itself, a matrix is, perhaps divided by a number; else None."""
+    """The table of which a matrix is the covariance or the product with itself, perhaps divided by a positive number;
+    None if the matrix is neither.
+    """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
         given = [o.label for o in event.operands if o.label is not None] if event is not None else []
@@ -125,8 +129,8 @@ def _is_with_itself(story: Story, event: Event, one: str, other: str) -> bool:
 
 
 def _taken(story: Story, vectors: str) -> tuple[Event, int] | None:
-    """The one call that takes the first of the vectors, with their number; None if there is none, or if others are
-    taken too, or all are used.
+    """The only call that takes the first of the vectors, with their number; None if there is none, if another call
+    takes other vectors, or if all are used.
     """
     found: list[tuple[Event, int]] = []
     pending, seen = [(vectors, False)], {vectors}
@@ -166,7 +170,9 @@ def _count(use: Event, axis: int) -> int | None:
 
 
 def _root(story: Story, label: str, step: int) -> str:
-    """The table that another one is, centred and scaled."""
+    """The label of the tensor that another one was made from by centring and scaling; ``label`` or its source of the
+    same numbers if it was not.
+    """
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
         event = made_by(story, label, step)
@@ -185,7 +191,9 @@ def _root(story: Story, label: str, step: int) -> str:
 
 
 def _is_statistic(story: Story, label: str, event: Event) -> bool:
-    """Whether a tensor has fewer numbers than the result of a call, of which it is a mean, or a measure."""
+    """Whether a tensor was made by a statistic (``STATISTICS``) and is smaller than the result of the call ``event``:
+    it has fewer axes, or an axis of length 1.
+    """
     made = made_by(story, same_numbers(story, label, event.step), event.step)
     longest = story.shape(event.results[0], event.step) or ()
     shape = story.shape(label, event.step) or ()
@@ -239,7 +247,9 @@ def _is_measured(story: Story, taken: Event, used: Event) -> bool:
 
 
 def _is_squared(story: Story, event: Event) -> bool:
-    """Whether the result of a call is used for its size alone."""
+    """Whether the result of a call is only used for its size: by calls of ``SIZES``, or multiplied by itself. False if
+    nothing uses it.
+    """
     uses = story.uses(event.results[0])
     return bool(uses) and all(
         use.name in SIZES or [o.label for o in use.operands].count(event.results[0]) > 1 for use in uses
@@ -247,7 +257,9 @@ def _is_squared(story: Story, event: Event) -> bool:
 
 
 def _shares(story: Story, made: Event, count: int) -> tuple[float, float] | None:
-    """The share of the sum of eigenvalues that the first ``count`` have, and the last; None if not all are known."""
+    """The shares of the sum of all eigenvalues that the first ``count`` and the last ``count`` have; None if not all
+    are known, or if their sum is not positive.
+    """
     values = Elements(story, made.results[0], made.step)
     known = [value for _, value in sorted(values.known())]
     total = sum(known)
@@ -294,7 +306,9 @@ def _finding(story: Story, found: Smallest) -> Finding:
 
 
 def _fixes(story: Story, found: Smallest) -> tuple[Fix, ...]:
-    """At most one fix: it takes the last columns, and the last eigenvalues where the first ones are taken."""
+    """At most one fix: it takes the last columns, and the last eigenvalues where the program takes the first ones.
+    Empty if the slice is not written in the source.
+    """
     program = story.program
     edits: list[tuple[ast.AST, str]] = []
     for use in (found.taken, *(use for use in story.uses(found.made.results[0]) if _count(use, 0) == found.count)):

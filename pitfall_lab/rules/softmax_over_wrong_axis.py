@@ -1,5 +1,5 @@
-"""PL408: a softmax went along one axis, and what uses it goes along another: the numbers that belong
-together do not add up to 1.
+"""PL408: a softmax normalizes along one axis, and its result is used along another: the numbers that belong together do
+not add up to 1.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ UPWARD = 20
 @dataclass(frozen=True, slots=True)
 class WrongAxis:
     """``event`` is the call (``Event``) of a softmax along the axis ``axis`` (from 0) of a tensor of shape ``shape``;
-    ``use`` is the use of its result that works along another one (:class:`Use`).
+    ``use`` is the use of its result along another axis (:class:`Use`).
 
-    ``use`` may be None where ``axis`` has one element. ``summed`` is the axis of the result that a weighted sum goes
-    along, if ``axis`` has one element; else None.
+    ``use`` may be None where ``axis`` has one element. ``summed`` is the axis of the result along which a weighted sum
+    is taken, if ``axis`` has one element; else None.
     """
 
     event: Event
@@ -44,10 +44,11 @@ class WrongAxis:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each softmax whose result is only ever used along another axis, or that goes along a last
-    axis of one element.
+    """Yield one finding for each softmax whose result is only ever used along another axis, or that is taken along a
+    last axis of one element.
 
-    Also one for each cross entropy, whose softmax goes along axis 1, of scores that have the classes on the last axis.
+    Also one for each cross entropy, whose softmax is taken along axis 1, of scores that have the classes on the last
+    axis.
     """
     by_place: dict[object, list[WrongAxis | None]] = {}
     for event in story.calls(*SOFTMAX):
@@ -177,10 +178,8 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
 
 
 def _single(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> WrongAxis:
-    """The data of a softmax along an axis of one element, with the weighted sum along another
-    axis for which it was meant.
-
-    Without it if no such use is found.
+    """The data of a softmax along an axis of one element, with the weighted sum along another axis that uses its
+    result, if there is one.
     """
     for other in (place for place, size in enumerate(shape) if size > 1):
         for use in uses_of_axis(story, event.results[0], other, event.step):
@@ -257,7 +256,9 @@ def _finding(story: Story, found: WrongAxis) -> Finding:
 
 
 def _right(found: WrongAxis) -> int:
-    """The axis of the softmax's own result that the use goes along, counted from the end where it is the last one."""
+    """The axis of the softmax's own result along which the result is used; -1 for the last one of at least three
+    axes.
+    """
     if found.summed is not None:
         return found.summed
     last = len(found.shape) - 1

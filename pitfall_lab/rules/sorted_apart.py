@@ -118,8 +118,8 @@ def _combined(story: Story, sort: Event, axis: int) -> Event | None:
 
 
 def _is_as_long(story: Story, event: Event, rows: int) -> bool:
-    """Whether a result still has a number for each row, or for each pair of neighbours;
-    statistics of columns may meet.
+    """Whether a result still has a number for each row, or for each pair of neighbours: a statistic of a column, which
+    may be combined with others, has not.
     """
     return bool({rows, rows - 1} & set(story.shape(event.results[0], event.step) or ()))
 

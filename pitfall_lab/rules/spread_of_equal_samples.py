@@ -49,8 +49,8 @@ NEAR = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class SpreadOfEqualSamples:
-    """Why samples whose spread is computed are all equal; ``span`` is the place in the text that made them so, ``step``
-    the step of the trace.
+    """Why samples whose spread is computed are all equal; ``span`` is the place in the source that made them so,
+    ``step`` the step of the trace.
 
     ``says`` is what it does, as a part of a sentence, and ``why`` the explanation (both in two languages); ``fixes``
     are the repairs.
@@ -133,7 +133,9 @@ def _samples(story: Story, event: Event) -> Samples | None:
 
 
 def _is_nothing(story: Story, event: Event) -> bool:
-    """Whether the spread is known, and is 0 or as small as rounding makes it; the quantiles are equal."""
+    """Whether the spread is known, and is 0 or as small as rounding makes it; for quantiles, whether they are equal up
+    to rounding.
+    """
     held = _numbers(story, event.results[0], event.step)
     size = max((abs(value) for value in _numbers(story, event.operands[0].label, event.step)), default=0.0)
     size = size or _typical(story, event.operands[0].label, event.step)
@@ -204,8 +206,8 @@ def _cause(story: Story, samples: Samples) -> SpreadOfEqualSamples | None:
 
 
 def _behind(story: Story, label: str, step: int) -> list[Event]:
-    """The calls that a sample was computed by, with those that made its weights and with
-    dropouts that left it as it was.
+    """The calls that a sample was computed by, with those that initialised its weights and with dropouts that returned
+    their input, in order.
     """
     found: dict[int, Event] = {}
     pending, seen = deque([(label, step)]), {label}
@@ -225,8 +227,8 @@ def _behind(story: Story, label: str, step: int) -> list[Event]:
 
 
 def _same_for_all(story: Story, vmap: Event) -> SpreadOfEqualSamples | None:
-    """The cause if the text gives a ``vmap`` ``randomness="same"``: on the line of the call, or
-    anywhere in the program. Else None.
+    """The cause if the program gives a ``vmap`` ``randomness="same"``: on the line of the call, or else anywhere; None
+    if it does not.
     """
     program = story.program
     around = program.statement_at(vmap.span)
@@ -281,7 +283,7 @@ def _beside(program: Program, said: ast.keyword) -> list[tuple[ast.AST, str]]:
 
 
 def _draws_all(story: Story, event: Event) -> bool:
-    """Whether a call draws an order of all of something: of each in ``n`` once, so that only the order is random."""
+    """Whether a call draws all elements, each once, so that only their order is random."""
     if event.name == "randperm":
         return True
     shape = story.shape(event.operands[0].label, event.step) if event.name == "multinomial" and event.operands else None
@@ -379,9 +381,11 @@ def _dropout_off(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSample
 
 
 def _stacked(story: Story, samples: Samples) -> list[list[str]]:
-    """For each sample of a ``vmap``, its own weights, of those that were stacked for all; empty if none were.
+    """For each sample of a ``vmap``, the labels of its weights in the stacks of all samples' weights; empty if none
+    were stacked.
 
-    Recognized by their shapes, the last stack of each, as a training in between may have replaced the stacks.
+    The stacks are recognised by their shapes, and the last one of each shape counts, as a training in between may have
+    replaced the stacks.
     """
     shapes = [story.shape(o.label, samples.event.step) for o in samples.event.operands if o.label is not None]
     stacks = [
@@ -453,7 +457,7 @@ def _own_draws(behind: list[list[Event]]) -> bool:
 def _same_seed(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSamples | None:
     """The cause if each sample has draws of its own, all with the same numbers.
 
-    None also if the text does not show where it seeds.
+    None if not, or if the program's source does not show where it seeds.
     """
     shared = set.intersection(*({event.step for event in events} for events in behind))
     own = [[event for event in events if event.name in DRAWN and event.step not in shared] for events in behind]
@@ -483,11 +487,11 @@ def _same_seed(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSamples 
 
 
 def _given_back(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSamples | None:
-    """The cause if a fork or ``set_rng_state`` gives the generator its state back after each sample's own
-    draws, the same calls in each.
+    """The cause if a fork or ``set_rng_state`` gives the generator its state back after each sample's own draws, the
+    same calls in each.
 
-    None if a sample has no draw of its own, or if no ``with`` of a fork around the first draw and no
-    ``set_rng_state`` beside it is found.
+    None if a sample has no draw of its own, or if there is neither a ``with`` of a fork around the first draw nor a
+    ``set_rng_state`` in the same function.
     """
     shared = set.intersection(*({event.step for event in events} for events in behind))
     own = [[event for event in events if event.step not in shared and _draws(event)] for events in behind]

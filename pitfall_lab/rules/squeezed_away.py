@@ -61,12 +61,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _squeezed(story: Story, events: list[Event]) -> Squeezed | None:
-    """The data of the finding if ``squeeze`` also removed the axis of the examples where there was
-    one, and its result was used so.
+    """The data of the finding if ``squeeze`` also removed the axis of the examples where there was one example, and a
+    later call works along the first axis of the result.
 
-    Else None.
-
-    None also if no other of the ``events`` kept that axis.
+    None if not, or if none of the other ``events`` kept that axis.
     """
     shapes = {
         event.step: (_shape(story, event.operands[0].label, event), _shape(story, event.results[0], event))

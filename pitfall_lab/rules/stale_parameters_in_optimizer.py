@@ -23,7 +23,7 @@ SETTERS = {"setattr", "__setattr__", "register_parameter", "register_module", "a
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line of the program that made parameters which get gradients and are never updated,
-    because the optimizer holds the old ones.
+    because the optimizer holds the parameters that they replaced.
 
     Of several parameters of one line the first is reported.
     """
@@ -59,7 +59,7 @@ def _behind(program: Program, statements: list[ast.stmt], optimizer: ast.stmt | 
 
 def made_by(story: Story, label: str) -> list[ast.stmt]:
     """Return the statements that created the parameter ``label``: those that assign an ``nn.Parameter(…)`` to its name,
-    then the one that made its memory and its callers, innermost first.
+    then the statement that created its storage and the calls around that, innermost first.
     """
     storage = (story.tensor(label) or {}).get("storage")
     born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)

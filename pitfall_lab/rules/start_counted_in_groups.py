@@ -55,11 +55,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _counted(story: Story, event: Event) -> StartCountedInGroups | None:
-    """The data of the finding; None if the zeros do no harm, were written before, or are
-    counted because the call says so.
+    """The data of the finding; None if the zeros do no harm, were written before, or are counted because the call says
+    so.
 
-    The trace has no arguments that are False: whether ``include_self=False`` was given
-    shows in the program's text alone.
+    The trace has no arguments that are False: whether ``include_self=False`` was given shows in the program's source
+    alone.
     """
     labels = [o.label for o in event.operands if o.label is not None]
     how = (argument(event, "reduce", REDUCE) or "").strip("'\"")
@@ -77,8 +77,8 @@ def _counted(story: Story, event: Event) -> StartCountedInGroups | None:
 
 
 def _zeros(story: Story, label: str, step: int) -> Event | None:
-    """The call that made zeros which nothing has written since, perhaps past a view or
-    conversion; None if there is none.
+    """The call that made zeros which nothing has written since, perhaps before a view or a conversion; None if there is
+    none.
     """
     for _ in range(MOST):
         record = story.tensor(label, step) or {}
@@ -140,7 +140,7 @@ def _finding(story: Story, found: StartCountedInGroups) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """At most one fix: it adds ``include_self=False`` to the call. Empty if the text shows no call."""
+    """At most one fix: it adds ``include_self=False`` to the call. Empty if the program's source shows no call."""
     node = story.program.at(story.span(event.step))
     text = story.program.segment(node).rstrip() if isinstance(node, ast.Call) else ""
     if not isinstance(node, ast.Call) or not text.endswith(")"):

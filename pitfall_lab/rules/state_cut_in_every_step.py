@@ -57,7 +57,9 @@ def _node(story: Story, cut: Event) -> str | None:
 
 
 def _is_recurrence(story: Story, cuts: list[Event]) -> bool:
-    """Whether each state was computed from the one before and from new data, and the graph of each was thrown away."""
+    """Whether each state was computed from the one before and from new data, and no backward went through the graph of
+    the states before they were detached.
+    """
     if len(cuts) < STEPS - 1 or any(
         (story.record("nodes", _node(story, cut)) or {}).get("ran") is not None for cut in cuts
     ):
@@ -67,8 +69,8 @@ def _is_recurrence(story: Story, cuts: list[Event]) -> bool:
 
 
 def _data(story: Story, cut: Event, before: Event) -> frozenset[str]:
-    """The data (given tensors, and views of them) that went into a state since the last one; empty
-    where it was not computed from that.
+    """The data (tensors that require no grad and are views or were not computed since) that went into a state since the
+    previous detached one; empty if the state was not computed from that one.
     """
     pending, seen, found = [cut.operands[0].label], set[str | None](), set[str]()
     reached, since = False, (story.tensor(before.operands[0].label) or {}).get("born") or before.step

@@ -18,8 +18,8 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each place that kept weights without a copy, and line that copied them onto themselves
-    after they had been trained.
+    """Yield one finding for each pair of a place in the source that kept weights without a copy and a line that copied
+    them onto themselves after they had been trained.
     """
     reported = set()
     for found in restored(story):

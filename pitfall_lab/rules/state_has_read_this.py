@@ -29,10 +29,10 @@ FURTHER, PAIR, ROUNDS = 24, 2, 2
 @dataclass(frozen=True, slots=True)
 class ReadAgain:
     """``layer`` is the call (``Event``) of a recurrent layer on ``steps`` steps, which begins with the last state of
-    the call ``earlier``; that had read the first ``known`` of them.
+    the call ``earlier``; that call had read the first ``known`` of these steps.
 
     ``call`` is the program's call that was given the sequence and the state, perhaps of a module around the layer; None
-    if the text does not show it. ``span`` is its place, or else that of the layer.
+    if the program's source does not show it. ``span`` is the place in the source of ``call``, or else of the layer.
     """
 
     layer: Event
@@ -91,7 +91,7 @@ def _weights(story: Story, layer: Event) -> list[str]:
 
 
 def _grown(long: tuple[int, ...], short: tuple[int, ...]) -> int | None:
-    """The only axis along which the shapes differ, if the first one is longer; None else."""
+    """The only axis along which the shapes differ, if the first shape is longer there; else None."""
     axes = [axis for axis, (a, b) in enumerate(zip(long, short, strict=False)) if a != b]
     return axes[0] if len(long) == len(short) and len(axes) == 1 and long[axes[0]] > short[axes[0]] else None
 
@@ -135,7 +135,7 @@ def _before(
 
 
 def _has_more(made: Event, other: Event) -> bool:
-    """Whether a call was given the list of tensors, or of numbers, of the other one, and more behind."""
+    """Whether a call was given the list of tensors, or of numbers, of the other call, with more of them at the end."""
     if made.name in MADE and other.name in MADE:
         texts = [(event.operands[0].text if event.operands else "").rstrip("]") for event in (made, other)]
         return bool(texts[1]) and "…" not in texts[1] and texts[0].startswith(f"{texts[1]},")
@@ -149,21 +149,27 @@ def _labels(event: Event | None) -> list[str]:
 
 
 def _is_longer(story: Story, later: tuple[str, int], first: tuple[str, int], earlier: tuple[str, int]) -> bool:
-    """Whether steps were joined to ``first``, behind it, to make ``later``, and it has as many as ``earlier``."""
+    """Whether ``later`` was made by joining more steps to the end of ``first``, which has at least as many steps as
+    ``earlier``.
+    """
     joined, own, shape = (story.shape(*each) or () for each in (later, first, earlier))
     axis = _grown(joined, own)
     return axis is not None and axis == _grown(joined, shape) and own[axis] >= shape[axis]
 
 
 def _is_start(story: Story, later: tuple[str, int], earlier: tuple[str, int]) -> bool:
-    """Whether the earlier tensor is the start, along one axis, of the memory that the later one shows."""
+    """Whether two tensors begin at the same element of one storage with the same strides, and the later one is longer
+    along exactly one axis.
+    """
     one, two = story.tensor(*later) or {}, story.tensor(*earlier) or {}
     alike = all(one.get(each) == two.get(each) for each in ("storage", "offset", "stride"))
     return alike and bool(one) and _grown(tuple(one.get("shape") or ()), tuple(two.get("shape") or ())) is not None
 
 
 def _call(story: Story, layer: Event) -> ast.Call | None:
-    """The outermost call of the program around a layer whose statement sets the state that it was given."""
+    """The outermost call of the program around a layer whose statement assigns the state that it was given; None if
+    there is none.
+    """
     found = None
     for count in range(len(layer.scope), -1, -1):
         caller = tuple(layer.scope[:count])
@@ -177,7 +183,9 @@ def _call(story: Story, layer: Event) -> ast.Call | None:
 
 
 def _only_call(story: Story, caller: tuple[str, ...]) -> ast.Call | None:
-    """The one call in a function of the program (its stack of names) whose statement sets its state; None else."""
+    """The only call in a function of the program (``caller`` is its stack of names) whose statement assigns the state
+    that it was given; None if there is none, or several.
+    """
     name = caller[-1].rsplit(".", 1)[-1] if caller else None
     calls = [
         node.value
@@ -191,8 +199,8 @@ def _only_call(story: Story, caller: tuple[str, ...]) -> ast.Call | None:
 
 
 def _state_argument(story: Story, node: ast.Call) -> ast.AST | None:
-    """The argument of a call, or the keyword, that is set again by its own statement, beside another result; None
-    unless there is one.
+    """The argument or keyword of a call, after the first one, that the call's own statement assigns again, together
+    with another result; None if there is none.
     """
     statement = story.program.statement(node)
     if not isinstance(statement, ast.Assign) or statement.value is not node:
@@ -238,7 +246,7 @@ def _finding(story: Story, found: ReadAgain) -> Finding:
 
 
 def _fixes(story: Story, found: ReadAgain) -> tuple[Fix, ...]:
-    """A fix that leaves the state out of the call; empty if it is not found in the text."""
+    """A fix that leaves the state out of the call; empty if it is not found in the program's source."""
     program, node = story.program, found.call
     argument = _state_argument(story, node) if node is not None else None
     if node is None or argument is None or any(isinstance(each, ast.Starred) for each in node.args):

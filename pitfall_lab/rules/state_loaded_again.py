@@ -55,7 +55,9 @@ def _finding(story: Story, loaded: LoadedAgain) -> Finding:
 
 
 def _fixes(story: Story, loaded: LoadedAgain) -> tuple[Fix, ...]:
-    """A fix that loads a deep copy at each place that loads it; empty if the text shows no such call."""
+    """A fix that loads a deep copy of the state at both places in the source; empty if the program's source shows no
+    such call.
+    """
     program = story.program
     calls = [call_of(story, span) for span in dict.fromkeys((loaded.first, loaded.span))]
     if any(call is None or len(call.args) != 1 for call in calls):

@@ -42,7 +42,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _raised(story: Story, stepped: OptimizerStep) -> Event | None:
-    """The call that torch refused within this step; None if the step ended."""
+    """The first call of this step for which torch raised an error; None if the step ended without one."""
     for event in story.events[stepped.step :]:
         if story.span(event.step) != stepped.span:
             return None
@@ -124,7 +124,9 @@ def _finding(story: Story, misplaced: MisplacedAverages, stepped: OptimizerStep,
 
 
 def _fixes(story: Story, misplaced: MisplacedAverages) -> tuple[Fix, ...]:
-    """Fixes that give the groups in the order of the state; last, one that leaves out the loading."""
+    """Fixes that give the groups in the order of the state; the last one removes the loading instead. Empty if neither
+    is possible.
+    """
     program, call = story.program, call_of(story, story.trace.optimizers[misplaced.optimizer].span)
     fixes: list[Fix] = []
     title = T(en="Give the parameters in the order of the saved state", zh="按保存的状态里的顺序给出参数")

@@ -98,7 +98,7 @@ def _order(story: Story, label: str, step: int) -> tuple[Event, str] | None:
 
 
 def _drawn(story: Story, label: str, step: int) -> Event | None:
-    """The random call that made an index, perhaps after a part of it was taken."""
+    """The random call that made an index, perhaps before a part of it was taken; None if there is none."""
     for _ in range(PAIR + PAIR):
         made = made_by(story, label, step)
         if made is None or made.name in DRAWN:

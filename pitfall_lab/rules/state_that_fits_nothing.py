@@ -45,8 +45,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mostly_apart(loading: Loading) -> bool:
-    """Whether more than half of the parameters were left out that have a counterpart of the
-    same shape under another name.
+    """Whether at least ``FEWEST`` parameters were not loaded although a tensor of the same shape has another name in
+    the state, and these are more than half of all parameters and more than were loaded.
     """
     return (
         len(loading.apart) >= FEWEST
@@ -56,7 +56,9 @@ def _mostly_apart(loading: Loading) -> bool:
 
 
 def _is_lenient(call: ast.Call) -> bool:
-    """Whether ``strict`` is given and not as ``True``: then keys that do not fit raise no error."""
+    """Whether ``strict`` is given and not as ``True``, so that keys that do not fit raise no error, and ``assign`` is
+    not given.
+    """
     given = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "strict")]
     assigns = [*call.args[2:3], *(k.value for k in call.keywords if k.arg == "assign")]
     return bool(given) and not is_true(given[0]) and not assigns
@@ -129,17 +131,18 @@ def _in_part(story: Story, loading: Loading, call: ast.Call, name: str) -> Findi
 
 
 def _prefixes(loading: Loading) -> tuple[str, ...]:
-    """What the names in the state have before those of the module, if it is the same for all that lie apart."""
+    """The prefix that the names in the state have before those of the module, in a tuple; empty if it is not the same
+    for all parameters that are found under another name.
+    """
     found = {other.removesuffix(own) if other.endswith(own) else "" for own, other in loading.apart}
     return tuple(found) if len(found) == 1 and "" not in found else ()
 
 
 def _fixes(story: Story, call: ast.Call, prefixes: tuple[str, ...], *, strict: bool = True) -> tuple[Fix, ...]:
-    """Fixes that load the names without the prefix that a wrapper put before them; with ``strict=True`` if
-    ``strict`` was given by name, unless it is False here: then some names fit as they are. Those that leave ``strict``
-    as it is come last.
+    """Fixes that load the names without the prefix that a wrapper put before them.
 
-    Empty if the state is no plain name.
+    If ``strict`` was given by name, the first fixes also set it to True and those that keep it follow; if it is False
+    here, where some names fit already, they all keep it. Empty if the state is no plain name.
     """
     program, state = story.program, call.args[0] if call.args else None
     words = [k for k in call.keywords if k.arg == "strict"] if strict else []

@@ -39,8 +39,9 @@ class Left:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gave the weight of a batch norm new values (a copy, a running average of weights)
-    where the layer is only ever used in evaluation mode, with its first running statistics: mean 0 and variance 1.
+    """Yield one finding for each line that gave the weight of a batch norm new values (a copy, a running average of
+    weights) where the layer is only ever used in evaluation mode, with its first running statistics: mean 0 and
+    variance 1.
     """
     updates = story.trace.optimizer_steps
     layers: dict[object, list[LayerCall]] = defaultdict(list)
@@ -61,10 +62,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _left(story: Story, last: LayerCall, trained: int) -> Left | None:
-    """The data of the finding if the weight was written after a training began, but the layer's mean
-    and variance are still 0 and 1.
-
-    Otherwise None.
+    """The data of the finding if the weight was written after a training began, but the layer's mean and variance are
+    still 0 and 1; else None.
     """
     mean, variance = (last.event.operands[number].label for number in (1, 2))
     if (
@@ -126,7 +125,7 @@ def _finding(story: Story, found: Left) -> Finding:
 
 
 def _fixes(story: Story, written: Event) -> tuple[Fix, ...]:
-    """Fixes that add a loop over the buffers of both networks, like the program's loop over their parameters.
+    """At most one fix: it adds a loop over the buffers of both networks after the program's loop over their parameters.
 
     Empty if there is no such loop.
     """

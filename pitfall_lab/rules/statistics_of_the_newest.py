@@ -57,8 +57,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _share(event: Event) -> float | None:
-    """The momentum of a batch norm call in training mode: the share of the new batch in the running
-    statistics; None if there is none.
+    """The momentum of a batch norm call in training mode: the weight of the new batch in the running statistics; None
+    if there is none.
     """
     if (argument(event, "training", 5) or "False") != "True":
         return None
@@ -93,8 +93,8 @@ def _finding(story: Story, event: Event, share: float) -> Finding:
 
 
 def _fixes(story: Story, share: float) -> tuple[Fix, ...]:
-    """Fixes that write 1 less the momentum in all layers with this momentum, or with one that is no
-    literal; empty if there are none.
+    """Fixes that write 1 minus the momentum in all layers with this momentum, or with one that is no literal; empty if
+    there are none.
     """
     program = story.program
     places: list[tuple[ast.expr, str]] = []

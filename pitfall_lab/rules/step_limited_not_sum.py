@@ -1,4 +1,4 @@
-"""PL657: the steps of an attack are limited, each by itself, and their sum is not, which leaves the range meant."""
+"""PL657: the steps of an attack are limited, each by itself, and their sum is not, so it leaves the intended range."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _move(story: Story, event: Event) -> StepLimitedNotSum | None:
-    """The step that a call limits, and the point that it is added to; None if the call does nothing of the kind."""
+    """The data of a step that a call limits, and of the point that it is added to; None if the call limits no step."""
     labels = [o.label for o in event.operands if o.label is not None]
     if len(labels) == 1 and event.name in LIMITS:
         first, last = _limits(story, event)
@@ -102,14 +102,16 @@ def _limits(story: Story, event: Event) -> tuple[float | None, float | None]:
 
 
 def _size(story: Story, label: str, step: int) -> float | None:
-    """The number by which signs were multiplied to give a tensor, without its own sign; None if it is nothing such."""
+    """The absolute value of the number by which a ``sign`` was multiplied to give a tensor; None if the tensor is no
+    multiple of a sign.
+    """
     source, by = unscaled(story, label, step)
     made = made_by(story, source, step)
     return abs(by) if made is not None and made.name in SIGNS else None
 
 
 def _added(story: Story, label: str, step: int) -> Iterator[tuple[Event, str, str]]:
-    """The sums of a step and a point: each call, the point before it and after it."""
+    """Yield the sums of a step and a point: each call, the point before it and after it."""
     pending, seen = [label], {label}
     while pending and len(seen) < FURTHER:
         here = pending.pop()
@@ -123,7 +125,9 @@ def _added(story: Story, label: str, step: int) -> Iterator[tuple[Event, str, st
 
 
 def _shifted(story: Story, event: Event) -> tuple[str, float] | None:
-    """The tensor to which a call added one number, up or down, and the size of this; None if it did not."""
+    """The label of the tensor to which a call added, or from which it subtracted, one number, and the absolute value of
+    that number; None if the call did neither.
+    """
     given = [o for o in event.operands if o.label is not None]
     if event.name not in SUMS or len(given) != 1 or len(event.operands) != len(("point", "limit")):
         return None
@@ -133,7 +137,7 @@ def _shifted(story: Story, event: Event) -> tuple[str, float] | None:
 
 
 def _moved(story: Story, label: str, step: int) -> Event | None:
-    """The call that added a step to a point, past other limits; None if there is none."""
+    """The call that added a step to a point, perhaps before other limits; None if there is none."""
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -149,7 +153,9 @@ def _moved(story: Story, label: str, step: int) -> Event | None:
 
 
 def _plain(story: Story, label: str, step: int) -> str:
-    """The tensor whose numbers a point has, past views, copies, limits and ``.data``."""
+    """The label of the tensor whose numbers a point has, before views, copies and ``.data``; the point itself if there
+    are none.
+    """
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -166,7 +172,7 @@ def _same(story: Story, one: str, other: str, step: int) -> bool:
 
 
 def _chains(story: Story, moves: list[StepLimitedNotSum]) -> Iterator[list[StepLimitedNotSum]]:
-    """The moves in runs, in each of which a move starts where the one before it ended."""
+    """Yield the moves in runs: within a run, each move starts from the result of the one before it."""
     run: list[StepLimitedNotSum] = []
     for move in moves:
         if run and run[-1].event is move.event:
@@ -179,12 +185,14 @@ def _chains(story: Story, moves: list[StepLimitedNotSum]) -> Iterator[list[StepL
 
 
 def _follows(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> bool:
-    """Whether the point of a move came from the result of another one."""
+    """Whether the point of a move was computed from the result of another move."""
     return _between(story, one, other) is not None
 
 
 def _between(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> list[Event] | None:
-    """The calls that made the point of a move from the result of another one; None if it came from elsewhere."""
+    """The calls that computed the point of a move from the result of another move, with the writes into that result;
+    None if the point does not come from it.
+    """
     memory = (story.tensor(one.result, one.event.step) or {}).get("storage")
     label, step, calls = other.point, other.event.step, list[Event]()
     for _ in range(FURTHER):
@@ -201,7 +209,9 @@ def _between(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> 
 
 
 def _is_free(story: Story, chain: list[StepLimitedNotSum]) -> bool:
-    """Whether the sum is limited between two moves by a range of numbers only, or a range around its own numbers."""
+    """Whether no call between two moves keeps the point near to where it began: there are only copies, limits by plain
+    numbers, and limits around the point's current numbers.
+    """
     for one, other in pairwise(chain):
         for call in _between(story, one, other) or ():
             tensors = [o for o in call.operands if o.label is not None]
@@ -212,9 +222,9 @@ def _is_free(story: Story, chain: list[StepLimitedNotSum]) -> bool:
 
 
 def _base(story: Story, move: StepLimitedNotSum) -> str | None:
-    """What the first point of an attack was put around: a tensor, or None for zero.
+    """The label of the tensor around which the first point of an attack was chosen; None for zero.
 
-    Zero if the first point itself was drawn within the limit, or set to zero.
+    It is zero if the first point itself was drawn within the limit, or set to zero.
     """
     label, step = _plain(story, move.point, move.event.step), move.event.step
     made = made_by(story, label, step)
@@ -245,9 +255,10 @@ def _is_start(story: Story, label: str, step: int, limit: float) -> bool:
 
 
 def _change(story: Story, base: str | None, move: StepLimitedNotSum, before: int, *, after: bool) -> float | None:
-    """The largest known change that an attack had made before a move, or after it; None if it is not known.
+    """The largest known absolute difference of the point from ``base`` (from 0 if that is None), before a move, or
+    after it with ``after``; None if it is not known.
 
-    ``before`` is the step of the first move: then the tensor that it is put around still had its numbers.
+    ``before`` is the step of the first move: ``base`` is read as it was before that step.
     """
     label, step = (move.result, move.event.step) if after else (move.point, move.event.step - 1)
     if after:
@@ -263,9 +274,9 @@ def _change(story: Story, base: str | None, move: StepLimitedNotSum, before: int
 
 
 def _limited_further(story: Story, move: StepLimitedNotSum, *, views: bool = True) -> tuple[str, int]:
-    """The result of a move after all limits that are put on it, and the step at which it is that.
+    """The label of a move's result after all limits that are applied to it, and the step of the last one.
 
-    ``views``: also past calls of ``detach``.
+    With ``views``, calls of ``detach`` may come in between.
     """
     label, step = move.result, move.event.step
     for _ in range(FURTHER):
@@ -368,7 +379,7 @@ def _fixes(story: Story, chain: list[StepLimitedNotSum], base: str | None) -> tu
 
 
 def _limit_text(story: Story, move: StepLimitedNotSum) -> str:
-    """The limit as the program writes it, if the text shows it; else the number."""
+    """The limit as the program writes it, if the program's source shows it; else the number."""
     program = story.program
     node = program.at(story.span(move.limited.step))
     if isinstance(node, ast.Call) and len([o for o in move.limited.operands if o.label is not None]) == 1:
@@ -380,7 +391,7 @@ def _limit_text(story: Story, move: StepLimitedNotSum) -> str:
 
 
 def _name(story: Story, label: str, statement: ast.stmt) -> str | None:
-    """A name of the tensor in the function of a statement: one by which it gives the tensor to a call."""
+    """The name by which the function of a statement gives the tensor to a call; None if there is none."""
     program = story.program
     function = program.function(statement)
     for use in story.uses(label):

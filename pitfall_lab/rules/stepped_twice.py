@@ -120,10 +120,11 @@ def _finding(story: Story, found: SteppedTwice, others: int) -> Finding:
 
 
 def _fixes(story: Story, found: SteppedTwice, *, same: bool) -> tuple[Fix, ...]:
-    """Fixes that leave one of the two steps out: with the optimizer, or (``same``: one optimizer
-    steps twice) the step alone.
+    """Fixes that remove one of the two steps: alone with ``same`` (one optimizer steps twice), else together with its
+    optimizer.
 
-    Only a step that is a statement of its own, and whose parameters the other one steps as well.
+    Only a step that is a statement of its own, and without ``same`` only if the other optimizer holds all its
+    parameters.
     """
     program, candidates = story.program, []
     for mine, other in ((found.second, found.first), (found.first, found.second)):

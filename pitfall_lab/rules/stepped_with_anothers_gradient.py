@@ -25,7 +25,8 @@ class SteppedWithAnothersGradient:
     parameter labelled ``parameter``.
 
     ``detached`` is the call (``Event``) before the loss of ``own`` that detached the other player's result. ``other``
-    is the backward of the loss of the other player, whose optimizer is ``player``; None where its making is not known.
+    is the backward of the loss of the other player, whose optimizer is ``player``; None if the creation of that
+    optimizer is not known.
     """
 
     update: OptimizerStep

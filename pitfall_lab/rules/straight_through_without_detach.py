@@ -26,8 +26,8 @@ DEEP, FURTHER = 4, 60
 
 @dataclass(frozen=True, slots=True)
 class StraightThroughWithoutDetach:
-    """``event`` is the call (``Event``) of a sum that adds the tensor ``tensor`` and takes it away again; what is left,
-    ``value``, was computed from it in a way that has no gradient. Both are labels.
+    """``event`` is the call (``Event``) of a sum that adds the tensor ``tensor`` and subtracts it again; the remaining
+    summand, ``value``, was computed from it in a way that has no gradient. Both are labels.
 
     ``backward`` is the first backward after it.
     """
@@ -39,8 +39,8 @@ class StraightThroughWithoutDetach:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line of a sum that contains a tensor that requires grad once with each sign, beside
-    its rounded value, if a backward went through the sum.
+    """Yield one finding for each line of a sum that contains a tensor that requires grad once with each sign, together
+    with its rounded value, if a backward went through the sum.
     """
     reported = set()
     backwards = [backward for backward in story.backwards() if backward.error is None]
@@ -81,9 +81,8 @@ def _cancelled(story: Story, event: Event, backwards: list[Event]) -> StraightTh
 def _signs(story: Story, event: Event) -> dict[str, Counter[int]]:
     """How often each tensor enters a sum with the sign 1, and how often with -1.
 
-    Sums of sums with a gradient are resolved, ``DEEP`` at most.
-
-    Empty if one of them has an ``alpha``.
+    Summands with a gradient that are sums themselves are taken apart, to a depth of ``DEEP``. Empty if one of the sums
+    has an ``alpha``.
     """
     found: dict[str, Counter[int]] = {}
     pending = [(event, 1, 0)]
@@ -107,7 +106,7 @@ def _signs(story: Story, event: Event) -> dict[str, Counter[int]]:
 
 def _is_made_from(story: Story, label: str, source: str, step: int) -> bool:
     """Whether the values of ``label`` were computed from those of ``source``, and its graph does not lead there except
-    by flat steps.
+    through roundings and signs (``FLAT``).
     """
     wanted = (story.tensor(source, step) or {}).get("grad_fn")
     nodes, pending = set[str](), [(story.tensor(label, step) or {}).get("grad_fn")]

@@ -19,7 +19,7 @@ WHOLE = "everything"
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each class of ``IterableDataset`` that several workers of a ``DataLoader`` read without
-    sharing it out.
+    dividing the examples among themselves.
     """
     reported = set()
     for each in story.trace.beside.passes:

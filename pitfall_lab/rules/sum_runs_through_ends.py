@@ -1,4 +1,4 @@
-"""PL992: a discounted sum that runs backwards in time goes on through the end of an episode, although the value of
+"""PL992: a discounted sum that runs backwards in time is continued through the end of an episode, although the value of
 the next state is left out there.
 """
 
@@ -61,8 +61,8 @@ class Ended:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes a discounted sum backwards in time and carries it through the end of an
-    episode, although another term of the sum is multiplied by a flag that is 0 there.
+    """Yield one finding for each line that computes a discounted sum backwards in time and continues it through the end
+    of an episode, although another term of the sum is multiplied by a flag that is 0 there.
     """
     lines: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls(*SUMS):
@@ -77,7 +77,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _rounds(story: Story, events: list[Event]) -> list[SumRunsThroughEnds]:
-    """The rounds in which a line added to a multiple of what it gave in the round before."""
+    """The steps of a line that added something to a multiple of its own result in the round before."""
     found = []
     for one, other in pairwise(events):
         labels = [o.label for o in other.operands if o.label is not None]
@@ -89,7 +89,9 @@ def _rounds(story: Story, events: list[Event]) -> list[SumRunsThroughEnds]:
 
 
 def _is_carried(story: Story, label: str, step: int, one: Event) -> bool:
-    """Whether a tensor is the result of ``one``, multiplied by nothing but constants."""
+    """Whether a tensor is the result of ``one``, perhaps copied or kept in a table in between, and multiplied by
+    nothing but constants.
+    """
     for _ in range(FURTHER):
         if label == one.results[0]:
             memory = str((story.tensor(label, step) or {}).get("storage"))
@@ -116,7 +118,7 @@ def _is_written_down(story: Story, label: str, step: int) -> bool:
 
 
 def _kept_at(story: Story, pick: Event, one: Event) -> bool:
-    """Whether a call picks the entry of a table that was set to the result of ``one``."""
+    """Whether a call reads the index of a table that the result of ``one`` was last assigned to."""
     place = pick.operands[-1].text
     memory = (story.tensor(pick.operands[0].label, pick.step) or {}).get("storage")
     for at in reversed(story.writes(str(memory), one.step, pick.step)):
@@ -127,7 +129,11 @@ def _kept_at(story: Story, pick: Event, one: Event) -> bool:
 
 
 def _ended(story: Story, rounds: list[SumRunsThroughEnds]) -> tuple[SumRunsThroughEnds, Ended] | None:
-    """The first round that goes on behind an end, by flags that are zeros and ones over all rounds; None if none."""
+    """The first step that adds the later sum although an episode ends there, and the data of that end; None if there is
+    none.
+
+    Flags count only if they are zeros and ones over all rounds, and the rounds go backwards in time.
+    """
     seen: dict[tuple[Span | None, int], set[float]] = defaultdict(set)
     found: dict[tuple[Span | None, int], list[tuple[SumRunsThroughEnds, Ended]]] = defaultdict(list)
     rows: dict[tuple[Span | None, int], list[int]] = defaultdict(list)
@@ -148,7 +154,9 @@ def _ended(story: Story, rounds: list[SumRunsThroughEnds]) -> tuple[SumRunsThrou
 
 
 def _row(story: Story, label: str | None, step: int, index: str) -> int | None:
-    """The row of a table that the flags of a round are: ``index`` if it is given; None if it is not known."""
+    """The index of the row of a table that the flags of a round were taken from; ``index`` itself if it is an integer.
+    None if the index is not known.
+    """
     for _ in range(FURTHER if whole(index) is None else 0):
         made = made_by(story, label, step) if label is not None else None
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -163,10 +171,10 @@ def _row(story: Story, label: str | None, step: int, index: str) -> int | None:
 
 
 def _products(story: Story, label: str, step: int) -> Iterator[tuple[Event, int, str]]:
-    """The products of two tensors of which only a part of a sum was made: each with the place of one operand that
-    no gradient goes to, and the row of a table that was picked on the way.
+    """Yield the products of two tensors that are terms of a sum: each with the position of an operand that requires no
+    grad, and the index of the row of a table that was picked on the way (empty if none was).
 
-    Nothing where all terms of the sum are such products.
+    Nothing if all terms of the sum are such products.
     """
     pending, found, others = [(label, step, "")], list[tuple[Event, int, str]](), 0
     for _ in range(FURTHER):
@@ -207,7 +215,9 @@ def _is_product(story: Story, label: str, step: int) -> bool:
 def _end(
     story: Story, here: SumRunsThroughEnds, given: tuple[Event, str, str], known: dict[Index, float]
 ) -> Ended | None:
-    """Where a flag is 0 in a round and the sum of the rounds before is not 0; None if there is no such place."""
+    """The data of an end: an index at which a flag is 0 in a round, and the sum of the rounds before is not 0; None if
+    there is none.
+    """
     product, label, index = given
     shape = story.shape(here.carried, here.event.step) or ()
     carried = Elements(story, here.carried, here.event.step - (here.carried in here.event.results))
@@ -252,9 +262,9 @@ def _finding(story: Story, here: SumRunsThroughEnds, ended: Ended) -> Iterator[F
 
 
 def _fixes(story: Story, here: SumRunsThroughEnds, ended: Ended) -> tuple[Fix, ...]:
-    """At most one fix: the sum of what comes later is multiplied by the flags too.
+    """At most one fix: it multiplies the later sum by the flags too.
 
-    Empty where the text of the line does not show that sum, or its function does not have the flags.
+    Empty where the line does not show that sum, or its function does not have the flags.
     """
     program = story.program
     flag = written_as(story, ended.product, ended.flag)

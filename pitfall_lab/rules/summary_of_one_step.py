@@ -56,10 +56,11 @@ class Read:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that takes as the summary of a sequence what one direction has seen one step for,
-    or the state of the first of several layers, or that of the backward direction alone.
+    """Yield one finding for each line that takes for the summary of a sequence the last step of both directions, of
+    which the backward one has seen only this step, or the state of the first of several layers, or that of the backward
+    direction alone.
 
-    Only for trained layers whose other results nothing uses for it.
+    Only for trained layers whose other results nothing uses as a summary.
     """
     told = set()
     for event in story.calls(*RECURRENT):
@@ -104,7 +105,7 @@ def _layer(story: Story, event: Event) -> Layer | None:
 
 
 def _picked(story: Story, label: str, axis: int, index: int) -> Iterator[Event]:
-    """Yield the calls that took the elements at one index along an axis of a tensor."""
+    """Yield the calls that made a view of the elements at one index along an axis of a tensor."""
     for use in story.uses(label):
         whole, part = (story.tensor(each, use.step) or {} for each in (label, use.results[0] if use.results else None))
         shape, stride = whole.get("shape") or [], whole.get("stride") or []
@@ -240,10 +241,10 @@ def _of_one_direction(story: Story, found: Read) -> Finding:
 
 
 def _both_states(story: Story, found: Read) -> tuple[Fix, ...]:
-    """Fixes that join both directions' states and double the input width of a linear layer; one for
-    each ``Linear`` of the program.
+    """Fixes that join both directions' states and double the input width of a linear layer; one for each ``Linear`` of
+    the program.
 
-    Empty if the state is not indexed in the text, or is what a call on that line returns.
+    Empty if the state is not indexed in the program's source, or is what a call on that line returns.
     """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step)) if program.tree is not None else None

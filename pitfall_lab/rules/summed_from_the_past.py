@@ -97,7 +97,9 @@ def _ascends(places: list[int]) -> bool:
 
 
 def _carried(story: Story, event: Event, before: Event) -> tuple[str, float] | None:
-    """The operand of a sum that is a multiple, between 0 and 1, of the sum ``before``, and the factor; None else."""
+    """The label of the operand of a sum that is the sum ``before`` times a factor between 0 and 1, and the factor; else
+    None.
+    """
     for each in event.operands:
         made = made_by(story, each.label, event.step) if each.label is not None else None
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -110,8 +112,8 @@ def _carried(story: Story, event: Event, before: Event) -> tuple[str, float] | N
 
 
 def _picked(story: Story, event: Event, carried: str | None) -> tuple[str, int, str] | None:
-    """The memory and the place in it of the reward that a sum adds, and the label of the tensor that it was picked of;
-    None if the other operand was computed.
+    """The storage, and the position in it, of the reward that a sum adds, and the label of the tensor from which it was
+    picked; None if the other operand was computed.
     """
     for label in (o.label for o in event.operands if o.label not in (None, carried)):
         made, record = made_by(story, label, event.step), story.tensor(label, event.step) or {}
@@ -125,7 +127,7 @@ def _picked(story: Story, event: Event, carried: str | None) -> tuple[str, int, 
 
 
 def _is_turned(story: Story, rewards: str, step: int) -> bool:
-    """Whether the rewards were turned round before, by a call or where their tensor was made."""
+    """Whether the rewards were reversed before, by a ``flip`` or in the statement that made their tensor."""
     for _ in range(FURTHER):
         made = made_by(story, rewards, step)
         if made is None:
@@ -142,7 +144,9 @@ def _is_turned(story: Story, rewards: str, step: int) -> bool:
 
 
 def _used(story: Story, sums: list[str], chain: list[Event]) -> Event | None:
-    """The call that multiplies the sums, in their order, with log-probabilities in a loss that ran backward."""
+    """The call that multiplies the sums, in their order, with log-probabilities in a loss whose backward ran; None if
+    there is none.
+    """
     own = {event.step for event in chain}
     pending, seen = deque((label, chain[0].step) for label in sums), set(sums)
     while pending and len(seen) < MOST:
@@ -179,7 +183,9 @@ def _in_order(event: Event, sums: list[str]) -> bool:
 
 
 def _is_log_probability(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor with gradient was computed by a logarithm, and not put together from the last step on."""
+    """Whether a tensor that requires grad was computed by a logarithm, and was neither flipped nor joined in reverse
+    order after it.
+    """
     if not (story.tensor(label, step) or {}).get("requires_grad"):
         return False
     pending, seen = deque([(label, step)]), {label}
@@ -246,7 +252,9 @@ def _finding(story: Story, found: PastRewards) -> Finding:
 
 
 def _fixes(story: Story, found: PastRewards) -> tuple[Fix, ...]:
-    """A fix that turns the loop round and, where the sums are appended to a list, puts each in front of it."""
+    """At most one fix: it reverses the loop and, where the sums are appended to a list, inserts each at the front.
+    Empty if the sum is not assigned directly in a loop over a range or a tensor's name.
+    """
     program = story.program
     statement = program.statement_at(story.span(found.events[-1].step))
     loop = program.parents.get(statement) if statement is not None else None
@@ -266,7 +274,7 @@ def _fixes(story: Story, found: PastRewards) -> tuple[Fix, ...]:
 
 
 def _turned(program: Program, steps: ast.expr) -> str:
-    """The text of what a loop runs over, the other way round; empty if that is neither a range nor a tensor's name."""
+    """The source of what a loop runs over, in reverse order; empty if that is neither a range nor a tensor's name."""
     if isinstance(steps, ast.Call):
         return f"reversed({program.segment(steps)})" if call_name(steps) == "range" else ""
     return f"{operand(program, steps)}.flip(0)" if isinstance(steps, ast.Name | ast.Attribute) else ""

@@ -77,8 +77,8 @@ def _place(story: Story, taken: Event) -> Place:
 
 
 def _target(story: Story, write: Event) -> Place | None:
-    """The place that a call wrote to, as text: the index of ``x[index] = …``, or the view that ``copy_``
-    wrote; None if there is none.
+    """What a call wrote, as its storage and the label and the text of the index in ``x[index] = …``, or of the index
+    that made the view which ``copy_`` wrote; None if that view was made otherwise.
     """
     if write.name == "copy_":
         made = story.event((story.tensor(write.operands[0].label, write.step) or {}).get("born"))
@@ -124,7 +124,7 @@ def _finding(story: Story, swaps: list[Swap]) -> Finding:
 def _fixes(story: Story, found: Swap) -> tuple[Fix, ...]:
     """Fixes that copy the part that is kept, or reorder rows by an index in place of Python's shuffle.
 
-    Empty if the line does neither index, select nor shuffle.
+    Empty if the line has neither an index, a ``select`` nor a call with one argument.
     """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.kept.step))

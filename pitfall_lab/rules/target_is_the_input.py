@@ -76,9 +76,9 @@ def _copied(story: Story, loss: Event) -> TargetIsTheInput | None:
 
 
 def _tokens(story: Story, label: str, step: int) -> Iterator[str]:
-    """The tables of tokens of which the targets of a loss are a view or an unchanged copy, from the targets back.
+    """Yield the tables of tokens of which the targets of a loss are a view or an unchanged copy, from the targets back.
 
-    A table has two axes, both of at least 2. It ends where memory was written in between.
+    A table has two axes, both of at least 2. The search ends where the storage of a table was written in between.
     """
     since = step
     for _ in range(HOPS):

@@ -74,11 +74,11 @@ class Bootstrapped:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each network that began as a copy of one that is trained, computes bootstrapped targets for it,
-    and is never updated.
+    """Yield one finding for each network that began as a copy of one that is trained, computes bootstrapped targets for
+    it, and is never updated.
 
-    Only in finished programs of ``ROUNDS`` updates or more whose text has nothing that could copy weights, besides the
-    copy at the beginning.
+    Only in finished programs of ``ROUNDS`` updates or more whose source has nothing that could copy weights, besides
+    the copy at the beginning.
     """
     trace = story.trace
     if trace.stopped is not None or trace.outcome.kind != "finished" or story.program.tree is None:
@@ -118,7 +118,7 @@ def _frozen(story: Story) -> dict[str, FrozenCopy]:
 
 
 def _losses(story: Story) -> Iterator[Event]:
-    """Of the calls that may compare a prediction with a target, the first of each place."""
+    """Yield the first call on each line that may compare a prediction with a target."""
     places = set[Span | None]()
     for event in story.calls(*LOSSES):
         if event.error is None and len(event.operands) > 1 and event.span not in places:
@@ -127,7 +127,9 @@ def _losses(story: Story) -> Iterator[Event]:
 
 
 def _bootstrapped(story: Story, loss: Event, frozen: dict[str, FrozenCopy]) -> Bootstrapped | None:
-    """The finding's data, if the loss compares a trained prediction with a bootstrapped target of a frozen copy."""
+    """The finding's data if the loss compares a trained prediction with a bootstrapped target of a frozen copy; else
+    None.
+    """
     labels = [o.label for o in loss.operands[:2] if o.label is not None]
     trained = [label for label in labels if (story.tensor(label, loss.step) or {}).get("requires_grad")]
     if len(labels) != 2 or len(trained) != 1:
@@ -204,7 +206,9 @@ def _discount(story: Story, label: str, step: int) -> float | None:
 
 
 def _largest(story: Story, label: str | None, step: int) -> float | None:
-    """The largest number of a tensor that no layer computed; None if not all are known."""
+    """The largest known number in the storage of a tensor that no layer computed; None if a layer did, or if none is
+    known.
+    """
     if label is None or any(_forwards(story, label, step)):
         return None
     cells = (story.record("storages", (story.tensor(label, step) or {}).get("storage"), step) or {}).get("cells")
@@ -215,7 +219,9 @@ def _largest(story: Story, label: str | None, step: int) -> float | None:
 
 
 def _complements(story: Story, label: str, step: int, share: float) -> bool:
-    """Whether a tensor is a multiple by the share that is left, as in a mixture of labels and a teacher's answers."""
+    """Whether a tensor is a product with the number ``1 - share``, as in a mixture of labels and a teacher's
+    answers.
+    """
     event = made_by(story, label, step)
     if event is None or event.name not in PRODUCTS:
         return False
@@ -239,7 +245,9 @@ def _forwards(story: Story, label: str, step: int) -> Iterator[Event]:
 
 
 def _names(story: Story, each: FrozenCopy) -> tuple[str, str] | None:
-    """The texts of the network and of its copy in the statement that made the copy; None if it has another form."""
+    """The expressions for the network and for its copy in the statement that made the copy; None if it has another
+    form.
+    """
     program = story.program
     node = program.at(story.span(each.made.step))
     statement = program.statement(node)
@@ -262,8 +270,8 @@ def _names(story: Story, each: FrozenCopy) -> tuple[str, str] | None:
 
 
 def _may_be_moved(story: Story, name: str, each: FrozenCopy) -> bool:
-    """Whether anything in the program's text, besides copies at a beginning, could write weights, or hands the network
-    ``name`` to a function that the text does not show.
+    """Whether anything in the program's source, besides copies made at the beginning, could write weights, or gives the
+    network ``name`` to a function that the source does not show.
     """
     program = story.program
     made = {node for event in story.calls("clone", "copy_") if (node := program.at(story.span(event.step))) is not None}

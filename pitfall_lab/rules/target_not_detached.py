@@ -86,7 +86,8 @@ class Weighed:
 
 
 def _weighed(story: Story) -> Iterator[Weighed]:
-    """Products of a trained tensor with ``given - estimate``, where a loss fits the estimate to the given numbers.
+    """Yield products of a trained tensor with ``given - estimate``, where a loss fits the estimate to the given
+    numbers.
 
     The other factor must not come from the estimate, so that the estimate learns nothing from the product.
     """
@@ -132,7 +133,7 @@ def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | 
 
 
 def _is_square(use: Event, label: str) -> bool:
-    """Whether the call squares ``label``, or multiplies it with itself."""
+    """Whether the call raises ``label`` to a power (``pow``, ``square``), or multiplies it by itself."""
     twice = use.name in ("mul", "__mul__") and [o.label for o in use.operands].count(label) > 1
     return use.name in spellings("pow", "square") or twice
 

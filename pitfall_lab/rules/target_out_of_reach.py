@@ -89,7 +89,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_sized(story: Story, event: Event) -> bool:
-    """Whether only the size of the difference is used: its absolute value, its square or a norm."""
+    """Whether all uses of the difference are its absolute value or its square."""
     uses = story.uses(event.results[0]) if event.results else []
     return bool(uses) and all(
         use.name in SIZES and ("pow" not in use.name or use.operands[-1].text == "2") for use in uses

@@ -70,8 +70,8 @@ def _is_of_weights(story: Story, grad: Event) -> bool:
 
 
 def _added(story: Story, backward: Event) -> Iterator[TargetWithoutInfluence]:
-    """The sums with a tensor of data on the way to the loss, as far as only sums, means and
-    factors without a gradient follow.
+    """Yield the sums with a tensor of data on the way to the loss, as far as only sums, means and factors without a
+    gradient follow.
     """
     pending, seen = [backward.operands[0].label] if backward.operands else [], set[str | None]()
     while pending and len(seen) < LIMIT:

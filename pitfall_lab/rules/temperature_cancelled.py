@@ -24,8 +24,8 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The call ``event`` (``Event``) divides numbers by their sum that the call ``scaled`` had multiplied or divided by
-    one number; ``factors`` are the different numbers of all such calls at this line.
+    """The call ``event`` (``Event``) divides numbers by their own sum, after the call ``scaled`` had multiplied or
+    divided these numbers by one number; ``factors`` are the different numbers of all such calls at this line.
     """
 
     event: Event

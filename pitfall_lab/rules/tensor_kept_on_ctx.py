@@ -1,7 +1,7 @@
-"""PL109: a custom Function kept a tensor as ``ctx.x`` instead of ``save_for_backward``, and it was
-overwritten before backward.
+"""PL109: a custom Function kept a tensor as ``ctx.x`` instead of ``save_for_backward``, and it was overwritten before
+backward.
 
-Found from the trace: inside the Function's backward a tensor was used that it had not saved, and whose memory was
+Found from the trace: inside the Function's backward a tensor was used that it had not saved, and whose storage was
 written after the forward pass, with other numbers. Torch checks only what is saved.
 """
 
@@ -24,7 +24,7 @@ from pitfall_lab.trace import Event, T
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each result of a custom Function whose backward read a tensor that was kept as an attribute
-    of ``ctx`` and whose memory had been written, with other numbers, since forward.
+    of ``ctx`` and whose storage had been written, with other numbers, since forward.
 
     Only the first tensor that the backward read, and that is not saved, is judged.
     """
@@ -109,8 +109,8 @@ def _operands(node: ast.AST | None) -> list[ast.expr]:
 
 
 def _changed(story: Story, label: str, after: int, until: int) -> int | None:
-    """Return the first step between the two that wrote the tensor's memory, if its values
-    changed in between; else None.
+    """Return the first step between the two that wrote the tensor's storage, if its values changed in between; else
+    None.
     """
     storage = (story.tensor(label, after) or {}).get("storage")
     steps = story.writes(storage, after, until) if storage else ()

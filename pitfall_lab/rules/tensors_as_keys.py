@@ -48,7 +48,7 @@ def _is_repeated(hashed: Hashed) -> bool:
 
 
 def _collects(program: Program, hashed: Hashed) -> bool:
-    """Whether the place is a call that makes all elements of its argument keys."""
+    """Whether this place in the source is a call that makes all elements of its argument keys."""
     node = program.at(hashed.span)
     return isinstance(node, ast.Call) and called(node) in COLLECTS
 
@@ -96,7 +96,7 @@ def _finding(story: Story, hashed: Hashed, found: tuple[Hashed, ...], *, missed:
 
 
 def _fixes(program: Program, found: tuple[Hashed, ...]) -> tuple[Fix, ...]:
-    """At most one fix: the tensors become numbers at all of these places."""
+    """At most one fix: it converts the tensors to numbers at all of these places in the source."""
     edits: dict[ast.expr, str] = {}
     for each in found:
         edits.update(_numbers(program, each))
@@ -108,7 +108,7 @@ def _fixes(program: Program, found: tuple[Hashed, ...]) -> tuple[Fix, ...]:
 
 
 def _numbers(program: Program, hashed: Hashed) -> dict[ast.expr, str]:
-    """The expressions of the tensors at one place, with the text of their numbers."""
+    """The expressions of the tensors at one place in the source, each with an expression for its numbers."""
     node = program.at(hashed.span)
     if isinstance(node, ast.Call) and called(node) in COLLECTS and node.args:
         given = node.args[0]
@@ -135,7 +135,7 @@ def _is_generator(node: ast.expr) -> bool:
 
 
 def _inside(program: Program, node: ast.AST, hashed: Hashed) -> dict[ast.expr, str]:
-    """The element of a comprehension, as a number; the expression itself for any other."""
+    """The element of a comprehension, or the expression itself if it is none, with an expression for its number."""
     if isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):
         return _keys(program, node.elt, hashed)
     if isinstance(node, ast.DictComp):
@@ -144,7 +144,7 @@ def _inside(program: Program, node: ast.AST, hashed: Hashed) -> dict[ast.expr, s
 
 
 def _keys(program: Program, key: ast.expr, hashed: Hashed) -> dict[ast.expr, str]:
-    """The tensors among the parts of a key, each with the text of its number."""
+    """The tensors among the parts of a key, each with an expression for its number."""
     parts = key.elts if isinstance(key, ast.Tuple) else [key]
     named: list[ast.expr] = [part for part in parts if isinstance(part, ast.Name) and part.id in hashed.names]
     chosen = named or [part for part in parts if not isinstance(part, ast.Constant)]

@@ -65,7 +65,7 @@ class TrainedCopy:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything used it after its last update."""
+        """Whether any call used the copy after its last update; False if it was never updated."""
         return bool(self.updates) and any(use > self.updates[-1].step for use in self.uses)
 
 
@@ -92,7 +92,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _copies(story: Story) -> list[TrainedCopy]:
-    """The copies of parameters, stacked or cloned, that no module has as its own."""
+    """The copies of parameters by ``stack`` or ``clone`` that are not themselves on the storage of a parameter."""
     parameters = {r.get("storage"): label for label, r in story.tensors.items() if r.get("kind") == "parameter"}
     copies, owner = list[TrainedCopy](), dict[str, TrainedCopy]()
     if not parameters:
@@ -118,7 +118,9 @@ def _copies(story: Story) -> list[TrainedCopy]:
 def _note(
     story: Story, event: Event, ours: list[tuple[int, TrainedCopy]], owner: dict[str, TrainedCopy], given: list[str]
 ) -> None:
-    """Note what the call does to the copies among its operands (``ours``, each with its place)."""
+    """Record what the call does to the copies among its operands; ``ours`` has these copies, each with its position
+    among the tensors in ``given``.
+    """
     place, first = ours[0]
     before = (story.tensor(given[0], event.step) or {}).get("storage")
     result = story.tensor(event.results[0], event.step) or {} if event.results else {}
@@ -165,7 +167,9 @@ def _use(story: Story, found: TrainedCopy) -> Event | None:
 
 
 def _moved(story: Story, found: TrainedCopy) -> tuple[float, float] | None:
-    """The number of the copy that its updates changed most, as it was and as it is now; None where none is known."""
+    """The number of the copy that its updates changed most: its value when the copy was made, and after the last
+    update; None if none is known.
+    """
     last = found.updates[-1]
     before = Elements(story, found.made.results[0], found.made.step)
     after = Elements(story, found.label, last.step)
@@ -215,8 +219,8 @@ def _finding(story: Story, found: TrainedCopy, use: Event) -> Finding:
 
 
 def _fixes(story: Story, found: TrainedCopy, use: Event) -> tuple[Fix, ...]:
-    """Fixes that copy the trained values back before the use; empty if the text does not show the network and a name
-    of the copies.
+    """Fixes that copy the trained values back before the use; empty if the program's source does not show the network
+    and a name of the copies.
     """
     program = story.program
     node = program.at(story.span(found.made.step)) if program.tree is not None else None
@@ -242,8 +246,8 @@ def _fixes(story: Story, found: TrainedCopy, use: Event) -> tuple[Fix, ...]:
 
 
 def _at_the_end(story: Story, made: ast.stmt, trained: ast.stmt | None) -> tuple[Edit, ...] | None:
-    """Edits that copy the values back after the loop that trains them, where the copies and the networks are attributes
-    that one method sets and another one trains; None for any other form.
+    """Edits that copy the values back after the outermost loop around the statement ``trained``. Only where one method
+    sets the copies and the networks as attributes and another one trains them; None otherwise.
     """
     program = story.program
     method = program.function(trained) if trained is not None else None

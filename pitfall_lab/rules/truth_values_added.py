@@ -1,4 +1,4 @@
-"""PL830: truth values are added as if they were counted; the sum of two is again a truth value, never 2."""
+"""PL830: bool tensors are added as if that counted; the sum of two is again bool, never 2."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class TruthValuesAdded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds bool tensors (the sum is bool again) where the program then takes the sum for
-    a count: compares it so as to find sums above 1, divides it by a number above 1, or searches for its largest
+    """Yield one finding for each line that adds bool tensors (the sum is bool again) where the program then takes the
+    sum for a count: compares it so as to find sums above 1, divides it by a number above 1, or searches for its largest
     element.
     """
     reported, parts = set(), set[int]()
@@ -56,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_truth(story: Story, event: Event) -> bool:
-    """Whether a call adds two tensors of truth values (dtype bool), with a result of that dtype."""
+    """Whether a call adds two tensors of dtype bool, with a result of that dtype."""
     given = [o.label for o in event.operands if o.label is not None]
     if len(given) != BOTH or event.error is not None or not event.results:
         return False
@@ -64,8 +64,8 @@ def _is_truth(story: Story, event: Event) -> bool:
 
 
 def _used(story: Story, event: Event, parts: set[int]) -> TruthValuesAdded | None:
-    """The call that takes the sum for a number, past further additions (put into ``parts``) and
-    conversions; None if there is none.
+    """The call that takes the sum for a number, perhaps after further additions (their steps are put into ``parts``)
+    and conversions; None if there is none.
     """
     first = event.results[0]
     pending, seen = [(first, event.step, first)], {first}
@@ -125,8 +125,8 @@ def _finding(story: Story, found: TruthValuesAdded) -> Finding:
 
 
 def _fixes(story: Story, first: Event) -> tuple[Fix, ...]:
-    """Fixes that convert what is added to: the first operand in place, or where it was
-    made if it is added to in place.
+    """At most one fix: it converts the first operand to integers or, where that is added to in place, makes it with
+    integers.
     """
     program, torch = story.program, torch_name(story.program)
     given = written_as(story, first, first.operands[0].label)

@@ -1,6 +1,4 @@
-"""PL948: noise is drawn uniformly from 0 to 1 where the formula that it goes into needs noise
-with mean 0 and deviation 1.
-"""
+"""PL948: noise is drawn uniformly from 0 to 1 where the formula that uses it needs mean 0 and deviation 1."""
 
 from __future__ import annotations
 
@@ -58,8 +56,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _uniform(story: Story, draw: Event) -> Uniform | None:
-    """The data of the finding if what was drawn is scaled and added to a mean or to data as it is,
-    without 0.5 taken off; else None.
+    """The data of the finding if the drawn numbers are scaled and then added to a mean or to data, without 0.5
+    subtracted from them before; else None.
     """
     pending = [draw.results[0]]
     while pending:
@@ -184,7 +182,7 @@ def _finding(story: Story, found: Uniform) -> Finding:
 
 
 def _fixes(story: Story, found: Uniform) -> tuple[Fix, ...]:
-    """At most one fix: it draws from a normal distribution; empty unless the draw is a call in the program's text."""
+    """At most one fix: it draws from a normal distribution; empty unless the draw is a call in the program's source."""
     node = story.program.at(story.span(found.draw.step))
     if not isinstance(node, ast.Call) or called(node) not in NORMAL:
         return ()

@@ -84,8 +84,8 @@ def _memory(story: Story, label: str) -> str | None:
 def _equal(story: Story, weight: str, filled: Event) -> UnitsStayEqual | None:
     """The data of the finding if the weight's layer returns the same number for all its units, and not 0; else None.
 
-    That is required of the first of its results and of the last one. Of results that are too large to be known, the
-    weights must be equal after the last round, and have moved.
+    This must hold for the first of its results and for the last one. If the results are too large for the trace, the
+    weights must be equal after the last round and differ from the number that they were filled with.
     """
     added = [m.step for m in lives(story)[weight] if m.kind == "added"]
     layers = [
@@ -117,7 +117,7 @@ def _are_equal(units: list[float]) -> bool:
 
 
 def _units(story: Story, layer: Event) -> list[float]:
-    """The results of a layer's units for the first example, as far as they are known."""
+    """The known results of a layer's units for the first example; empty if fewer than ``FEWEST`` are known."""
     known = Elements(story, layer.results[0], layer.step).known()
     axis = len(story.shape(layer.results[0], layer.step) or ()) - 1 if layer.name == "linear" else 1
     units = [value for index, value in known if not any(index[:axis]) and not any(index[axis + 1 :])]
@@ -125,10 +125,8 @@ def _units(story: Story, layer: Event) -> list[float]:
 
 
 def _weights(story: Story, weight: str, layer: Event, filled: Event) -> list[float]:
-    """The weights of several units for one input, if for each input they are equal as far as known, and
-    not the first number any more.
-
-    Else an empty list.
+    """The weights of several units for one input, if for each input the known ones are equal, and they differ from the
+    number that the weight was filled with; else empty.
     """
     columns: dict[tuple[int, ...], list[float]] = {}
     for index, value in Elements(story, weight, layer.step).known():
@@ -174,8 +172,8 @@ def _finding(story: Story, found: UnitsStayEqual) -> Finding:
 
 
 def _fixes(story: Story, filled: Event) -> tuple[Fix, ...]:
-    """At most one fix: it fills with random numbers instead of one constant; empty if the text
-    does not show a call that fills.
+    """At most one fix: it fills with random numbers instead of one constant; empty if the program's source does not
+    show a call that fills.
     """
     program, torch = story.program, torch_name(story.program)
     for statement in call_chain(story, story.line_event(filled.step)) if torch is not None else ():

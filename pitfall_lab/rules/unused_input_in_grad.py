@@ -70,8 +70,8 @@ def _finding(story: Story, event: Event, failure: Failure, tensor: Record) -> Fi
 
 
 def _alias(story: Story, event: Event, tensor: Record) -> str | None:
-    """A tensor on the same memory that the result *was* computed from: the whole, where ``inputs``
-    has a piece of it; else None.
+    """The label of a tensor on the same storage that the result *was* computed from: the whole, where ``inputs`` has a
+    piece of it; None if there is none.
     """
     root = story.tensor(event.operands[0].label, event.step) or {}
     reached = set(story.behind(root.get("grad_fn")))
@@ -108,11 +108,11 @@ def _explanation(story: Story, name: T, result: T, alias: str | None) -> T:
 
 
 def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> tuple[Fix, ...]:
-    """Fixes that compute the gradient of the whole tensor and take the same part of it, or that
-    compute the result from the input.
+    """Fixes that compute the gradient of the whole tensor and take the same part of it, or that compute the result from
+    the input.
 
-    The first where ``alias`` names the tensor of which ``label`` is a part, the second without ``alias``. Empty
-    if the text shows no inputs.
+    The first where ``alias`` names the tensor of which ``label`` is a part, the second without ``alias``. Empty if the
+    program's source shows no inputs.
     """
     program = story.program
     call = program.at(story.span(event.step)) if program.tree else None
@@ -145,10 +145,11 @@ def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> 
 
 
 def _same_again(program: Program, call: ast.Call, item: ast.expr) -> Fix | None:
-    """The fix that uses the input where the expression that made it was written once more: ``net(z)`` for
-    ``net(x + noise)``; else None.
+    """The fix that uses the input where the program repeats the expression that made it, as ``net(z)`` for ``net(x +
+    noise)``; else None.
 
-    Only if ``z`` was made once, as ``(x + noise).requires_grad_()`` or the like, and between there and the call.
+    Only if ``z`` was assigned once, as ``(x + noise).requires_grad_()`` or the like, and the repetition is between this
+    assignment and the call.
     """
     function, statement = program.function(call), program.statement(call)
     made = [

@@ -1,5 +1,5 @@
 """PL818: an optimizer steps with gradients that are not zero, and most numbers of the weights, or nearly all of one
-weight, stay as they were: the updates are rounded away.
+weight, stay unchanged: the updates are rounded away.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Stalled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that updates weights in float16 or bfloat16 and leaves most of their numbers as
-    they were in at least ``ROUNDS`` iterations, or nearly all numbers of one of the weights.
+    """Yield one finding for each line that updates weights in float16 or bfloat16 and leaves most of their numbers
+    unchanged in at least ``ROUNDS`` iterations, or nearly all numbers of one of the weights.
 
-    Not where the numbers come from a copy with more digits.
+    Not where the numbers are copied from a tensor in float32 or float64.
     """
     lines: dict[object, list[tuple[str, Moment]]] = defaultdict(list)
     for label, moments in lives(story).items():
@@ -69,7 +69,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_copied(story: Story, moment: Moment) -> bool:
-    """Whether the update took over the numbers of a tensor with more digits, in which small updates add up."""
+    """Whether the update copied the numbers of a tensor in float32 or float64, in which small updates add up."""
     event = moment.event
     if event.name not in ("copy_", "data") or len(event.operands) < len(("weight", "source")):
         return False
@@ -81,7 +81,9 @@ def _is_copied(story: Story, moment: Moment) -> bool:
 
 
 def _standing(story: Story, used: list[tuple[str, Moment]]) -> list[tuple[str, Moment]]:
-    """The updates of those weights of which nearly all numbers stay, although the steps together are long enough."""
+    """The updates of those weights of which nearly all numbers stay unchanged, although all steps together would be
+    large enough to change them.
+    """
     apart: dict[str, list[tuple[str, Moment]]] = defaultdict(list)
     for label, moment in used:
         apart[label].append((label, moment))
@@ -94,8 +96,9 @@ def _standing(story: Story, used: list[tuple[str, Moment]]) -> list[tuple[str, M
 
 
 def _is_far(story: Story, weight: str, used: list[tuple[str, Moment]]) -> bool:
-    """Whether all steps of the optimizer together would move most of the known numbers of a weight by more than the
-    distance to the next number of its type. A weight with next to no gradient stays in any type.
+    """Whether all steps of the optimizer together, by its rate and the gradients, would move more than half of the
+    known numbers of the weight by more than the spacing of its dtype at that number. False if the optimizer is not
+    known.
     """
     digits = BITS[str((story.tensor(weight) or {}).get("dtype"))]
     far = []
@@ -112,9 +115,10 @@ def _is_far(story: Story, weight: str, used: list[tuple[str, Moment]]) -> bool:
 
 
 def _stalled(story: Story, used: list[tuple[str, Moment]], most: float = MOST) -> Stalled | None:
-    """The finding's data if at least ``most`` (a share) of the known changes were rounded away; else None.
+    """The data of the finding if at least ``most`` (a share) of the known changes were rounded away; else None.
 
-    None too if the later half of the updates changes more (a learning rate that warms up), or if too little is known.
+    None if fewer than ``ROUNDS`` updates of a weight or ``FEWEST`` numbers are known, or if the later half of the
+    updates changes more, as when the learning rate warms up.
     """
     tallies = [_tally(story, label, moment) for label, moment in used]
     known, lost = sum(len(tally) for tally in tallies), sum(map(sum, tallies))
@@ -159,8 +163,8 @@ def _numbers(story: Story, label: str, moment: Moment) -> list[tuple[float, floa
 
 
 def _converted(story: Story, weight: str, until: int) -> Event | None:
-    """The call that made the tensor last assigned to the weight's ``data`` before ``until``, else the one
-    that made the weight; or None.
+    """The call that made the tensor last assigned to the weight's ``data`` before the step ``until``, else the call
+    that made the weight; None if neither is known.
     """
     made = None
     for event in story.uses(weight):

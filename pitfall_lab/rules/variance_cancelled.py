@@ -37,12 +37,11 @@ FURTHER, SOME, WRONG, OFTEN, FEWEST, SURE = 80, 4, 3, 3, 3, 16
 
 @dataclass(frozen=True, slots=True)
 class VarianceCancelled:
-    """``event`` is the call (``Event``) that subtracted the square of a mean from a mean of squares in ``dtype``. For
-    one element, ``large`` is the number that it subtracted from, ``got`` the result, and ``true`` the variance of the
-    known numbers.
+    """``event`` is the call (``Event``) that subtracted the square of a mean from a mean of squares in ``dtype``.
 
-    ``squares`` is the first call that squared the numbers, ``started`` are the calls that made what the squares and the
-    numbers were added to.
+    For one element, ``large`` is the mean of squares, ``got`` the result, and ``true`` the variance of the known
+    numbers. ``squares`` is the first call that squared the numbers, ``started`` are the calls that made what the
+    squares and the numbers were added to.
     """
 
     event: Event
@@ -55,9 +54,8 @@ class VarianceCancelled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that subtracts the square of a mean from a mean of squares, where an element of the
-    result is rounding noise and not within a factor of ``WRONG`` of the variance, in float32, float16 or bfloat16.
-
+    """Yield one finding for each line that subtracts the square of a mean from a mean of squares, where an element of
+    the result is rounding noise and not within a factor of ``WRONG`` of the variance, in float32, float16 or bfloat16.
     The first ``OFTEN`` runs of each line are looked at.
     """
     looked: Counter[Span | None] = Counter()
@@ -116,8 +114,8 @@ def _cancelled(story: Story, event: Event, first: str, mean: str) -> VarianceCan
 
 
 def _sources(story: Story, label: str, step: int) -> tuple[list[Event], tuple[Event, ...]]:
-    """The calls whose squares were added up or averaged to ``label``, at most ``SOME``; and those that
-    made what they were added to.
+    """The calls that squared the numbers which were then added up or averaged to ``label``, about ``SOME`` at most; and
+    the calls that made the tensors to which they were added.
     """
     squares: list[Event] = []
     started: list[Event] = []
@@ -171,7 +169,9 @@ def _variances(story: Story, squares: list[Event], columns: int) -> list[float]:
 
 
 def _roots(story: Story, event: Event) -> list[tuple[Index, float]]:
-    """The sizes of the squared numbers by the known squares; empty if they vary by no more than the squares rounded."""
+    """The absolute values of the squared numbers, as roots of the known squares; empty if they differ by no more than
+    rounding of the squares explains.
+    """
     gap = GAPS.get(str((story.tensor(event.results[0], event.step) or {}).get("dtype")))
     known = [(i, sqrt(value)) for i, value in Elements(story, event.results[0], event.step).known() if value > 0]
     sizes = [size for _, size in known]
@@ -212,7 +212,7 @@ def _finding(story: Story, found: VarianceCancelled) -> Finding:
 def _fixes(story: Story, found: VarianceCancelled) -> tuple[Fix, ...]:
     """Fixes that compute in float64: within the difference, or from the squared numbers on.
 
-    Empty if the text shows no name for them.
+    Empty if the program's source shows no name for them.
     """
     program = story.program
     squares, difference = program.at(story.span(found.squares.step)), program.at(story.span(found.event.step))
@@ -247,8 +247,8 @@ def _fixes(story: Story, found: VarianceCancelled) -> tuple[Fix, ...]:
 
 
 def _name(squares: ast.AST | None) -> ast.Name | None:
-    """Return the plain name of what is squared in the text; None if it is another expression,
-    such as an attribute or a call.
+    """Return the plain name of what is squared in the program's source; None if it is another expression, such as an
+    attribute or a call.
     """
     node: ast.AST | None = squares
     if isinstance(squares, ast.BinOp):

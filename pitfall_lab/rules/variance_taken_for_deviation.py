@@ -61,7 +61,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _variances(story: Story, backward: Event) -> Iterator[tuple[Hashable, tuple[LinearPart, float]]]:
-    """The numbers that the loss takes for variances, each with its part and its exponent.
+    """Yield the numbers that the loss takes for variances, each with its part and its exponent.
 
     ``v`` is one if the loss grows by ``v`` and falls by its logarithm, in equal shares: the divergence from a deviation
     of 1 has ``(v - log(v)) / 2``.
@@ -88,7 +88,7 @@ def _variances(story: Story, backward: Event) -> Iterator[tuple[Hashable, tuple[
 
 
 def _form(story: Story, label: str, step: int) -> tuple[Hashable, float]:
-    """What a positive tensor is a power of, ``exp(x)`` or ``x``, and the exponent."""
+    """The base of which a positive tensor is a power, as a key for ``exp(x)`` or for ``x``, and the exponent."""
     form = exponential(story, label, step)
     if form is not None:
         return ("exp", key(story, form[0], step)), form[1]

@@ -1,7 +1,7 @@
 """PL301: memory that backward needed was changed in a way torch does not count, so the gradient is silently wrong.
 
-Found from the trace's harms: the shadow engine computes the gradient that was meant (saved values as they were when
-saved) and compares it with the one torch returned. No difference, no finding: such a write is often harmless.
+Found from the trace's harms: the shadow engine computes the intended gradient (from the saved values at the time of
+saving) and compares it with the one torch returned. No difference, no finding: such a write is often harmless.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from pitfall_lab.trace import Harm, Span, StaleRead, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each pair of a line that wrote memory without torch counting it and the line whose saved
+    """Yield one finding for each pair of a line that wrote a storage without torch counting it and the line whose saved
     value this changed, if a gradient became wrong by it.
 
-    Each wrong gradient counts once, with the first cause on its way that has a write, else with the first one; wrong
-    ones without any cause are left out.
+    Each wrong gradient counts once: for the first of its causes with a known write, or else for the first cause. Wrong
+    gradients without any cause are left out.
     """
     groups: dict[str | int, list[tuple[Harm, StaleRead]]] = {}
     for harm in filter(_is_wrong, story.trace.harms):
@@ -57,7 +57,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _reaches(story: Story, node: str, leaf: str) -> bool:
-    """Whether a gradient that goes through a node arrives at a leaf."""
+    """Whether a gradient that passes a node reaches a leaf."""
     records = (story.record("nodes", each) or {} for each in story.behind(node))
     return any(each.get("name") == "AccumulateGrad" and each.get("output") == leaf for each in records)
 
@@ -105,7 +105,7 @@ def _with_writes(story: Story, backward: int, cause: StaleRead) -> StaleRead:
 
 def exchanges(story: Story, tensor: str | None, after: int, until: int) -> list[int]:
     """Return the steps after ``after`` and before ``until`` at which ``tensor.data = …`` gave the tensor labelled
-    ``tensor`` other memory; empty if there are none or the label is None.
+    ``tensor`` another storage; empty if there are none or the label is None.
     """
     return [
         event.step for event in story.uses(tensor) if event.op.endswith(".data.__set__") and after < event.step < until
@@ -236,11 +236,11 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
 
 
 def _alias(story: Story, cause: StaleRead) -> list[Related]:
-    """Where a tensor or array was made that shares the memory but not the version counter, as a related
-    line; empty if there is none.
+    """Where a tensor or array was made that shares the storage but not the version counter, as a related line; empty if
+    there is none.
 
-    Of several it is one through which the memory was written: that of a parameter begins as another tensor,
-    which nothing uses any more.
+    If there are several, one through which the storage was written comes first: a parameter's storage also belongs to
+    the tensor that the parameter was made from, which nothing uses any more.
     """
     node = story.record("nodes", cause.node) or {}
     counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)

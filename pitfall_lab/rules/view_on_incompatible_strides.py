@@ -1,4 +1,6 @@
-"""PL406: ``view`` with a shape that no strides on this memory give. ``reshape`` would have copied."""
+"""PL406: ``view`` was given a shape for which a view of this tensor needs other strides than it can have. ``reshape``
+would have copied.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _holds(story: Story, event: Event, count: int) -> bool:
-    """Whether the requested shape has ``count`` elements; if not, the mistake is another one.
+    """Whether the requested shape has ``count`` elements, or can have by its -1; if not, the mistake is another one.
 
     False if the text of the sizes cannot be read.
     """

@@ -1,6 +1,6 @@
 """PL407: ``view`` or ``reshape`` was used to exchange axes.
 
-It only cuts the same elements, in memory order, into other rows.
+It only divides the same elements, in their order, into other rows.
 """
 
 from __future__ import annotations

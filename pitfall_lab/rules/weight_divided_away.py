@@ -118,7 +118,9 @@ def _finding(story: Story, span: Span, losses: list[OneTarget]) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that take the sum, which has the one target alone: where the loss is called, or where its layer is made."""
+    """Fixes that sum instead of averaging, which leaves the weight of the one target in the loss: where the loss is
+    called, or where its layer is made.
+    """
     program = story.program
     node = program.at(story.span(event.step))
     calls = [node] if isinstance(node, ast.Call) and call_name(node) == event.name else []

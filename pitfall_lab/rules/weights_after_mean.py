@@ -139,8 +139,8 @@ def _late(story: Story, event: Event) -> WeightsAfterMean | None:
 
 
 def _reduced(story: Story, label: str, step: int) -> Event | None:
-    """The loss, mean or sum before ``label``, past calls with one tensor that keep the number or
-    scale it; None if there is none.
+    """The loss, mean or sum that made ``label``, perhaps before calls with one tensor that keep the number or scale it;
+    None if there is none.
     """
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -239,12 +239,12 @@ def _by_itself(story: Story, product: Event, reduced: Event) -> Finding:
 
 
 def _fixes(story: Story, reduced: Event) -> tuple[Fix, ...]:
-    """Fixes that keep one loss per element: ``reduction="none"`` where the loss is called or its
-    module made, or no ``.mean()``.
+    """Fixes that keep one loss per element: ``reduction="none"`` where the loss is called or its module made, or no
+    ``.mean()``.
 
     At most two.
 
-    Empty if the call has a ``reduction`` already or the text shows no call.
+    Empty if the call has a ``reduction`` already or the program's source shows no call.
     """
     program, name = story.program, LOSSES.get(reduced.name)
     node = program.at(story.span(reduced.step))

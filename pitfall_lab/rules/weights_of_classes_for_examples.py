@@ -59,7 +59,7 @@ def _finding(story: Story, each: DataPass) -> Finding:
 
 
 def _drawn(story: Story, each: DataPass) -> Event | None:
-    """Return the call that draws the positions of this pass; None if it is not in the trace."""
+    """Return the call of ``multinomial`` that draws the indices of this pass; None if it is not in the trace."""
     calls = story.calls("multinomial")
     return next((event for event in calls if event.step >= each.step and event.span == each.span), None)
 
@@ -76,8 +76,8 @@ def _made(story: Story, each: DataPass) -> ast.Call | None:
 
 
 def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ...]:
-    """Fixes that index the weights by the labels: an integer tensor with an entry for each example and a
-    name where the sampler is made; where none has one, a name that stands beside the sampler.
+    """Fixes that index the weights by the labels: by an integer tensor with an entry for each example that has a name
+    where the sampler is made or, if there is none, by a name that is given to the sampler or to a ``TensorDataset``.
 
     Empty if there is none.
     """

@@ -47,9 +47,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _order(weights: tuple[float, ...], counts: tuple[float, ...], of: int) -> list[int] | None:
-    """For each class the number of the weight that fits it, if the weights fit the classes in another order only.
+    """For each class the index of the weight that fits it, if the weights fit the numbers of examples in another order
+    only.
 
-    None if they fit as they are, if they fit in no order, or if too few examples were seen.
+    None if they fit in their own order, if they fit in no order, or if too few examples were seen.
     """
     if of < FEWEST or min(counts) < RAREST or min(weights) <= 0 or max(counts) < APART * min(counts):
         return None
@@ -120,7 +121,9 @@ def _finding(story: Story, event: Event, counted: Counted, order: list[int]) -> 
 
 
 def _fixes(story: Story, made: int | None, order: list[int]) -> tuple[Fix, ...]:
-    """Fixes that put the weights into the order of the classes where they are made."""
+    """At most one fix: it puts the weights into the order of the classes where they are made. Empty for more than
+    ``SHOWN`` classes, or if the source does not show that place.
+    """
     program = story.program
     node = program.at(story.span(made)) if made is not None else None
     if not isinstance(node, ast.expr) or len(order) > SHOWN:

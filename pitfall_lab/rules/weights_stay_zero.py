@@ -107,10 +107,8 @@ def _only_zeros(story: Story, storage: str | None, step: int) -> bool:
 
 
 def _product(story: Story, first: str, second: str) -> Stuck | None:
-    """The data of the finding if both weights are factors of one product: directly, or one after
-    the other with the same data.
-
-    Otherwise None.
+    """The data of the finding if both weights are factors of one product, directly or one after the other with the same
+    data; else None.
     """
     reached, pending, backwards = {first}, [first], _added(story, first)
     while pending and len(reached) < FURTHER:
@@ -190,7 +188,7 @@ def _finding(story: Story, found: Stuck) -> Finding:
 def _fixes(story: Story, made: int | None) -> tuple[Fix, ...]:
     """Fixes that begin with small random numbers instead of zeros.
 
-    Empty if the text does not show a call that makes or fills with zeros.
+    Empty if the program's source does not show a call that makes or fills with zeros.
     """
     program, torch = story.program, torch_name(story.program)
     for statement in call_chain(story, story.line_event(made)):

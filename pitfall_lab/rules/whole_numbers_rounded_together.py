@@ -1,4 +1,4 @@
-"""PL826: different whole numbers became one in a short floating point type, and are used as whole numbers again."""
+"""PL826: different integers became equal in a floating-point dtype with few digits, and are used as integers again."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ FURTHER = 2000
 
 @dataclass(frozen=True, slots=True)
 class RoundedTogether:
-    """``event`` is the call (``Event``) that stored whole numbers in the tensor labelled ``label``, of the short
-    floating point dtype ``dtype``, in which some became equal; ``lost`` is the record of which (:class:`Lost`).
+    """``event`` is the call (``Event``) that stored integers in the tensor labelled ``label``, of the floating-point
+    dtype ``dtype``, in which some of them became equal; ``lost`` is the record of these (:class:`Lost`).
 
-    ``used`` is the call that takes them for different whole numbers.
+    ``used`` is the call that uses them as different integers.
     """
 
     event: Event
@@ -43,9 +43,9 @@ class RoundedTogether:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Yield one finding for each line that stores whole numbers in a floating point dtype that makes some of them
-    equal, if they are converted to whole numbers again, or told apart by ``==``, ``isin`` or ``unique``, and one is
-    known that is too large for the dtype to hold all whole numbers up to it.
+    """Yield one finding for each line that stores integers in a floating-point dtype that makes some of them equal, if
+    they are converted to integers again, or compared by ``==``, ``isin`` or ``unique``, and one is known that is beyond
+    the integers which the dtype can hold without gaps.
     """
     reported = set()
     for lost in story.trace.beside.losses:
@@ -65,8 +65,8 @@ def _dtype(story: Story, label: str | None, step: int) -> str:
 
 
 def _used(story: Story, start: str, event: Event, limit: float) -> Event | None:
-    """The call that makes whole numbers beyond ``limit`` of the stored ones, or tells them apart; None if there is none
-    within ``FURTHER`` tensors.
+    """The call that converts the stored numbers to integers, or compares them (``EQUALS``), if a number beyond
+    ``limit`` is known in it; None if there is none within ``FURTHER`` tensors.
     """
     pending, seen = [start], {start}
     while pending and len(seen) < FURTHER:
@@ -122,9 +122,10 @@ def _finding(story: Story, found: RoundedTogether) -> Finding:
 
 
 def _fixes(story: Story, found: RoundedTogether) -> tuple[Fix, ...]:
-    """Fixes that store the numbers in float64, and convert what is used of them otherwise to the type that it had.
+    """Fixes that store the numbers in float64, and convert those parts of them that are used in another way back to the
+    old dtype.
 
-    Empty where the text does not show the type.
+    Empty where the program's source does not show the dtype.
     """
     program = story.program
     wide = wider(program, program.at(story.span(found.event.step)))
@@ -144,8 +145,8 @@ def _fixes(story: Story, found: RoundedTogether) -> tuple[Fix, ...]:
 
 
 def _other_parts(story: Story, found: RoundedTogether) -> list[ast.expr]:
-    """The expressions for parts of the stored numbers that are used as fractions: neither converted to whole numbers
-    nor compared.
+    """The expressions for slices of the stored numbers that are used as fractions: neither converted to integers nor
+    compared.
     """
     program, nodes = story.program, dict[tuple[int, int], ast.expr]()
     pending, seen = [(found.label, found.event)], {found.label}

@@ -25,13 +25,13 @@ PAIR = 2
 @dataclass(frozen=True, slots=True)
 class WindowContainsItsTarget:
     """``loss`` is the call (``Event``) that compares a prediction with the tensor ``target``. As far as the first
-    ``ROWS`` rows show, all values of each row of it are in the same row of the tensor ``given`` that the prediction was
-    computed from; both are labels.
+    ``ROWS`` rows show, all values of each row of the target are in the same row of the tensor ``given`` that the
+    prediction was computed from; both are labels.
 
-    ``used`` is the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have to
-    start later to lie after the window. ``wanted`` and ``windows`` are the calls by which the target and the window
-    were taken out of the series. ``places`` are, for each of these rows, the first and the last index of the window in
-    the series and the first of the target.
+    ``used`` is the step at which ``given`` is used. ``ahead`` is the number of steps in the series by which the target
+    would have to start later to begin after the window. ``wanted`` and ``windows`` are the calls by which the target
+    and the window were taken out of the series. ``places`` are, for each of these rows, the first and the last index of
+    the window in the series and the first index of the target.
     """
 
     loss: Event
@@ -158,8 +158,8 @@ def _finding(story: Story, found: WindowContainsItsTarget) -> Finding:
 
 
 def _fixes(story: Story, found: WindowContainsItsTarget) -> tuple[Fix, ...]:
-    """Fixes that let the targets start after the windows, without or with the last windows, which have no target then,
-    left out.
+    """Fixes that move the start of the targets behind the windows; a second one also leaves out the last windows, which
+    then have no target. Empty if the source does not show the index.
     """
     program = story.program
     if program.tree is None:

@@ -40,10 +40,10 @@ class WindowsSplitAtRandom:
     """``layer`` is the call (``Event``) of a layer that was given windows of one series, as its training or to be
     measured; ``series`` is the storage of the series (``"S3"``).
 
-    The first ``ROWS`` windows begin at ``starts``, as far as that is known, take up ``extent`` elements of the memory
-    each, and are ``apart`` elements, or a multiple, from one another. ``drawn``: for each random order by whose part
-    the windows were taken, the step of its draw, its length, the first place of the part and that behind its last one.
-    ``made``: the calls that made the windows, the last first.
+    The first ``ROWS`` windows begin at the positions ``starts`` in the storage, as far as that is known, extend over
+    ``extent`` elements each, and have distances that are multiples of ``apart`` elements. ``drawn`` has, for each
+    random order by a part of which the windows were taken, the step of the draw, the order's length, the first index of
+    the part, and the index after its last one. ``made`` are the calls that made the windows, the last first.
     """
 
     layer: Event
@@ -111,7 +111,7 @@ def _layers(story: Story) -> Iterator[tuple[Event, str]]:
 
 
 def _fed(story: Story, layer: Event) -> WindowsSplitAtRandom | None:
-    """The windows of one series that a layer was given; None if its rows are none, as far as they are known."""
+    """The windows of one series that a layer was given; None if its rows are not known to be such windows."""
     label = next(o.label for o in layer.operands if o.label is not None)
     shape = story.shape(label, layer.step) or ()
     if len(shape) < 2 or shape[0] < 2:
@@ -138,7 +138,7 @@ def _fed(story: Story, layer: Event) -> WindowsSplitAtRandom | None:
 
 
 def _drawn(story: Story, made: tuple[Event, ...]) -> dict[int, Part]:
-    """The parts of orders, drawn by ``randperm``, by which rows were taken, each under the step of the draw."""
+    """The parts of drawn orders (``randperm``) by which rows were taken, each under the step of the draw."""
     found = dict[int, Part]()
     for event in made:
         given = [o.label for o in event.operands if o.label is not None]
@@ -159,7 +159,9 @@ def _drawn(story: Story, made: tuple[Event, ...]) -> dict[int, Part]:
 
 
 def _split(learned: list[WindowsSplitAtRandom], part: WindowsSplitAtRandom) -> Split | None:
-    """The data of the finding if the windows of ``part`` lie between those that were learned from."""
+    """The data of the finding if the windows of ``part`` lie between, and overlap, those that were learned from; else
+    None.
+    """
     same = [each for each in learned if each.series == part.series and each.extent == part.extent]
     starts = sorted({start for each in same for start in each.starts})
     if not same or part.starts & set(starts):
@@ -177,7 +179,9 @@ def _split(learned: list[WindowsSplitAtRandom], part: WindowsSplitAtRandom) -> S
 
 
 def _of_one_order(learned: list[Part | None], measured: Part) -> float | None:
-    """The share of a random order's rows that were learned from, if what was measured is another part of it."""
+    """The share of a random order's rows that were learned from, if what was measured is another part of the same
+    order; else None.
+    """
     parts = {each for each in learned if each is not None}
     if None in learned or any(first < measured[2] and measured[1] < last for _, first, last in parts):
         return None
@@ -208,8 +212,8 @@ def _shared(starts: list[Start], part: WindowsSplitAtRandom) -> float:
 
 
 def _draw(story: Story, split: Split) -> Event | None:
-    """The call that drew the order of which both are parts, if that is known; else the last call before the
-    training that drew an order of about as many windows as there are.
+    """The call that drew the order from which both parts were taken, if it is known; else the last ``randperm`` before
+    the training whose order has about as many elements as there are windows. None if there is none.
     """
     both = [step for step in split.measured.drawn if step in split.learned.drawn]
     if both:
@@ -279,7 +283,9 @@ def _finding(story: Story, split: Split) -> Finding:
 
 
 def _fixes(story: Story, split: Split) -> tuple[Fix, ...]:
-    """Fixes that split by time: parts of the data set with a gap between them, or the order of the data itself."""
+    """Fixes that split by time: parts of the data set with a gap between them, or the windows kept in the order of
+    time.
+    """
     program = story.program
     if program.tree is None:
         return ()

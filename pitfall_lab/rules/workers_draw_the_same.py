@@ -96,7 +96,9 @@ def _fixes(story: Story, name: str) -> tuple[Fix, ...]:
 
 
 def _instead(story: Story, reads: list[ast.Attribute], library: str) -> list[tuple[ast.AST, str]] | None:
-    """Each draw from the generator as a draw from the library; None if one is of another kind."""
+    """Edits that replace each draw from the generator by the same draw from the library; None if a use is no draw that
+    the library has, or if its arguments do not fit.
+    """
     program, changes = story.program, list[tuple[ast.AST, str]]()
     for each in reads:
         method = program.parents.get(each)
@@ -110,7 +112,9 @@ def _instead(story: Story, reads: list[ast.Attribute], library: str) -> list[tup
 
 
 def _without(story: Story, reads: list[ast.Attribute]) -> list[tuple[ast.AST, str]] | None:
-    """Each call that is given the generator by name, without it; None if it is given in another way."""
+    """Edits that remove the keyword ``generator`` from each call that is given it; None if the generator is used in any
+    other way.
+    """
     program, changes = story.program, list[tuple[ast.AST, str]]()
     for each in reads:
         word = program.parents.get(each)

@@ -17,8 +17,8 @@ FEW = 3
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each ``DataLoader`` whose workers stay (``persistent_workers=True``), if a later pass over
-    it began when an attribute that its dataset makes samples with was not as at their start; at most one for each line
-    that begins a pass.
+    it began after an attribute that its dataset makes samples with had changed since the workers started; at most one
+    for each line that begins a pass.
     """
     reported = set()
     for each in story.trace.beside.worker_copies:
@@ -67,8 +67,8 @@ def _finding(story: Story, each: WorkerCopy) -> Finding:
 
 
 def _fixes(story: Story, each: WorkerCopy) -> tuple[Fix, ...]:
-    """Fixes that let the workers be started anew for each pass, each at one place of the program that makes them stay;
-    that of the loader which the pass is over, if the text shows it.
+    """Fixes that make the ``DataLoader`` start its workers anew for each pass, one for each place in the source that
+    makes them persistent; only for the loader of this pass, if the program's source shows it.
     """
     program = story.program
     places = list(_places(program.nodes))
@@ -86,7 +86,9 @@ def _fixes(story: Story, each: WorkerCopy) -> tuple[Fix, ...]:
 
 
 def _places(nodes: list[ast.AST]) -> Iterator[tuple[ast.expr, ast.AST]]:
-    """Each value that is given for ``persistent_workers``, with the call or dictionary in which this stands."""
+    """Yield each value other than a literal ``False`` that is given for ``persistent_workers``, with the call or
+    dictionary that contains it.
+    """
     for node in nodes:
         if isinstance(node, ast.Call):
             given = [k.value for k in node.keywords if k.arg == STAY]

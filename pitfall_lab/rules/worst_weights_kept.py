@@ -92,7 +92,7 @@ def _comparisons(test: ast.expr) -> Iterator[ast.Compare]:
 
 
 def _turned(program: Program, test: ast.Compare, branch: list[ast.stmt], *, is_else: bool) -> WorstKept | None:
-    """The comparison of a number with the best one so far, if the branch sets that and keeps weights; None else."""
+    """The comparison of a number with the best one so far, if the branch sets that and keeps weights; else None."""
     if not any(isinstance(n, ast.Call) and called(n) in KEEPS for each in branch for n in ast.walk(each)):
         return None
     left, right = test.left, test.comparators[0]
@@ -107,7 +107,9 @@ def _turned(program: Program, test: ast.Compare, branch: list[ast.stmt], *, is_e
 
 
 def _pairs(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The targets of an assignment, each with its value."""
+    """Yield the targets of an assignment, each with its value; a tuple assigned to a tuple of the same length gives one
+    pair for each element. Nothing for other statements.
+    """
     for target in statement.targets if isinstance(statement, ast.Assign) else ():
         value = statement.value  # type: ignore[attr-defined]
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
@@ -142,7 +144,7 @@ def _events(story: Story, found: WorstKept) -> list[tuple[str | None, int]]:
 
 
 def _kind(story: Story, label: str | None, step: int) -> Literal["loss", "hits"] | None:
-    """Whether a number is a mean or a sum of losses, or of hits; None if it is neither."""
+    """``"loss"`` if a number is a mean or a sum of losses, ``"hits"`` if of hits; None if it is neither."""
     for _ in range(FURTHER):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -160,7 +162,7 @@ def _kind(story: Story, label: str | None, step: int) -> Literal["loss", "hits"]
 
 
 def _is_loss(story: Story, made: Event) -> bool:
-    """Whether a call computes a loss: one of torch's, or squares or sizes of differences."""
+    """Whether a call computes a loss: one of torch's, or squares or absolute values of differences."""
     if made.name in LOSSES:
         return True
     inner = made_by(story, made.operands[0].label, made.step) if made.name in POWERS and made.operands else None
@@ -183,10 +185,9 @@ def _is_trained(story: Story) -> bool:
 
 
 def _numbers(story: Story, found: WorstKept, events: list[tuple[str | None, int]]) -> tuple[float, float] | None:
-    """The number whose weights were kept last, and the best number, as far as the trace has them; None if that does not
-    show.
+    """The number whose weights were kept last, and the best number; None if the trace does not have them.
 
-    Only where each number is compared as it was measured.
+    Only where each number is compared just as it was measured.
     """
     nodes = conversions(story.program, found.new)
     given = [event for event in (story.event(step) for _, step in events) if event is not None]
@@ -239,8 +240,8 @@ def _finding(story: Story, found: WorstKept, events: list[tuple[str | None, int]
 
 
 def _fixes(program: Program, found: WorstKept) -> tuple[Fix, ...]:
-    """A fix that turns the comparison round, and the number that the best one begins with; empty if the comparison has
-    a margin.
+    """A fix that reverses the comparison, and sets the other infinity as the first best number; empty if the comparison
+    has a margin.
     """
     left, right = found.test.left, found.test.comparators[0]
     if isinstance(left, ast.BinOp) or isinstance(right, ast.BinOp):
@@ -258,7 +259,9 @@ def _fixes(program: Program, found: WorstKept) -> tuple[Fix, ...]:
 
 
 def _begun(program: Program, value: ast.expr, begin: str) -> str:
-    """The text of a number, or of a tensor of one, that is ``begin`` in place of ``value``; empty if it is neither."""
+    """The source of a number, or of a tensor of one number, that is ``begin`` in place of ``value``; empty if ``value``
+    is neither.
+    """
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and called(value) in ("zeros", "tensor"):
         return f"{program.segment(value.func.value)}.tensor({begin})"
     inner = value.operand if isinstance(value, ast.UnaryOp) else value

@@ -1,4 +1,6 @@
-"""PL842: a product runs over the axis that numbers singular vectors, or eigenvectors, in place of their elements."""
+"""PL842: a product sums over the axis that numbers singular vectors, or eigenvectors, in place of the axis of their
+elements.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _crossed(story: Story, made: Event, factors: tuple[Axes, ...]) -> Iterator[Crossed]:
-    """The products of one call's vectors with data, or with each other, whose summed axes run over other things."""
+    """Yield the products of one call's vectors with data, or with each other, in which the summed axis numbers the
+    vectors on one side and runs over elements on the other.
+    """
     known, seen = _Known(dict(zip(made.results, factors, strict=True)), {}, list(made.results)), set[int]()
     axes, taken = known.axes, known.taken
     source = str(made.operands[0].label)
@@ -102,8 +106,8 @@ def _crossed(story: Story, made: Event, factors: tuple[Axes, ...]) -> Iterator[C
 
 @dataclass(slots=True)
 class _Known:
-    """What the axes of tensors run over, by label; the calls that chose some of the vectors' lines for them; and the
-    labels whose uses are still to be looked at.
+    """What the axes of tensors run over, by label; the calls that chose some rows or columns of the vectors for a
+    tensor, by its label; and the labels whose uses are still to be looked at.
     """
 
     axes: dict[str, Axes]
@@ -114,8 +118,8 @@ class _Known:
         """Store ``found``, what each axis of the result of ``use`` runs over, and that its uses are still to be looked
         at; do nothing if ``found`` is empty or of another length than the result's shape, or if the result is known.
 
-        ``label`` is the operand that ``use`` made the result from. Also stored is which call chose lines of the
-        vectors: ``use`` itself if it is an index, else the one stored for ``label``.
+        ``label`` is the operand that ``use`` made the result from. Also stored is which call chose rows or columns of
+        the vectors: ``use`` itself if it is an index, else the one stored for ``label``.
         """
         result = use.results[0]
         lead = len(story.shape(label, use.step) or ()) - len(self.axes[label])
@@ -168,7 +172,9 @@ def _sources(story: Story, label: str) -> frozenset[str]:
 
 
 def _after(story: Story, use: Event, label: str, axes: dict[str, Axes]) -> Axes | None:
-    """What the axes of a call's result run over, if it converts, turns, scales or cuts the factor ``label``."""
+    """What the axes of a call's result run over, if it converts, transposes, scales or slices the factor ``label``;
+    None for other calls.
+    """
     own = axes[label]
     if not use.operands or use.operands[0].label != label:
         return axes.get(label) if use.name in SCALED and _is_same(story, use, label) else None
@@ -273,12 +279,12 @@ def _finding(story: Story, found: Crossed) -> Finding:
 
 
 def _starts(story: Story, made: Event, label: str) -> str | None:
-    """The result of the call that a tensor was taken from."""
+    """The label of the result of the call ``made`` that a tensor was computed from; None if there is none."""
     return next((each for each in made.results if each in _behind(story, label)), None)
 
 
 def _fixes(story: Story, found: Crossed) -> tuple[Fix, ...]:
-    """Fixes that take rows in place of columns and turn them, or that turn the operand of the product."""
+    """Fixes that take rows in place of columns and transpose them, or that transpose the operand of the product."""
     program = story.program
     node = program.at(story.span(found.taken.step)) if found.taken is not None else None
     candidates = []

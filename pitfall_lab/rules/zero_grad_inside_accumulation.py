@@ -21,7 +21,12 @@ from pitfall_lab.trace import Span, T
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """A lost gradient: when it was added and cleared, and the statement of the update that should have used it."""
+    """Gradients of the leaf ``label`` that were lost: they were added at ``added``, cleared at ``cleared``, and the
+    statement ``update`` should have used them.
+
+    ``again`` is the next moment at which gradients were added, if only those of earlier rounds are lost; None if all
+    are. ``loop`` is the loop of the rounds, where the update comes after it; else None.
+    """
 
     label: str
     added: Moment
@@ -51,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _lost(story: Story, moments: list[Moment]) -> Iterator[tuple[int, Moment, Moment]]:
-    """The gradients that a ``zero_grad()`` cleared before anything had used or read them.
+    """Yield the gradients that a ``zero_grad()`` cleared before anything had used or read them.
 
     Each as the index of the moment at which it was added, that moment, and that of clearing.
     """

@@ -22,7 +22,7 @@ FLAT = ("RoundBackward", "FloorBackward", "CeilBackward", "TruncBackward", "Sign
 @dataclass(frozen=True, slots=True)
 class Flat:
     """``made`` is the call (``Event``) of an operation whose derivative is zero everywhere. Every path by which
-    ``backward`` reaches ``parameters`` goes through a node of such an operation, and some through that of ``made``.
+    ``backward`` reaches ``parameters`` contains a node of such an operation, and some paths contain that of ``made``.
 
     ``parameters`` are the labels of these leaves, which an optimizer held when it stepped.
     """
