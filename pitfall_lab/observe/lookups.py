@@ -18,7 +18,9 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-Kind = Literal["scheduler", "loading", "saving", "restoring", "pass", "clearing"]
+from pitfall_lab.observe.private import file_writers
+
+Kind = Literal["scheduler", "loading", "saving", "restoring", "pass", "clearing", "writing"]
 Tell = Callable[[Kind, Any, FrameType], None]
 
 
@@ -44,8 +46,9 @@ class LookupWatch:
 
     ``kind`` is ``scheduler`` for ``step`` of a learning-rate scheduler, ``loading`` and ``saving`` for
     ``load_state_dict`` and ``state_dict`` of a module, ``restoring`` for ``__setstate__`` of an optimizer, ``pass`` for
-    ``__iter__`` of a ``DataLoader``, ``clearing`` for ``zero_grad`` of an optimizer or a module; methods that a class
-    of the program defines instead are not seen. ``tell`` must not raise.
+    ``__iter__`` of a ``DataLoader``, ``clearing`` for ``zero_grad`` of an optimizer or a module, ``writing`` for
+    ``__exit__`` of what ``torch.save`` writes with; methods that a class of the program defines instead are not seen.
+    ``tell`` must not raise.
     """
 
     def __init__(self, tell: Tell) -> None:
@@ -82,6 +85,9 @@ def _methods() -> Iterator[tuple[Kind, type, str]]:
     yield "pass", DataLoader, "__iter__"
     yield "clearing", torch.optim.Optimizer, "zero_grad"
     yield "clearing", torch.nn.Module, "zero_grad"
+    for cls in file_writers:
+        if cls is not None and "__exit__" in vars(cls):
+            yield "writing", cls, "__exit__"
 
 
 def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:

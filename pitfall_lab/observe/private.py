@@ -260,6 +260,11 @@ leaves: Callable[[Any], list[Any]] = _name(
     "torch.utils._pytree.tree_leaves", "the tensors among the arguments of a call below a function transform",
     T("how much memory a function transform takes inside", "函数变换在内部占用多少内存"), lambda _tree: [],
 )  # fmt: skip
+_FILES = T("which tensors a program writes to a file (torch.save)", "程序把哪些张量写进文件（torch.save）")
+file_writers: tuple[Any, ...] = tuple(
+    _name(f"torch.serialization._open_zipfile_writer_{kind}", "that torch.save writes an object", _FILES)
+    for kind in ("file", "buffer")
+)
 #: The functions that start transforms, compilers and tracers: end of the file name, start of the
 #: qualified name, name to show.
 ENTRIES = (

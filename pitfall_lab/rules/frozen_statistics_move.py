@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ def _fixes(story: Story, found: FrozenStatisticsMove) -> tuple[Fix, ...]:
     program = story.program
     if program.tree is None:
         return ()
-    frozen = [name for name in (_frozen(story, found.weight),) if name]
+    frozen = [_part(story, found, name) for name in (_frozen(story, found.weight),) if name]
     fixes: list[Fix] = []
     for name in frozen:
         if name.startswith("self."):
@@ -192,6 +193,19 @@ def _fixes(story: Story, found: FrozenStatisticsMove) -> tuple[Fix, ...]:
         if place is not None and not statements:
             fixes.append(Fix(title, program.insert_after(place, f"{name}.eval()"), meaning="later"))
     return unique(program.text, fixes)
+
+
+def _part(story: Story, found: FrozenStatisticsMove, name: str) -> str:
+    """The module in ``name`` that has the batch norm, ``model.backbone``, if a name of the weight shows it and the
+    program trained the weights before; else ``name``: other parts may go on in training mode.
+    """
+    if not any(found.weight in update.holds for update in story.trace.optimizer_steps):
+        return name
+    for known in (story.tensor(found.weight, found.passes[0].event.step) or {}).get("names") or []:
+        inside = re.match(rf"{re.escape(name)}\.([A-Za-z_]\w*)[.\[].*\bweight$", known)
+        if inside is not None:
+            return f"{name}.{inside[1]}"
+    return name
 
 
 def _of_its_owner(story: Story, found: FrozenStatisticsMove, name: str) -> Iterator[Fix]:

@@ -1,5 +1,5 @@
-"""PL703: weights were kept without copying them, trained on, and loaded back: they are copied onto
-themselves, and nothing is restored.
+"""PL703: weights were kept without copying them, trained on, and loaded back or saved: the newest ones are
+copied onto themselves, or get into the file.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from collections.abc import Iterator
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.keeping_repairs import copies_of, copies_of_state
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as method
 from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
 from pitfall_lab.rules.signals.kept_weights import RestoredWeights, restored
+from pitfall_lab.rules.signals.saved_weights import SavedWeights, saved
 from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each pair of a place in the source that kept weights without a copy and a line that copied
-    them onto themselves after they had been trained.
+    them onto themselves, or saved them to a file, after they had been trained.
     """
     reported = set()
     for found in restored(story):
@@ -27,6 +29,10 @@ def find(story: Story) -> Iterator[Finding]:
         if place not in reported:
             reported.add(place)
             yield _finding(story, found)
+    for kept in saved(story):
+        if (kept.place, kept.read) not in reported:
+            reported.add((kept.place, kept.read))
+            yield _finding_of_read(story, kept)
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
@@ -86,14 +92,57 @@ def _finding(story: Story, found: RestoredWeights) -> Finding:
     )
 
 
+def _finding_of_read(story: Story, found: SavedWeights) -> Finding:
+    what = called(story, found.parameter, None, found.step)
+    kept, here = at_line(story, found.place), at_line(story, found.read)
+    then = at_line(story, story.span(found.changed))
+    read = T(en="they are loaded into another module here", zh="它们在这里被载入另一个模块")
+    if found.is_file:
+        read = T(en="they are written to a file here", zh="它们在这里被写进文件")
+    return RULE.finding(
+        found.place,
+        found.kept.step,
+        T(
+            en=f"{capital(kept.en)} keeps the weights themselves, not a copy: {then.en} continues to change them, and "
+            f"{here.en} {'saves' if found.is_file else 'loads'} the newest ones.",
+            zh=f"{kept.zh}留下的是权重本身，而不是副本：{then.zh}继续修改它们，"
+            f"{here.zh}{'保存' if found.is_file else '载入'}的是最新的权重。",
+        ),
+        T(
+            en=f"`{statement_text(story, found.place)}` gives tensors on the model's own memory, and {then.en} writes "
+            f"that memory: what was kept is always equal to {what.en} as it is now. So {here.en} reads the newest "
+            "weights, whatever round was the best.",
+            zh=f"`{statement_text(story, found.place)}` 给出的张量看着模型自己的内存，{then.zh}写入这块内存：留下的东西"
+            f"总是等于此刻的 {what.zh}。因此{here.zh}读到的总是最新的权重，无论哪一轮最好。",
+        ),
+        related=[
+            Related(
+                "kept",
+                found.place,
+                found.kept.step,
+                T(en="the weights are kept here, without a copy", zh="权重在这里被留下，没有复制"),
+            ),
+            story.related(
+                "changed", found.changed, T(en="the same memory is updated here", zh="同一块内存在这里被更新")
+            ),
+            Related("used", found.read, None if found.is_file else found.step, read),
+        ],
+        fixes=_copies(story.program, story.program.at(found.place)),
+        facts=[Fact("tensor", found.parameter, story.by(found.kept.step))],
+    )
+
+
 def _fixes(story: Story, found: RestoredWeights) -> tuple[Fix, ...]:
-    program = story.program
-    node = found.value if found.value is not None else program.at(found.place) if program.tree else None
+    if found.value is not None:
+        return copies_of(story.program, found.value)
+    return _copies(story.program, story.program.at(found.place) if story.program.tree else None)
+
+
+def _copies(program: Program, node: ast.AST | None) -> tuple[Fix, ...]:
+    """The fix that copies what ``node`` keeps: an expression, or the value of an assignment."""
     node = node.value if isinstance(node, ast.Assign) else node
     if not isinstance(node, ast.expr):
         return ()
-    if found.value is not None:
-        return copies_of(program, node)
     text = program.segment(node)
     if isinstance(node, ast.Call) and method(node) == "state_dict":
         return copies_of_state(program, node)

@@ -49,6 +49,7 @@ from pitfall_lab.trace.model import (
     Stray,
     Unfinite,
     WorkerCopy,
+    Written,
 )
 from pitfall_lab.trace.replay import State, apply, empty_state, replay, states
 from pitfall_lab.trace.words import LANGUAGES, Language, T
@@ -104,6 +105,7 @@ __all__ = [
     "TraceError",
     "Unfinite",
     "WorkerCopy",
+    "Written",
     "apply",
     "empty_state",
     "replay",

@@ -448,6 +448,17 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """``torch.save`` was called after ``step`` events. ``tensors`` are pairs of labels: of a tensor that it wrote (None
+    if that has no label), and of its storage; tensors on other storages than those of the trace are left out.
+    """
+
+    step: int
+    span: Span | None = None
+    tensors: tuple[tuple[str | None, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Stray:
     """An attribute that the program set on an object of torch's, and that torch never reads;
     noticed after ``step`` events.
@@ -773,6 +784,7 @@ class Beside:
     loaded_again: tuple[LoadedAgain, ...] = ()
     hashed: tuple[Hashed, ...] = ()
     worker_copies: tuple[WorkerCopy, ...] = ()
+    written: tuple[Written, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from pitfall_lab.observe import (
     tied_orders,
     tied_scores,
     worker_copies,
+    written_files,
     zeroed_entries,
 )
 from pitfall_lab.observe.line_watch import LineWatch
@@ -55,6 +56,7 @@ from pitfall_lab.trace import (
     Stray,
     Unfinite,
     WorkerCopy,
+    Written,
 )
 from pitfall_lab.verify.optimizer_records import Label, Optimizers, WeaklyHeld
 
@@ -145,11 +147,15 @@ class _Plain:
 
 class BesideCalls:
     """Collects the parts of :class:`pitfall_lab.trace.Beside` while the program runs; :meth:`finished` returns them.
-    ``label`` gives a tensor's label in the trace, or None; a ``step`` is the number of events so far.
+    ``label`` gives a tensor's label in the trace, ``memory`` that of its storage, or None; a ``step`` is the number of
+    events so far.
     """
 
-    def __init__(self, sources: SourceMap, optimizers: Optimizers, label: Label, lines: LineWatch) -> None:
-        self._sources, self._optimizers, self._label, self._lines = sources, optimizers, label, lines
+    def __init__(
+        self, sources: SourceMap, optimizers: Optimizers, label: Label, memory: Label, lines: LineWatch
+    ) -> None:
+        self._sources, self._optimizers, self._label, self._memory = sources, optimizers, label, memory
+        self._lines = lines
         self._schedules: list[_Schedule] = []
         self._loaded: list[tuple[Loading, WeaklyHeld, _Plain, weakref.ref[Any] | None]] = []
         self._saved: list[tuple[Saving, _Plain]] = []
@@ -173,6 +179,7 @@ class BesideCalls:
         self._orders = tied_orders.TiedOrders()
         self._workers = worker_copies.WorkerCopies()
         self._copies: list[WorkerCopy] = []
+        self._written: list[Written] = []
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
 
@@ -185,9 +192,9 @@ class BesideCalls:
         """Called before a method of ``owner`` is called in ``frame``: record what it is (``kind``).
 
         That is a scheduler's creation or step, the loading or saving of a module's state, the loading of an optimizer's
-        state, or the beginning of a pass over a loader. Nothing is recorded if no code of the program is around the
-        call, if ``torch.jit`` makes it, if torch's own code saves a module's state, nor after the first ``MOST`` (60)
-        of most kinds (of schedulers: for those seen later).
+        state, the beginning of a pass over a loader, or of writing a file. Nothing is recorded if no code of the
+        program is around the call, if ``torch.jit`` makes it, if torch's own code saves a module's state, nor after the
+        first ``MOST`` (60) of most kinds (of schedulers: for those seen later).
         """
         user = self._sources.user_frame(frame)
         if user is None:
@@ -207,6 +214,9 @@ class BesideCalls:
             plain = _Plain(owner)
             plain.name(self._label)  # now, as the module may be gone at the end
             self._saved.append((Saving(step, type(owner).__name__, span), plain))
+        elif kind == "writing" and len(self._written) < MOST:
+            with unseen():
+                self._write_file(frame, step, span)
         elif kind == "restoring" and (state := restored_options.loaded_state(owner, frame)) is not None:
             self._optimizers.restoring(owner, state, step, span)
         elif kind == "pass":
@@ -216,6 +226,13 @@ class BesideCalls:
                 self._passes.append(self._pass(owner, step, span))
                 with unseen():
                     self._look_at_examples(owner, user, span)
+
+    def _write_file(self, frame: FrameType, step: int, span: Span | None) -> None:
+        """When ``torch.save`` opens its file: record which tensors it writes."""
+        pairs = ((self._label(tensor), self._memory(tensor)) for tensor in written_files.written(frame))
+        tensors = tuple((label, storage) for label, storage in pairs if storage is not None)
+        if tensors:
+            self._written.append(Written(step, span, tensors))
 
     def _scheduler(self, owner: Any, step: int, span: Span | None, *, by_torch: bool) -> None:
         known = next((each for each in self._schedules if each.scheduler() is owner), None)
@@ -490,6 +507,7 @@ class BesideCalls:
             tuple(self._skipped.values()),
             tuple(self._optimizers.loaded_again),
             worker_copies=tuple(self._copies),
+            written=tuple(self._written),
         )
 
 

@@ -104,7 +104,7 @@ class Lockstep:
         self._engine.pauses_for_user_code = True
         world.writer.notes += release.notes()
         self._optimizers = Optimizers(self.label)
-        self._beside = BesideCalls(sources, self._optimizers, self.label, self.lines)
+        self._beside = BesideCalls(sources, self._optimizers, self.label, self.memory, self.lines)
         self._pairs = Pairs(self.label)
         self._finite = finite
         self._finite_watch = (FiniteWatch if finite is not None and finite.closely else NoWatch)(world)
@@ -508,6 +508,11 @@ class Lockstep:
         """The label of a live tensor in the trace, or None if it has none."""
         record = self._records.find(real)
         return record.label if record is not None else None
+
+    def memory(self, real: Any) -> str | None:
+        """The label of the storage of a live tensor in the trace, or None if it has none."""
+        known = None if tensor_facts.is_opaque(real) else self._records.by_impl.get(real.untyped_storage()._cdata)
+        return known.label if known is not None else None
 
     def finish(self, failure: Failure | None, rounds: Rounds | None = None, hashed: tuple[Hashed, ...] = ()) -> Trace:
         """Return the trace of the program that has just ended; ``failure`` is the error that ended it (None: none),

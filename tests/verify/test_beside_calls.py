@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from pitfall_lab.observe import lookups
 from pitfall_lab.trace import Trace
+from pitfall_lab.trace.replay import states
 from pitfall_lab.verify.program import trace_program
 
 START = "import torch\nfrom torch import nn\nfrom torch.optim.lr_scheduler import *\nmodel = nn.Linear(2, 1)\n"
@@ -136,3 +137,27 @@ def test_torch_is_left_as_it_was_and_other_threads_are_not_listened_to() -> None
     assert seen == [LRScheduler.step], "what the program reads of the class is torch's own function"
     assert [vars(cls)[name] for _, cls, name in lookups._methods()] == before
     assert DataLoader.__iter__ in before
+
+
+def test_what_torch_save_writes_is_known_with_its_storages() -> None:
+    source = (
+        MADE
+        + """
+import io
+state = [{'net': model.state_dict()}, 'text', 3]
+train()
+opt.step()
+torch.save(state, io.BytesIO())
+torch.save({'new': torch.zeros(2)}, io.BytesIO())
+torch.save('text', io.BytesIO())
+"""
+    )
+    trace = trace_program(source)
+    assert trace.outcome.kind == "finished"
+    first, second = trace.beside.written
+    *_, (_, last) = states(trace)
+    of = {label: record["storage"] for label, record in last["tensors"].items()}
+    assert {storage for _, storage in first.tensors} == {of[label] for label in trace.optimizer_steps[0].holds}
+    assert [of[str(label)] for label, _ in first.tensors] == [storage for _, storage in first.tensors]
+    assert len(second.tensors) == 1
+    assert Trace.from_json(trace.to_json()).beside == trace.beside

@@ -69,7 +69,7 @@ setattr(at(above), name, Without(whole))
 from pitfall_lab.observe import private
 setattr(at(above), name, whole)
 del sys.modules["pitfall_lab.observe"]
-assert [n.path for n in private.MISSING] == [path]
+assert [n.path for n in private.MISSING] == [path], private.MISSING
 """
 RECORDED = """
 import json
