@@ -1,4 +1,4 @@
-"""A limit for the processor time of one look at the namespace (:class:`Budget`)."""
+"""A limit for the processor time of one examination of the namespace (:class:`Budget`)."""
 
 from __future__ import annotations
 
