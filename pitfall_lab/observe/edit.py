@@ -23,7 +23,7 @@ LENGTH = 60
 
 
 class NotWritten(Exception):
-    """Raised if nothing was written; ``text`` says why in one sentence, in English and Chinese."""
+    """Raised if nothing was written; ``text`` is the reason in one sentence, in English and Chinese."""
 
     def __init__(self, text: T) -> None:
         super().__init__(text.en)

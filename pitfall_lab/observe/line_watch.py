@@ -27,8 +27,8 @@ class LineWatch:
     """Calls ``tell(frame, span, returned)`` after each line of the learner's program: with the frame, the span of the
     line (None if it has no source), and the value that the frame returns if it returned on this line (else None).
 
-    ``sources`` says which files are the learner's. ``missed`` is the reason why some lines were not watched, in English
-    and Chinese; None if there is none.
+    ``sources`` determines which files are the learner's. ``missed`` is the reason why some lines were not watched, in
+    English and Chinese; None if there is none.
     """
 
     def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None, Any], None]) -> None:

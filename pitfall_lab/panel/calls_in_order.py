@@ -78,7 +78,7 @@ def _events(node: ast.AST, functions: Mapping[str, Function], depth: int) -> Ite
 
 
 def _inner(node: ast.AST) -> list[ast.AST]:
-    """The parts of the code in the order in which they run."""
+    """The inner syntax nodes of a node in the order in which they run."""
     if isinstance(node, (ast.For, ast.AsyncFor)):
         return [node.iter, *node.body, *node.orelse]
     if isinstance(node, ast.Call):

@@ -19,8 +19,9 @@ _CONTEXTS = {"no_grad", "inference_mode"}
 
 
 class CutStatement(NamedTuple):
-    """A statement that ends the graph, on the way from the output of the model ``module`` (a name) to another name: it
-    is on ``line`` (None: unknown) of the run with the number ``cell``, and ``words`` is the part that ends the graph:
+    """A statement that ends the graph, on the way from the output of the model ``module`` (a name) to another name.
+
+    It is on ``line`` (None: unknown) of the run with the number ``cell``; ``words`` is what ends the graph:
     ``.detach()``, ``torch.tensor(…)``, ``with no_grad``.
     """
 
@@ -86,7 +87,7 @@ def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[CutStatement]
 
 
 def _in_class_of(module: str, ran: Ran) -> Iterator[CutStatement]:
-    """The places where the class of a module, if a cell defines it, switches grad mode off: in ``forward``, or in a
+    """The statements in the class of a module, if a cell defines it, that switch grad mode off: in ``forward``, or in a
     method that ``forward`` uses.
     """
     trees = [(run, node) for run in reversed(list(ran.since(0))) for node in run.tree.body]

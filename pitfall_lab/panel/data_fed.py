@@ -108,7 +108,7 @@ class Uses:
             self._add(target, sources, env)
 
     def _add(self, target: ast.expr, sources: Sources, env: dict[str, Sources]) -> None:
-        """Note that a value with these sources was written into an object, which then counts as computed from them as
+        """Record that a value with these sources was written into an object, which then counts as computed from them as
         well.
         """
         while isinstance(target, (ast.Attribute, ast.Subscript)):

@@ -61,7 +61,7 @@ class ComputedBuffers:
         """The buffers and attributes one of whose parameters has changed since they were first seen after a cell.
 
         An empty list if there are none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's
-        names lead to, ``cells`` says which cell created a node.
+        names lead to, ``cells`` shows which cell created a node.
         """
         seen, said = dict[Path, _SeenBuffer](), list[ComputedBuffer]()
         names = {id(each.value): each.text for each in reversed(found.parameters)}
@@ -88,11 +88,12 @@ class ComputedBuffers:
 
 
 def freed_buffer(found: Found, cells: Cells, behind: set[Any], budget: Budget) -> ComputedBuffer | None:
-    """The first buffer or attribute that a known cell computed from a parameter, in whose graph nodes were freed, and
-    whose own node is in ``behind`` (a set of nodes; empty: any); None if there is none. Its ``moved`` is None.
+    """Return the first buffer or attribute that a known cell computed from a parameter, in whose graph nodes were
+    freed, and whose own node is in ``behind`` (a set of nodes; empty: any); None if there is none. Its ``moved`` is
+    None.
 
-    ``found`` is what the notebook's names lead to, ``cells`` says which cell created a node, ``budget`` is the time
-    limit.
+    ``found`` is what the notebook's names lead to, ``cells`` determines which cell created a node, ``budget`` is the
+    time limit.
     """
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     for thing, owner, node, is_buffer in _computed(found, budget):

@@ -60,7 +60,7 @@ class GraphGrowth:
         """The lists, dicts and other holders whose first results, at least :data:`STEPS` of them, have graphs whose
         backward has run. An empty list if there are none.
 
-        ``roots`` are the named tensors with a graph, ``cells`` says which cell created a node, ``budget`` is the time
+        ``roots`` are the named tensors with a graph, ``cells`` shows which cell created a node, ``budget`` is the time
         limit.
         """
         parts: dict[Path, list[Root]] = {}
@@ -117,7 +117,7 @@ def growing(
     several cells, and one-element tensors that are sums of at least :data:`STEPS` losses whose backward has run. An
     empty list if there are none.
 
-    ``carriers`` finds the name through which a graph comes from an earlier cell, ``cells`` says which cell created a
+    ``carriers`` finds the name through which a graph comes from an earlier cell, ``cells`` shows which cell created a
     node, ``budget`` is the time limit.
     """
     found: dict[Path, Growing] = {}

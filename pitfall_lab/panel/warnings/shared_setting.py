@@ -228,6 +228,6 @@ class _Without(ast.NodeTransformer):
     """Removes the calls that create a loader or subset, or only inspect an object."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Replace such a call by None."""
+        """Replace a call that creates a loader or subset, or only inspects an object, by ``None``."""
         name = next(called_in(ast.Expr(ast.Call(node.func, [], []))), "")
         return ast.Constant(None) if name in _MAKES else self.generic_visit(node)

@@ -21,7 +21,7 @@ Key = tuple[str, Span | None, tuple[str, ...]]
 
 def checkpoints(story: Story) -> list[ast.Call]:
     """Return the calls in the program's source whose function has the name ``checkpoint`` or ``checkpoint_sequential``,
-    whatever stands before the dot.
+    whatever precedes the dot.
     """
     return [
         node

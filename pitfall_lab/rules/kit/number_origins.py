@@ -106,8 +106,8 @@ def _of_name(program: Program, node: ast.Name, seen: Seen, deep: int) -> list[as
 
 
 def _given(program: Program, name: str, function: Function | None) -> Iterator[ast.expr | None]:
-    """The values that statements of a function (None: of the top level) assign, add or append to ``name``; None in
-    place of a value that cannot be given so.
+    """The values that statements of a function (None: of the top level) assign, add or append to ``name``; None instead
+    of a value that cannot be determined.
     """
     for node in program.nodes:
         if program.function(node) is not function:

@@ -1,4 +1,4 @@
-"""Finds aliases (detach, view, numpy) that a program keeps as if they were copies, although it goes on writing the same
+"""Finds aliases (detach, view, numpy) that a program keeps as if they were copies, although it keeps writing the same
 storage.
 """
 

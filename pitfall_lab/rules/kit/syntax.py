@@ -28,7 +28,7 @@ OPERATORS: dict[type[ast.operator], str] = {
     ast.RShift: ">>",
 }
 METHOD_OPERATORS = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/", "pow_": "**"}
-"""In-place methods, with the operator that can be written in their stead."""
+"""In-place methods, with the operator that can be used instead."""
 # in-place methods whose name without the underscore is not the same operation on a new tensor
 ONLY_IN_PLACE = {
     "copy_",

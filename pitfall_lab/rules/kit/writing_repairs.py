@@ -252,7 +252,7 @@ def _flag_spans(program: Program, call: ast.Call) -> list[Span]:
 
 
 def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
-    """The place of an argument together with the comma that separates it."""
+    """The span of an argument together with the comma that separates it."""
     own = program.place(argument)
     arguments = sorted([program.place(a) for a in [*call.args, *call.keywords]], key=lambda s: (s.line, s.column))
     number = arguments.index(own)
