@@ -1,5 +1,5 @@
-"""Observes a program's torch calls without changing what it does: a ``Recorder`` passes each call (a ``Call``) to a
-``Listener``, which answers with a ``Verdict``.
+"""Observes a program's torch calls without changing what the program does: a ``Recorder`` passes each call (a ``Call``)
+to a ``Listener``, which answers with a ``Verdict``.
 """
 
 from pitfall_lab.observe.recorder import Call, Listener, Recorder, Verdict

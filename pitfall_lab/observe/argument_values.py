@@ -17,19 +17,20 @@ _PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis))
 
 
 class Unconvertible(Exception):
-    """Raised for an argument that has no counterpart in the shadow (this package's own engine); its text says what it
-    is.
+    """Raised for an argument that has no counterpart in the shadow (this package's own engine); its message names the
+    argument's type.
     """
 
 
 def convert(
     value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[str], Any], device: Callable[[str], Any]
 ) -> Any:
-    """Return ``value`` with every tensor, dtype and device in it, also inside lists, tuples, dicts (values only) and
-    slices, replaced by what the functions ``tensor``, ``dtype`` and ``device`` return for it.
+    """Return ``value`` with every tensor, dtype and device in it (also inside lists, tuples, values of dicts, and
+    slices) replaced by what the functions ``tensor``, ``dtype`` and ``device`` return for it.
 
-    ``tensor`` is given the tensor, ``dtype`` and ``device`` the name as a string (``"float32"``, ``"cuda:0"``). Plain
-    values and NumPy arrays stay as they are; a range becomes a list, a memory format its name, ``torch.strided`` None.
+    ``tensor`` gets the tensor, ``dtype`` and ``device`` the name as a string (``"float32"``, ``"cuda:0"``). Python
+    numbers, strings and NumPy arrays are unchanged; a range becomes a list, a memory format its name, ``torch.strided``
+    None.
 
     Raises:
         Unconvertible: for objects of all other types, such as generators, modules and named tuples.
@@ -59,8 +60,8 @@ def convert(
 
 
 def index_of(value: Any) -> Any:
-    """The index ``value`` of a subscript, in whose slices integer 0-dim tensors (on the CPU) are replaced by Python
-    integers, as torch itself does. Anything else is returned as it is.
+    """The index ``value`` of a subscript, in whose slices integer 0-dim CPU tensors are replaced by Python integers, as
+    torch itself does. Any other index is returned unchanged.
 
     >>> index_of((slice(torch.tensor(1), None), 0))
     (slice(1, None, None), 0)
@@ -108,10 +109,11 @@ def arrays(value: Any) -> Iterator[np.ndarray]:
 
 
 def text(value: Any, depth: int = 0) -> str:
-    """A short text for a plain argument, at most ``TEXT_LIMIT`` (48) characters; of a list or tuple at most 16 items
-    are written.
+    """A short text for an argument, at most ``TEXT_LIMIT`` (48) characters; of a list or tuple at most 16 items are
+    written.
 
-    Other objects are shown as their type, as repr may run code. ``depth`` is the number of lists around the value.
+    Objects other than Python's own values, dtypes and devices are shown by their type, as ``repr`` may run code.
+    ``depth`` is the number of lists around the value.
 
     >>> text([1.0, 2]), text(slice(None, 2)), text(torch.float32), text(object())
     ('[1.0, 2]', ':2', 'torch.float32', '<object>')

@@ -1,8 +1,8 @@
-"""Copies the values that a cell takes from earlier cells to another process: modules, optimizers, tensors and plain
+"""Copies the values that a cell reads from earlier cells to another process: modules, optimizers, tensors and Python
 values (:func:`pack` and :func:`unpack`).
 
-All values are pickled together, so that those that share memory (an optimizer and its module, a tensor and its view)
-still do. Only values are taken that can be pickled without running the learner's code and are equal afterwards; the
+All values are pickled together, so that those that share a storage (an optimizer and its module, a tensor and its view)
+still do so. Only values that can be pickled without running the learner's code and are equal afterwards are copied; the
 names of the others are returned. The bytes are written by this process and read by one that it has started, never
 received from a browser.
 """
@@ -47,9 +47,9 @@ _OWN_WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Values of earlier cells, to be sent to another process. ``data`` are all copied values pickled together, by name,
-    as :func:`unpack` reads them (empty if none was copied); ``classes`` the classes and functions of ``__main__`` that
-    they need, as objects; ``left`` the names of the values that could not be copied.
+    """Values of earlier cells, to be sent to another process. ``data`` is the pickled dict of all copied values, by
+    name, for :func:`unpack` (empty if none was copied); ``classes`` are the classes and functions of ``__main__`` that
+    they need, as objects; ``left`` are the names of the values that could not be copied.
     """
 
     data: bytes = b""
@@ -58,8 +58,8 @@ class Carried:
 
 
 def pack(values: Mapping[str, Any]) -> Carried:
-    """Pickle ``values``, given by name; the names of those that cannot be copied are in ``left`` of the result, all of
-    them if together they exceed ``LIMIT`` bytes.
+    """Pickle ``values``, given by name; the names of those that cannot be copied are in ``left`` of the result, and all
+    names if the values together exceed ``LIMIT`` bytes.
 
     >>> x = torch.ones(2)
     >>> back = {}
@@ -112,8 +112,8 @@ def _written(values: dict[str, Any], left: tuple[str, ...]) -> Carried:
 
 
 def _saved(values: dict[str, Any], grads: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[bytes, list[Any]]:
-    """The values and gradients as pickled bytes, and the tensors, and the program's classes and
-    functions, among the values.
+    """The values and gradients as pickled bytes, and a list of the tensors and of the program's classes and functions
+    among the values.
     """
     found: dict[int, Any] = {}
 
@@ -137,11 +137,11 @@ class _Limited(io.BytesIO):
 
 
 class _Writer(pickle.Pickler):
-    """A pickler that collects tensors and the program's classes, and refuses what would run the
-    learner's code or lose something.
+    """A pickler that collects tensors and the program's classes, and refuses values whose pickling would run the
+    learner's code or lose a part of them.
 
-    That is: objects with their own pickling methods, nested classes and lambdas, tensors with a
-    graph, and subclasses of tensors.
+    Refused are objects with their own pickling methods, nested classes and lambdas, tensors with a graph, inference
+    tensors, and subclasses of tensors.
     """
 
     met: ClassVar[dict[int, Any]]

@@ -1,5 +1,5 @@
-"""The range of the numbers that a loss compares predictions with, read from torch: a trace shows only the ends of a
-long tensor (:func:`compared`).
+"""The range of the targets with which a loss compares predictions, read from the tensor itself: a trace has only the
+first and last values of a long tensor (:func:`compared`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ DIFFERENCES = {f"{owner}.{name}" for name in spellings("sub", exchanged=True) fo
 COMPARING = frozenset({*(f"torch.nn.functional.{name}" for name in LOSSES), *DIFFERENCES})
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 LIMITS = (-1.0, 0.0, 1.0, 6.0)
-"""Ends of the ranges of activations: below -1, below 0, above 1, above 6."""
+"""Bounds of the ranges of activations; values below -1, below 0, above 1 and above 6 are counted."""
 MARGIN = 0.05
 FEWEST, MOST = 3, 1 << 24
 
 
 class NumberRange(NamedTuple):
-    """The range of a tensor's numbers: ``of`` is how many there are, ``least`` and ``most`` the smallest and the
-    largest, ``whole`` True if all are whole numbers. ``beyond`` has a pair for each of :data:`LIMITS` (-1, 0, 1, 6):
-    the limit, and how many numbers are below it (-1, 0) or above it (1, 6) by more than 0.05.
+    """The range of a tensor's values: ``of`` is how many there are, ``least`` and ``most`` the smallest and the
+    largest, ``whole`` True if all are integers. ``beyond`` has a pair for each of :data:`LIMITS` (-1, 0, 1, 6): the
+    limit, and how many values are below it (for -1 and 0) or above it (for 1 and 6) by more than 0.05.
     """
 
     of: int
@@ -35,13 +35,13 @@ class NumberRange(NamedTuple):
 
 
 def compared(call: Call) -> NumberRange | None:
-    """The range of the target with which a call compares a prediction, if some of its numbers are outside of [0, 1] (by
-    more than 0.05); else None.
+    """The range of the target with which a call compares a prediction, if some of its values are outside [0, 1] by more
+    than 0.05; else None.
 
-    The first two arguments have to be plain tensors of one shape, of which exactly one requires grad (the prediction)
-    and the other is the target: a dense, real tensor on the CPU. None too for fewer than ``FEWEST`` (3) or more than
-    ``MOST`` (2^24) numbers, for infinite or NaN ones, with the grad mode off, or under a dispatch mode. The call's name
-    is not checked.
+    The first two arguments must be plain tensors of one shape, of which exactly one requires grad (the prediction); the
+    other one, the target, must be a dense, real tensor on the CPU. None, too, for fewer than ``FEWEST`` (3) or more
+    than ``MOST`` (2^24) values, for infinite or NaN ones, with grad mode off, and under a dispatch mode. The call's
+    name is not checked.
     """
     sides = call.args[:2]
     if call.dispatching or not call.grad or len(sides) != len(PLAIN) or not all(type(side) in PLAIN for side in sides):

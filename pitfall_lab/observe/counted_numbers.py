@@ -1,9 +1,11 @@
-"""Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors (:class:`Counts`).
+"""Counts facts about the values of a call that a trace does not show, as it has only the first and last values of long
+tensors (:class:`Counts`).
 
-Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, the targets that a loss
-leaves out, columns of a table that have become one number, class numbers that are compared, entries of sparse tensors
-that are stored in parts, the two numbers in the middle of an even count, the triangle of a symmetric matrix that is
-not read, the means of the columns of a table that is decomposed, and distances that a product of matrices has rounded.
+Counted are: rows of masks without a one whose first one is searched for; examples of each class of a weighted loss;
+targets that a loss does not ignore; columns of a table that have become constant; class indices that are compared;
+entries of sparse tensors stored in several parts; rows of even length whose two middle values differ; values in the
+unread triangle of a symmetric matrix; columns with large means of a table that is decomposed; and distances that the
+rounding of a matrix product has made wrong.
 """
 
 from __future__ import annotations
@@ -48,24 +50,24 @@ LOGITS = "torch.nn.functional.binary_cross_entropy_with_logits"
 _FILLING = spellings("masked_fill", "nan_to_num", in_place=True) | {"where", "__setitem__"}
 FILLING = frozenset({"torch.nan_to_num", "torch.where", *(f"torch.Tensor.{name}" for name in _FILLING)})
 TAKING = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
-"""Functions that make a tensor of a table from elsewhere, such as a NumPy array."""
+"""Functions that make a tensor from a table such as a NumPy array."""
 STORED = "torch.Tensor._values"
 EQUALS = frozenset({"torch.Tensor.eq", "torch.Tensor.__eq__", "torch.eq"})
-"""Calls that compare numbers one by one."""
+"""Element-wise comparisons."""
 MEDIANS = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("median", "nanmedian"))
 SYMMETRIC = frozenset(
     {f"torch.linalg.{name}" for name in ("eigh", "eigvalsh", "cholesky", "cholesky_ex")}
     | {"torch.cholesky", "torch.Tensor.cholesky"}
 )
-"""Calls that read one triangle of a matrix only, since the other one is to mirror it."""
+"""Calls that read only one triangle of a matrix and assume that the other one mirrors it."""
 SEARCHED = {"torch.searchsorted": ("sorted_sequence", 0), "torch.bucketize": ("boundaries", 1)}
-"""Calls that search a sorted row, with the name and the place of that argument."""
+"""Calls that search in sorted rows, with the name and the position of the argument that has these rows."""
 DECOMPOSED = frozenset({"torch.linalg.svd", "torch.linalg.svdvals", "torch.svd", "torch.Tensor.svd"})
 """Calls that compute the singular values of a table."""
 PRODUCTS = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in spellings("matmul", "mm"))
 """Calls that may multiply a table's transpose and the table."""
 DISTANCES = frozenset({"torch.cdist", "torch.functional.cdist"})
-"""Calls that may compute distances by a product of matrices."""
+"""Calls that may compute distances by a matrix product."""
 COUNTED = (
     EQUALS
     | DISTANCES
@@ -81,71 +83,83 @@ COUNTED = (
     | {LOGITS, STORED}
 )
 LOOKED_AT = MEDIANS | SYMMETRIC | SEARCHED.keys() | DECOMPOSED | PRODUCTS | DISTANCES | {STORED}
-"""Calls of which the first one at a place that shows something is kept."""
+"""Calls of which, on each line, the first one with a finding is kept."""
 MOST = 1 << 22
-"""The number of elements of the largest tensor that is looked at."""
+"""The largest number of elements of a tensor that is examined."""
 LARGEST = 1000
 """The largest number of classes."""
 TABLE = 2
-"""The axes of a table of examples and classes."""
+"""The number of axes of a table of examples and classes."""
 LOOKS = 100
-"""The calls of one function at one place that are looked at."""
+"""How many calls of one function on one line are examined at most."""
 TABLES = 10
-"""The filled tables, and the tables of distances, at one place that are looked at."""
+"""How many calls that compute distances on one line are examined at most."""
 ROWS = 8
-"""The rows of the smallest of them."""
+"""The smallest number of rows of a table that is examined for constant columns."""
 FOUND = 60
 TWICE = 2
 WHOLE = 20
-"""So many losses at one place are looked at until one leaves a target out."""
+"""How many losses on one line are examined until one ignores a target."""
 PAIRS, OTHERS = 20, 3
-"""So many pairs of class numbers, of so many classes, have to be there to see that they are numbered otherwise."""
+"""``PAIRS``: how many pairs of class indices, and ``OTHERS``: of how many classes, are needed at least to find that
+classes are numbered differently.
+"""
 PURE = 0.9
-"""The least share of one number among those that meet a class."""
+"""The least fraction of one index among those that are paired with a class."""
 MIDDLE, CLOSE = 12, 1e-3
-"""The largest count of numbers whose median is looked at, and the part of their range by which the two in the middle
-have to differ.
+"""``MIDDLE``: the largest number of values whose median is examined; ``CLOSE``: the fraction of their range by which
+the two middle ones must differ.
 """
 UNLIKE = 1e-2
-"""By which part of the largest number off the diagonal two numbers that mirror each other may differ."""
+"""Two mirrored values differ if their difference exceeds this fraction of the largest value off the diagonal."""
 TALL, ABSENT, SHARE = 3, 0.3, 0.5
-"""A table of examples has so many rows for each column, at most such a share of zeros, and is not centred if the means
-of its columns have more than such a share of the sum of all squares.
+"""A table of examples has at least ``TALL`` rows for each column and at most the fraction ``ABSENT`` of zeros; it is
+not centred if the means of its columns make up more than the fraction ``SHARE`` of the sum of all squares.
 """
 FARTHER, APART = 1.25, 1e-3
-"""A row that is taken for the nearest is another one if it is so many times as far away as the nearest, and the
-difference is so large a part of the median distance.
+"""A row chosen as nearest is wrong if its distance is more than ``FARTHER`` times the smallest one, and the difference
+more than the fraction ``APART`` of the median distance.
 """
 WRONG, FEWEST = 0.05, 3
-"""The share, and the number, of the rows in which that has to be so."""
+"""The fraction, and the number, of rows for which that must be so."""
 COMPARED = 1 << 21
-"""The number of differences of coordinates that are computed to see it."""
+"""How many differences of coordinates are computed at most to find it."""
 KEPT = 100
-"""The losses at one place whose targets are counted."""
+"""Of how many losses on one line the targets are counted at most."""
 
 
 class CountedNumbers(NamedTuple):
-    """What the numbers of one call show; :class:`pitfall_lab.trace.Counted` stores the same with the call's step.
+    """What the values of one call show; :class:`pitfall_lab.trace.Counted` stores the same with the call's step.
 
-    ``number`` of ``of`` things are concerned, which are by ``kind``: ``empty``: rows of a mask that have no one;
-    ``kept``: targets that a loss does not leave out; ``weights``: ``number`` classes with weights and ``of`` examples
-    (``numbers``: the weights, then the examples of each class); ``parts``: entries of a sparse tensor that are stored
-    several times (``numbers``: the place of one, and how often); ``blank``: columns of a table with one number only
-    (``numbers``: missing entries of such a column in a table of the program's, and the rows of that; ``names``:
-    variables with statistics that are NaN there); ``renumbered``: pairs of class numbers that are equal (``numbers``:
-    number given second, number that it meets, for each pair); ``middle``: rows whose two middle numbers differ
-    (``numbers``: these two, and half their mean difference); ``unread``: numbers in the triangle of a matrix that the
-    call does not read, of all there, which are neither 0 nor those of the other triangle (``numbers``: the largest
-    difference, the largest number of the triangle that is read, and 1 if that is the lower one); ``several``: examples
-    whose row of ones and zeros, the target of a loss of one class, has more than a one (``numbers``: the most ones in a
-    row, and the classes); ``unsorted``: numbers of rows that are to be sorted which are smaller than the one before
-    (``numbers``: the first such pair); ``uncentred``: columns of a table which is decomposed, or multiplied with its
-    transpose, whose mean is larger than their standard deviation (``numbers``: the share of the means in the sum of all
-    squares, and the rows); ``cancelled``: rows of a table of distances, of those looked at, whose smallest distance is
-    not at the nearest place (``numbers``: for the row with the largest difference, its number, the place of the
-    smallest distance, what came there, the exact distance there, the nearest place, and the exact distance there; then
-    the largest square of a length). The other kinds are made by other modules. ``numbers`` and ``names`` are empty
-    where nothing is said here.
+    ``number`` of ``of`` items are concerned. The items are, by ``kind``:
+
+    - ``empty``: rows of a mask without a one;
+    - ``kept``: targets that a loss does not ignore;
+    - ``weights``: ``number`` classes with weights and ``of`` examples (``numbers``: the weights, then the number of
+      examples of each class);
+    - ``parts``: entries of a sparse tensor that are stored several times (``numbers``: the index of one, and how often
+      it is stored);
+    - ``blank``: constant columns of a table (``numbers``: the number of missing entries of such a column in a table of
+      the program, and the rows of that table; ``names``: variables with statistics that are NaN there);
+    - ``renumbered``: pairs of class indices that are equal (``numbers``: for each pair, the index in the second tensor
+      and the one in the first that it is paired with);
+    - ``middle``: rows whose two middle values differ (``numbers``: these two, and half their mean difference);
+    - ``unread``: values in the triangle of a matrix that the call does not read, of all there, which are neither 0 nor
+      equal to their mirror image (``numbers``: the largest difference, the largest value of the triangle that is read,
+      and 1 if that is the lower one);
+    - ``several``: rows of ones and zeros, the target of a loss for one class, with more than a one (``numbers``: the
+      most ones in a row, and the number of classes);
+    - ``unsorted``: values of rows that should be sorted which are smaller than the one before (``numbers``: the first
+      such pair);
+    - ``uncentred``: columns, of a table which is decomposed or multiplied by its transpose, whose mean is larger than
+      their standard deviation (``numbers``: the fraction of the means in the sum of all squares, and the number of
+      rows);
+    - ``cancelled``: examined rows of a table of distances whose smallest distance is not that of the nearest row
+      (``numbers``: for the row with the largest difference, its index, the index of the smallest distance, the computed
+      and the exact distance there, the index of the nearest row, and its exact distance; then the largest square of a
+      norm).
+
+    Other kinds are made by other modules. ``numbers`` and ``names`` are empty where nothing is said about them.
     """
 
     kind: Kind
@@ -157,7 +171,9 @@ class CountedNumbers(NamedTuple):
 
 @dataclass(slots=True)
 class _Weighted:
-    """The step of the first loss with these weights, the examples of each class so far, and all examples."""
+    """The step of the first loss with these weights, the number of examples of each class so far, and of all
+    examples.
+    """
 
     step: int
     counts: list[int]
@@ -166,7 +182,7 @@ class _Weighted:
 
 @dataclass(slots=True)
 class _Searched:
-    """The step of the first search that met an empty row, the empty rows so far, and all rows."""
+    """The step of the first search with an empty row, the number of empty rows so far, and of all rows."""
 
     step: int | None = None
     empty: int = 0
@@ -180,7 +196,7 @@ class _Searched:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts in the calls that it is given after they ran (:meth:`after`); :meth:`finished` returns what was found."""
+    """Counts facts in the calls that are passed to :meth:`after`; :meth:`finished` returns what was found."""
 
     _looks: Counter[tuple[Span | None, str]] = field(default_factory=Counter)
     _searched: dict[Span | None, _Searched] = field(default_factory=dict)
@@ -191,11 +207,12 @@ class Counts:
     _equals: dict[Span | None, list[tuple[int, Any]]] = field(default_factory=dict)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of the function ``name`` (torch's qualified name) at the place ``span`` is to be given
-        to :meth:`after`: only functions in ``COUNTED``, and only the first ``LOOKS`` (100) calls of each at each place.
+        """Whether the next call of the function ``name`` (torch's qualified name) at ``span`` should be passed to
+        :meth:`after`: only functions in ``COUNTED``, and only the first ``LOOKS`` (100) calls of each at each span, for
+        distances ``TABLES`` (10).
 
         False, too, once a comparison, search or loss there has shown that there is nothing to count, and once searches
-        there have met rows with and rows without a one.
+        there have found rows with and rows without a one.
         """
         return (
             name in COUNTED
@@ -263,7 +280,9 @@ class Counts:
         met.of += of
 
     def _keep(self, call: Call, step: int) -> bool:
-        """Count the targets that a loss does not leave out; return whether to look at further losses at this place."""
+        """Count the targets that a loss does not ignore; return whether further losses on this line should be
+        examined.
+        """
         kept = _kept_targets(call)
         if kept is None or (call.span not in self._kept and len(self._kept) >= FOUND):
             return False
@@ -273,7 +292,7 @@ class Counts:
 
     def finished(self) -> list[tuple[int, CountedNumbers]]:
         """What was found, as pairs of the call's step and the :class:`CountedNumbers`, in the order of the steps; an
-        empty list if nothing was.
+        empty list if there is nothing.
         """
         weighted = [
             (each.step, CountedNumbers("weights", len(weights), each.of, (*weights, *map(float, each.counts))))
@@ -298,8 +317,8 @@ class Counts:
 
 
 def _look(call: Call, result: Any) -> CountedNumbers | None:
-    """What the first call at a place shows that reads stored parts, medians, one triangle, or rows that are to be
-    sorted, or that decomposes a table, or measures distances; None if nothing is found.
+    """What a call of ``LOOKED_AT`` shows about stored parts, medians, one triangle, sorted rows, a decomposed table, or
+    distances; None if nothing is found.
     """
     if call.name in DISTANCES:
         return _cancelled(call, result)
@@ -314,8 +333,8 @@ def _look(call: Call, result: Any) -> CountedNumbers | None:
 
 
 def _unsorted(call: Call) -> CountedNumbers | None:
-    """How many numbers of the rows that a search takes for sorted are smaller than the one before; None if none is, or
-    if their order is given by ``sorter``.
+    """How many values of the rows in which a search expects sorted values are smaller than the one before; None if
+    there are none, or if their order is given by ``sorter``.
     """
     name, place = SEARCHED[call.name]
     rows = call.args[place] if len(call.args) > place else call.kwargs.get(name)
@@ -339,7 +358,7 @@ def _unsorted(call: Call) -> CountedNumbers | None:
 
 
 def _is_transpose(one: torch.Tensor, table: Any) -> bool:
-    """Whether ``one`` is a view of ``table`` with its two axes exchanged."""
+    """Whether ``one`` is a view of ``table`` with its two axes swapped."""
     if type(table) not in PLAIN or one.dim() != TABLE or table.dim() != TABLE or one.layout is not torch.strided:
         return False
     fits = one.shape == table.shape[::-1] and table.layout is torch.strided and one.device.type == "cpu"
@@ -349,7 +368,7 @@ def _is_transpose(one: torch.Tensor, table: Any) -> bool:
 def _uncentred(table: Any) -> CountedNumbers | None:
     """How many columns of a table of examples have a mean larger than their standard deviation.
 
-    None if the means have no large part of the sum of squares, if many numbers are 0, or if there are too few rows.
+    None if the means are no large fraction of the sum of squares, if many values are 0, or if there are too few rows.
     """
     if type(table) not in PLAIN or not _is_held(table) or table.dim() != TABLE or not table.is_floating_point():
         return None
@@ -366,10 +385,10 @@ def _uncentred(table: Any) -> CountedNumbers | None:
 
 
 def _cancelled(call: Call, result: Any) -> CountedNumbers | None:
-    """How many rows of a table of distances have their smallest number at a place that is not the nearest one, of at
-    most so many that ``COMPARED`` differences are computed.
+    """How many rows of a table of distances have their smallest value at a row that is not the nearest one, of at most
+    as many rows as ``COMPARED`` differences allow.
 
-    Rows that are equal to the row do not count. None if there are few such rows, and for other norms.
+    Rows that are equal to the row are ignored. None if there are few such rows, and for other norms.
     """
     one: Any = call.args[0]
     other: Any = call.args[1] if len(call.args) > 1 else call.kwargs.get("x2")
@@ -398,8 +417,8 @@ def _cancelled(call: Call, result: Any) -> CountedNumbers | None:
 
 
 def _both_distances(one: torch.Tensor, other: torch.Tensor, came: torch.Tensor) -> tuple[Any, Any, Any]:
-    """The exact distances of the rows of two tables, those that came, and the largest square of a row's length; both
-    are infinite where rows are equal.
+    """The exact distances between the rows of two tables, the computed ones, and the largest square of a row's norm;
+    both distances are infinite where rows are equal.
     """
     one, other = one.double(), other.double()
     exact = torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
@@ -409,8 +428,8 @@ def _both_distances(one: torch.Tensor, other: torch.Tensor, came: torch.Tensor) 
 
 
 def _empty_rows(call: Call) -> tuple[int, int] | None:
-    """How many of the rows of zeros and ones in which the largest number is searched have no one, and how many rows
-    there are; None if it is no search along an axis, or if there are other numbers.
+    """How many of the rows of zeros and ones in which the largest value is searched have no one, and how many rows
+    there are; None if it is no search along an axis, or if there are other values.
     """
     mask = call.args[0]
     axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", -1 if mask.dim() == 1 else None)
@@ -424,8 +443,8 @@ def _empty_rows(call: Call) -> tuple[int, int] | None:
 
 
 def _parts(call: Call) -> CountedNumbers | None:
-    """How many entries of a sparse tensor are stored several times, and how many it has; ``numbers`` are the place of
-    one that is stored most often, and how often. None if there is no such entry.
+    """How many entries of a sparse tensor are stored several times, and how many entries it has; ``numbers`` are the
+    index of the entry that is stored most often, and how often. None if there is no such entry.
     """
     sparse = call.args[0]
     if sparse.layout is not torch.sparse_coo or sparse.is_coalesced() or sparse.device.type != "cpu":
@@ -442,10 +461,10 @@ def _parts(call: Call) -> CountedNumbers | None:
 
 
 def _middles(call: Call) -> CountedNumbers | None:
-    """In how many rows, of all with finite numbers, the two in the middle differ.
+    """In how many rows, of all with finite values, the two middle values differ.
 
-    ``numbers`` are these two of the first such row, and half their difference as its mean over all rows.
-    None if there is no such row, or if the count of a row's numbers is odd or large.
+    ``numbers`` are these two of the first such row, and half their difference, averaged over all rows. None if there is
+    no such row, or if the length of the rows is odd or large.
     """
     numbers = call.args[0]
     axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
@@ -467,9 +486,8 @@ def _middles(call: Call) -> CountedNumbers | None:
 
 
 def _unread(call: Call) -> CountedNumbers | None:
-    """How many numbers of the triangle that a call does not read would have made another matrix.
-
-    None if all of them mirror the triangle that is read, up to rounding, or are 0.
+    """How many values of the triangle that a call does not read differ from their mirror image; None if all of them
+    equal it, up to rounding, or are 0.
     """
     matrix = call.args[0].detach()
     if not _is_held(matrix) or matrix.dim() < TABLE or not 0 < matrix.numel() <= MOST:
@@ -490,11 +508,11 @@ def _unread(call: Call) -> CountedNumbers | None:
 
 
 def _blank_columns(call: Call, result: Any) -> CountedNumbers | None:
-    """The columns of a table that a call has filled or taken over, which have one number in all rows because a
-    statistic of the program's is NaN, although the program has a table in which they are known almost everywhere.
+    """The columns of a table that a call has filled or converted which are constant as a statistic of the program is
+    NaN, although the program has a table in which they are known in more than half of the rows.
 
-    Looked at are the variables of the functions that are running. ``numbers`` are the missing entries of such a column
-    in that table and its rows, ``names`` those of the statistics. None if there is no such column.
+    The variables of the running functions are searched. ``numbers`` are the number of missing entries of such a column
+    in that table, and its number of rows; ``names`` are the names of the statistics. None if there is no such column.
     """
     table = call.args[0] if call.name == "torch.Tensor.__setitem__" else result
     if not _is_table(table):
@@ -546,7 +564,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """An array or a tensor of fractions as an array; None for other or large ones, and without NaN."""
+    """A floating-point array or tensor as an array; None for other or large ones, and for those without NaN."""
     if type(value) in PLAIN and _is_held(value) and value.dtype in (torch.float32, torch.float64):
         value = value.numpy(force=True) if value.numel() <= MOST else None
     is_array = type(value) is np.ndarray and value.dtype.kind == "f" and 0 < value.size <= MOST and value.ndim > 0
@@ -565,9 +583,8 @@ def _in_classes(call: Call) -> tuple[tuple[float, ...], list[int], int] | None:
 
 
 def _several_classes(call: Call) -> CountedNumbers | None:
-    """How many rows of ones and zeros, given to a loss of one class as its probabilities, have more than a one.
-
-    None if there is no such row, or if the target has other numbers, as shares of classes have.
+    """How many rows of ones and zeros, passed as class probabilities to a loss for one class, have more than a one;
+    None if there is no such row, or if the target has other values.
     """
     target, scores = _given(call, "target", 1), call.args[0]
     if target is None or not target.is_floating_point() or target.shape != scores.shape or target.dim() < TABLE:
@@ -584,8 +601,8 @@ def _several_classes(call: Call) -> CountedNumbers | None:
 
 
 def _kept_targets(call: Call) -> CountedNumbers | None:
-    """How many targets of a loss of classes are not ``ignore_index``, and how many there are; None for shares of
-    classes, and for large or no targets.
+    """How many targets of a classification loss are not ``ignore_index``, and how many there are; None for class
+    probabilities, and for too many or no targets.
     """
     target, ignored = _given(call, "target", 1), call.kwargs.get("ignore_index", -100)
     if target is None or target.dtype != torch.int64 or type(ignored) is not int or not 0 < target.numel() <= MOST:
@@ -594,8 +611,8 @@ def _kept_targets(call: Call) -> CountedNumbers | None:
 
 
 def _paired_classes(call: Call) -> Any:
-    """How often which class number meets which, as a table of those given first and second; None if other things are
-    compared.
+    """How often each class index of the first tensor is compared with each of the second, as a table of the first
+    (rows) and the second (columns); None if other values are compared.
     """
     other = _given(call, "other", 1)
     one = call.args[0]
@@ -610,10 +627,11 @@ def _paired_classes(call: Call) -> Any:
 
 
 def _renumbered(tables: list[tuple[int, Any]]) -> tuple[int, CountedNumbers] | None:
-    """Where the two numbers that meet are nearly always the same pairs, but not equal: in the last comparison in which
-    they are, or else in all together.
+    """The comparison in which two class indices are nearly always paired in the same way, but are not equal: the last
+    such comparison, or else all comparisons of this line together.
 
-    ``numbers`` are pairs of a number given second and that which it meets. None if they are equal, or mixed.
+    ``numbers`` are, for each pair, the index in the second tensor and the one in the first. None if most are equal, or
+    the pairs are mixed.
     """
     size = max(len(table) for _, table in tables)
     everything = sum(np.pad(table, (0, size - len(table))) for _, table in tables)
@@ -640,12 +658,14 @@ def _in_binary_loss(call: Call) -> tuple[tuple[float, ...], list[int], int] | No
 
 
 def _given(call: Call, name: str, place: int) -> Any:
-    """The plain tensor that a call was given, by its name or its place; None if it was given none."""
+    """The plain, dense CPU tensor that a call was given as an argument, by its name or its position; None if there is
+    none.
+    """
     value: Any = call.kwargs.get(name, call.args[place] if len(call.args) > place else None)
     is_plain = type(value) in PLAIN
     return value if is_plain and _is_held(value) else None
 
 
 def _is_held(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is dense and its values are in CPU memory, where they can be read at once."""
+    """Whether the tensor is dense and in CPU memory, where its values can be read at once."""
     return tensor.device.type == "cpu" and tensor.layout is torch.strided

@@ -1,5 +1,5 @@
-"""Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws, which examples
-are drawn, and whether its workers share them out (:func:`generators` and :func:`undivided`).
+"""Reads from the objects of a ``DataLoader`` which random numbers its dataset draws, which examples are drawn, and
+whether its workers divide the examples (:func:`generators` and :func:`undivided`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ DRAWING = {
     "normal_", "permutation", "rand", "rand_like", "randint", "randn", "randn_like", "random", "random_", "randperm",
     "sample", "shuffle", "standard_normal", "uniform", "uniform_",
 }  # fmt: skip
-"""What draws random numbers, or repeats a sequence without end: workers may all do this."""
+"""Functions that draw random numbers, or repeat a sequence without end: with these, workers need not divide the
+data.
+"""
 SHARING = ("worker", "rank", "shard", "world_size", "islice")
-"""Names with one of these in them: the dataset may know of other readers."""
+"""If a name contains one of these, the dataset may divide its data between readers."""
 PLAIN = (
     type(None), bool, int, float, str, bytes, Path, list, tuple, dict, set, np.ndarray, np.generic, torch.Tensor,
 )  # fmt: skip
@@ -32,8 +34,8 @@ GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.G
 
 
 def source_of(loader: Any) -> Any:
-    """The dataset of a ``DataLoader``; for a ``Subset`` (up to ``DEPTH``, 4, one in another) the dataset that it is a
-    part of. None if the loader has none.
+    """The dataset of a ``DataLoader``; for a ``Subset`` (nested up to ``DEPTH``, 4, levels) the dataset that it is
+    taken from. None if the loader has none.
     """
     dataset = vars(loader).get("dataset")
     for _ in range(DEPTH):
@@ -47,8 +49,8 @@ def generators(loader: Any, dataset: Any) -> dict[str, str]:
     """The random number generators (of NumPy, ``random`` or torch) that a dataset holds as attributes and reads in the
     methods that make its samples: the attributes' names, each with a SHA-256 digest of the generator's present state.
 
-    Empty if there are none, if ``loader`` has a ``worker_init_fn``, or if the dataset looks which worker it is in: it
-    may give each another generator.
+    Empty if there are none, if ``loader`` has a ``worker_init_fn``, or if the dataset asks in which worker it runs: it
+    may use different generators.
     """
     try:
         attributes = object.__getattribute__(dataset, "__dict__")
@@ -64,12 +66,12 @@ def generators(loader: Any, dataset: Any) -> dict[str, str]:
 
 
 def undivided(loader: Any) -> bool:
-    """Whether each of several workers (``num_workers`` of at least 2) reads all of an ``IterableDataset``: nothing in
-    the code that makes its samples asks which worker it is in.
+    """Whether each of several workers (``num_workers`` of at least 2) reads all of an ``IterableDataset``, as no code
+    that makes its samples asks in which worker it runs.
 
-    False where that is not certain: a ``worker_init_fn``, an ``__iter__`` of torch's, random numbers in the stream
-    (each worker draws others), a name that suggests other readers (:data:`SHARING`), or an attribute other than plain
-    data, which may do the sharing itself.
+    False if that is uncertain: with a ``worker_init_fn``, an ``__iter__`` of torch, random numbers in the stream (each
+    worker draws different ones), a name that suggests other readers (:data:`SHARING`), or an attribute that is not one
+    of Python's, NumPy's or torch's data types, as it may divide the data itself.
     """
     dataset = vars(loader).get("dataset")
     workers = vars(loader).get("num_workers")
@@ -88,8 +90,8 @@ def undivided(loader: Any) -> bool:
 
 
 def _read_in(cls: type) -> set[str]:
-    """All names that ``__iter__`` of a class reads, and those that the methods and the functions of its module read
-    which these name, nested functions and their constants too.
+    """All names that ``__iter__`` of a class reads, including those read in nested functions, and in the methods and
+    functions of its module that these names refer to.
     """
     methods = {name: f for base in reversed(cls.__mro__) for name, f in vars(base).items()}
     work, read, seen = ["__iter__"], set[str](), set[str]()
@@ -109,7 +111,7 @@ def _read_in(cls: type) -> set[str]:
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """The code itself, and that of all functions in it."""
+    """The code object itself, and those of all functions nested in it."""
     yield code
     for each in code.co_consts:
         if isinstance(each, CodeType):
@@ -117,9 +119,10 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def examples(loader: Any) -> int | None:
-    """The length of a loader's dataset, if it is known without running code of the program; else None. Known is that of
-    a list, tuple, ``TensorDataset`` or ``Subset``, and of a class whose ``__len__`` only returns the length of an
-    attribute that is a list, tuple, array or plain tensor.
+    """The length of a loader's dataset, if it is known without running code of the program; else None.
+
+    It is known for a list, tuple, ``TensorDataset`` or ``Subset``, and for a class whose ``__len__`` only returns the
+    length of an attribute that is a list, tuple, array or plain tensor.
     """
     return _length(vars(loader).get("dataset"))
 
@@ -137,8 +140,8 @@ def _length(dataset: Any) -> int | None:
 
 
 def weights(loader: Any) -> int | None:
-    """The number of weights of a loader's ``WeightedRandomSampler``, which are a vector; None if it has another sampler
-    (a subclass too).
+    """The number of weights of a loader's ``WeightedRandomSampler``; None if its weights are not one-dimensional, or if
+    it has another sampler (including a subclass).
     """
     sampler = vars(loader).get("sampler")
     held = vars(sampler).get("weights") if type(sampler) is torch.utils.data.WeightedRandomSampler else None
@@ -146,7 +149,9 @@ def weights(loader: Any) -> int | None:
 
 
 def _read_for_samples(cls: type) -> set[str]:
-    """All names that the methods read which make a sample, and the methods of the class that these name."""
+    """All names that are read by the methods that make a sample, and by the methods of the class that these names refer
+    to.
+    """
     methods = {
         name: f for base in reversed(cls.__mro__) for name, f in vars(base).items() if isinstance(f, FunctionType)
     }

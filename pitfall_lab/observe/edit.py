@@ -1,4 +1,4 @@
-"""Writes a number to one element of a live tensor or array, and shows what changed in all tensors on that memory:
+"""Writes a number to one element of a live tensor or array, and shows what changed in all tensors on the same storage:
 :class:`EditedTensors` keeps a trace, to which each write adds an event.
 """
 
@@ -19,11 +19,11 @@ from pitfall_lab.trace import Effect, Event, Operand, T
 from pitfall_lab.trace.replay import replay
 
 LENGTH = 60
-"""The maximum length of the text of a number."""
+"""The maximum length of the text for a number."""
 
 
 class NotWritten(Exception):
-    """Raised if nothing was written; ``text`` says why in one sentence, in English and Chinese."""
+    """Raised if nothing was written; ``text`` is the reason in one sentence, in English and Chinese."""
 
     def __init__(self, text: T) -> None:
         super().__init__(text.en)
@@ -31,15 +31,15 @@ class NotWritten(Exception):
 
 
 class EditedTensors:
-    """Live tensors and arrays (``values``: pairs of name and object), held weakly. ``trace`` describes them at first
-    and has one event more for each write made through :meth:`put`.
+    """Live tensors and arrays (``values``: pairs of name and object), held by weak references. ``trace`` first
+    describes them as they are, and gets one more event for each write by :meth:`put`.
     """
 
     def __init__(self, values: Named) -> None:
-        """Take a snapshot of ``values``, see :func:`~pitfall_lab.observe.snapshot.snapshot`, and
-        keep weak references to them.
+        """Take a snapshot of ``values`` (see :func:`~pitfall_lab.observe.snapshot.snapshot`), and keep weak references
+        to them.
 
-        What takes no weak reference is left out.
+        Objects that do not support weak references are left out.
         """
         self.trace = snapshot(values)
         self._values: dict[str, Callable[[], Any]] = {}
@@ -48,8 +48,8 @@ class EditedTensors:
                 self._values[name] = Watching(value)
 
     def put(self, label: str, index: Sequence[int], text: str) -> None:
-        """Write the number in ``text`` to the element at ``index`` of the tensor or array that has ``label`` (``t1``)
-        in the trace, and add an event to the trace. ``index`` has one number of at least 0 for each axis.
+        """Write the number in ``text`` to the element at ``index`` of the tensor or array with the label ``label``
+        (``t1``) in the trace, and add an event to the trace. ``index`` has one non-negative integer for each axis.
 
         Raises:
             NotWritten: the tensor or element does not exist, the text is not a number of its dtype, or
@@ -78,10 +78,10 @@ class EditedTensors:
         )  # fmt: skip
 
     def _looked(self, event: Event, before: dict[str, Any]) -> None:
-        """Read the objects that still exist again, and add ``event`` to the trace with all counters and cells
-        that differ from ``before``.
+        """Read the objects that still exist again, and add ``event`` to the trace with all counters and values that
+        differ from ``before``.
 
-        Objects that are gone are marked as not alive.
+        Objects that no longer exist are marked as not alive.
         """
         alive = [(name, value) for name, ref in self._values.items() if (value := ref()) is not None]
         now = replay(snapshot(alive))
@@ -108,8 +108,8 @@ def _at(state: dict[str, Any], path: str) -> Any:
 def _number(text: str, dtype: Any) -> Any:
     """Convert the text to a number of ``dtype``; the text is never evaluated as code.
 
-    A :class:`NotWritten` if it is empty, too long, no number, or an integer out of range; for bool,
-    ``true``, ``false``, ``0`` and ``1``.
+    Raises :class:`NotWritten` if it is empty, too long, no number, or an integer out of range; for bool, if it is not
+    ``true``, ``false``, ``0`` or ``1``.
     """
     name = str(dtype).removeprefix("torch.")
     kind = dtype.kind if isinstance(dtype, np.dtype) else _kind(dtype)

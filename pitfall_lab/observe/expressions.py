@@ -1,5 +1,5 @@
-"""Finds how the program's current line writes a value: ``x``, ``self.fc.weight``, ``batch["image"]``, ``x[:, 0]``
-(:class:`Expressions`).
+"""Finds the expression by which the program's current line refers to a value: ``x``, ``self.fc.weight``,
+``batch["image"]``, ``x[:, 0]`` (:class:`Expressions`).
 
 No code of the program is run: names are looked up, and attributes are read only if that runs no code.
 """
@@ -48,11 +48,10 @@ class Expressions:
                     self._written[id(value)] = said if old is None or len(said) < len(old) else old
 
     def of(self, value: Any) -> str:
-        """The source of an expression for the object ``value`` itself (an equal one does not
-        count); empty if none is found.
+        """The source of an expression for the object ``value`` itself (not for an equal one); empty if none is found.
 
-        First the expressions of the line that is being executed are searched (the shortest counts), then the frame's
-        variables and the objects inside them, one level deep. Names that begin with ``_`` count only in the line.
+        First the expressions on the line that is being executed are searched (the shortest counts), then the frame's
+        variables and the objects inside them, one level deep. Names that begin with ``_`` count only on the line.
         """
         if id(value) in self._written:
             return self._written[id(value)]
@@ -62,9 +61,11 @@ class Expressions:
         return next((way for name, held in self._variables.items() for way in _inside(name, held, value)), "")
 
     def value(self, node: ast.AST | None) -> Any:
-        """The present value of an expression. :data:`UNKNOWN` if finding it would run code or if a name or key does not
-        exist: only constants, negative numbers, names, tuples, lists, attributes (see :func:`attribute`), and
-        subscripts of dicts, lists and tuples by a plain value are known.
+        """The present value of an expression; :data:`UNKNOWN` if finding it would run code, or if a name or key does
+        not exist.
+
+        Only constants, negative numbers, names, tuples, lists, attributes (see :func:`attribute`), and subscripts of
+        dicts, lists and tuples by a number or string are evaluated.
         """
         if isinstance(node, ast.Constant):
             return node.value
@@ -95,10 +96,11 @@ class Expressions:
 
 
 def attribute(held: Any, name: str) -> Any:
-    """The value of the attribute ``name`` of ``held``, read from the object's own dictionary (of a ``torch.nn.Module``
-    also its tables of parameters, buffers and submodules) without running code; :data:`UNKNOWN` if it is not there.
+    """The value of the attribute ``name`` of ``held``, read without running code from the object's own dictionary (for
+    a ``torch.nn.Module`` also from its tables of parameters, buffers and submodules); :data:`UNKNOWN` if it is not
+    there.
 
-    Of a tensor only the ``grad`` of a leaf that is no view.
+    For a tensor, only the ``grad`` of a leaf that is no view.
     """
     if held is UNKNOWN:
         return UNKNOWN
@@ -117,8 +119,8 @@ def attribute(held: Any, name: str) -> Any:
 
 
 def _inside(name: str, held: Any, value: Any) -> Iterator[str]:
-    """Expressions for ``value`` one step from a name whose value is a module, a container,
-    or an object of the program.
+    """Expressions for ``value`` one level inside a name whose value is a module, a container, or an object of the
+    program.
     """
     if name.startswith("_") or isinstance(held, torch.Tensor | types.ModuleType | type):
         return
@@ -145,7 +147,7 @@ def _parts(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _way(name: str, way: str) -> str:
-    """Return the expression for a submodule or parameter in the program: ``net[0].weight``
-    for ``0.weight`` of ``net``.
+    """Return the expression for a submodule or parameter, as the program would write it: ``net[0].weight`` for
+    ``0.weight`` of ``net``.
     """
     return written(f"{name}.{way}")

@@ -1,9 +1,8 @@
 """Observes processes that the program starts (:class:`ForkWatch`).
 
-In a forked process the recording ends; in this one the trace gets a note.
-
-Functions registered for forks cannot be unregistered, so they are registered once and do nothing while nothing is
-recorded. Processes that multiprocessing starts without a fork are observed at the function that prepares their data.
+In a forked process the recording ends; in this process a note is added to the trace. Functions registered for forks
+cannot be unregistered, so they are registered once and do nothing while nothing is recorded. Processes that
+multiprocessing starts without a fork are observed at the function that prepares their data.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _watching: list[ForkWatch] = []
 
 class ForkWatch:
     """Calls ``started(frame)`` in this process when the program has forked it, or when multiprocessing starts another
-    one without a fork; ``frame`` is the Python frame that does so. Calls ``forked()`` in a forked process.
+    process without a fork; ``frame`` is the Python frame that does so. Calls ``forked()`` in a forked process.
 
     Programs started by ``subprocess`` are not reported. Neither function may raise.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 HIDES = sys.version_info[:2] == (3, 12)
 """Whether reading ``f_locals`` of a module's frame can go wrong: Python 3.12 then takes the variable of a comprehension
-for a global, and warns that it is unbound as soon as a trace function is on ("assigning None to unbound local").
+for a global, and, while a trace function is set, warns that it is unbound ("assigning None to unbound local").
 """
 
 

@@ -1,6 +1,6 @@
-"""Reads the gradients at nodes of torch's graph while a backward runs: :class:`Posts` tells them to a function.
+"""Reads the gradients at nodes of torch's graph while a backward runs: :class:`Posts` passes them to a function.
 
-Uses torch's node hooks, which run after the learner's tensor hooks. They return None, so they change nothing, and are
+Uses torch's node hooks, which run after the learner's tensor hooks, return None, so that they change nothing, and are
 removed after the backward. Keeping a reference to a gradient could change whether torch copies it, so only its values
 are read.
 """
@@ -28,7 +28,7 @@ class Posts:
 
     def before(self, node: Any, key: Any) -> None:
         """Register a hook on ``node`` that calls ``tell`` with the gradients that the node receives, after the hooks
-        that are registered already; ``outgoing`` is empty. ``key`` is any value by which ``tell`` recognizes the node.
+        already registered; ``outgoing`` is empty. ``key`` is any value by which ``tell`` identifies the node.
         """
 
         def look(given: tuple[Any, ...]) -> None:
@@ -39,7 +39,7 @@ class Posts:
 
     def after(self, node: Any, key: Any) -> None:
         """Register a hook on ``node`` that calls ``tell`` with the gradients that the node has received and those that
-        it returns. ``key`` is any value by which ``tell`` recognizes the node.
+        it returns. ``key`` is any value by which ``tell`` identifies the node.
         """
 
         def look(outgoing: tuple[Any, ...], given: tuple[Any, ...]) -> None:

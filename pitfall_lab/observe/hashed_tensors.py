@@ -1,8 +1,8 @@
-"""Observes the places where a program uses tensors as keys of dictionaries or as elements of sets
-(:class:`HashWatch`): such a tensor is found only as the same object, not by its value.
+"""Observes where a program uses tensors as keys of dictionaries or as elements of sets (:class:`HashWatch`): such a
+tensor is found only as the same object, not by its value.
 
-While a program is recorded, a descriptor replaces ``Tensor.__hash__``. It returns the method itself, bound as usual, as
-those of :mod:`~pitfall_lab.observe.lookups` do.
+While a program is recorded, a descriptor replaces ``Tensor.__hash__``. It returns the method itself, bound as usual,
+like the descriptors of :mod:`~pitfall_lab.observe.lookups`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from pitfall_lab.observe.swapping import Watching
 from pitfall_lab.trace import Hashed, Span
 
 LOOKS = 200
-"""The number of tensors that are looked at, at each place in the program."""
+"""How many tensors are examined at most on each line of the program."""
 PLACES = 100
-"""The number of places in the program that are looked at."""
+"""How many lines of the program are examined at most."""
 LARGEST = 16
-"""Tensors with more elements are passed over: states and numbers have few, parameters have many."""
+"""Tensors with more elements are ignored: states and single values have few elements, parameters many."""
 COLLECTIONS = str(Path(sys.modules["collections"].__file__ or "").parent)
-"""The folder of the module whose ``Counter`` takes the elements for the program."""
+"""The folder of the module whose ``Counter`` hashes elements on behalf of the program."""
 
 Value = tuple[tuple[int, ...], tuple[int | float | bool, ...]]
 
 
 @dataclass(slots=True)
 class _HashPlace:
-    """What was seen at one place: how many tensors, the latest object with each value, and how many tensors had the
-    value of another object.
+    """What was seen at one call that hashes tensors: how many tensors, the latest object with each value, and how many
+    tensors had the same value as a different object.
     """
 
     step: int
@@ -53,7 +53,7 @@ class _HashPlace:
 
 
 class _HashLookup:
-    """A descriptor in the place of ``Tensor.__hash__`` that reports each tensor whose hash is taken."""
+    """A descriptor that replaces ``Tensor.__hash__`` and reports each tensor whose hash is computed."""
 
     __slots__ = ("method", "tell")
 
@@ -67,11 +67,11 @@ class _HashLookup:
 
 
 class HashWatch:
-    """Looks at the tensors that this thread's program puts into a set, or uses as a key of a dictionary, in its own
-    code: dense CPU tensors of 1 to ``LARGEST`` (16) elements that require no gradient and have no dimensions, or whole
-    numbers, or are a view.
+    """Examines the tensors that this thread's program, in its own code, puts into a set or uses as a key of a
+    dictionary: dense real CPU tensors of 1 to ``LARGEST`` (16) elements that do not require grad and are 0-dimensional,
+    not floating point, or a view.
 
-    ``written()`` is the number of the trace's events so far, ``label`` gives a tensor's label in the trace, or None.
+    ``written()`` is the number of the trace's events so far; ``label`` returns a tensor's label in the trace, or None.
     """
 
     def __init__(self, sources: SourceMap, written: Callable[[], int], label: Callable[[Any], str | None]) -> None:
@@ -82,19 +82,19 @@ class HashWatch:
         self._last: _HashPlace | None = None
 
     def start(self) -> None:
-        """Put the descriptor in the place of torch's method."""
+        """Replace torch's method by the descriptor."""
         self._lookup = _HashLookup(vars(torch.Tensor)["__hash__"], self._hashed)
         torch.Tensor.__hash__ = self._lookup  # type: ignore[method-assign, assignment]
 
     def stop(self) -> None:
-        """Put torch's method back, unless the program has replaced it."""
+        """Restore torch's method, unless the program has replaced it."""
         lookup, self._lookup = self._lookup, None
         if lookup is not None and vars(torch.Tensor).get("__hash__") is lookup:
             torch.Tensor.__hash__ = lookup.method  # type: ignore[method-assign, union-attr]
 
     def finished(self) -> tuple[Hashed, ...]:
-        """The places where tensors with equal values were different keys, and the place of the last key of all; empty
-        if no tensor was looked at.
+        """The lines on which tensors with equal values were different keys, and the line of the very last key; empty if
+        no tensor was examined.
         """
         known = [place for place in self._places.values() if place is not None]
         return tuple(
@@ -150,7 +150,9 @@ class HashWatch:
                 place.names[name] = None
 
     def _caller(self, frame: FrameType) -> FrameType | None:
-        """The program's frame: the one that takes the hash, or around ``Counter``, which does so for it."""
+        """The program's frame that computes the hash, or that calls ``Counter``, which does so on its behalf; None if
+        it is no frame of the program.
+        """
         around: FrameType | None = frame
         while around is not None and around.f_code.co_filename.startswith(COLLECTIONS):
             around = around.f_back
@@ -158,7 +160,7 @@ class HashWatch:
 
 
 def _value(tensor: Any) -> Value | None:
-    """The shape and the numbers of a small plain tensor: one number, whole numbers, or part of another tensor. None for
+    """The shape and the values of a small plain tensor that is 0-dimensional, not floating point, or a view; None for
     any other.
     """
     if type(tensor) is not torch.Tensor or tensor.requires_grad or tensor.layout is not torch.strided:

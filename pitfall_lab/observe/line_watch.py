@@ -24,11 +24,11 @@ TRACED = T(
 
 
 class LineWatch:
-    """Calls ``tell(frame, span, returned)`` after each line of the learner's program: the frame, the span of the line
-    (None if it has no source), and the value that the frame returns if it returned at this line, else None.
+    """Calls ``tell(frame, span, returned)`` after each line of the learner's program: with the frame, the span of the
+    line (None if it has no source), and the value that the frame returns if it returned on this line (else None).
 
-    ``sources`` says which files are the learner's. ``missed`` is the reason why some lines were not watched, in English
-    and Chinese; None while there is none.
+    ``sources`` determines which files are the learner's. ``missed`` is the reason why some lines were not watched, in
+    English and Chinese; None if there is none.
     """
 
     def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None, Any], None]) -> None:
@@ -41,10 +41,10 @@ class LineWatch:
         self.missed: T | None = None
 
     def start(self, frame: FrameType | None) -> None:
-        """Watch ``frame``, the frames that called it, and frames entered later; of all these those of the learner's
+        """Watch ``frame``, the frames that called it, and frames entered later, as far as they are in the learner's
         files.
 
-        Does nothing if it is on; if another tool traces, sets ``missed`` and watches nothing.
+        Does nothing if it is already watching. If another tool traces, sets ``missed`` and watches nothing.
         """
         if self._on:
             return

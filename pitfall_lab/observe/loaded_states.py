@@ -1,4 +1,4 @@
-"""Compares the names of a state that is being loaded with those of the module that it is loaded into
+"""Compares the names in a state dict that is being loaded with those of the module into which it is loaded
 (:func:`compared`).
 """
 
@@ -14,12 +14,12 @@ from pitfall_lab.observe.frame_variables import variables
 from pitfall_lab.observe.stray_attributes import named
 
 AROUND = 80
-"""How many frames are looked at for the one of ``load_state_dict``."""
+"""How many frames are examined at most to find that of ``load_state_dict``."""
 
 
 def loading(owner: Any) -> dict[str, Any] | None:
-    """A copy of the state (a dict of values by name) that ``load_state_dict`` is loading into the module ``owner`` at
-    this moment.
+    """Return a copy of the state (a dict of values by name) that ``load_state_dict`` is loading into the module
+    ``owner`` at this moment.
 
     None if none of the ``AROUND`` (80) frames above is a ``Module.load_state_dict``, or if the innermost of these loads
     into another module.
@@ -42,10 +42,11 @@ def _code() -> Any:
 
 
 def compared(module: torch.nn.Module, state: dict[str, Any]) -> tuple[int, tuple[tuple[str, str], ...]]:
-    """How many names of parameters and buffers the module and the loaded ``state`` have in common, and pairs of names:
-    one of the module that the state lacks, and one of the state, for a tensor of the same shape, that the module lacks.
+    """Return how many names of parameters and buffers the module and the loaded ``state`` have in common, and pairs of
+    names: one of the module that the state lacks, and one of the state, for a tensor of the same shape, that the module
+    lacks.
 
-    Each name is in one pair at most; no pairs are an empty tuple.
+    Each name is in at most one pair; without pairs the tuple is empty.
     """
     own = dict(named(module))
     left = {

@@ -1,4 +1,6 @@
-"""Reads tensors without running the program's modes or the methods of its tensor classes (:func:`unseen`)."""
+"""Makes it possible to read tensors without triggering the program's modes or methods of its tensor classes
+(:func:`unseen`).
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from pitfall_lab.observe.private import (
 
 
 def unseen() -> AbstractContextManager[Any]:
-    """A context in which ``__torch_function__`` of tensor classes and the program's function modes and dispatch modes
-    are off, which could print or count our reads.
+    """Return a context in which ``__torch_function__`` of tensor classes and the program's function modes and dispatch
+    modes are off; they could print or count our reads.
 
     Reading a node's saved tensor, for example, is an operation: torch detaches the tensor.
     """
@@ -31,7 +33,7 @@ def dispatching() -> bool:
 
 
 class _WithoutModes:
-    """A context that removes the program's dispatch modes and puts them back at its end."""
+    """A context that removes the program's dispatch modes and restores them at its end."""
 
     def __enter__(self) -> None:
         self._functions = without_functions()

@@ -1,9 +1,9 @@
-"""Observes calls of methods of torch's objects that no function mode observes, such as ``scheduler.step``, and tells
+"""Observes calls of methods of torch's objects that no function mode observes, such as ``scheduler.step``, and reports
 each to a function (:class:`LookupWatch`).
 
-While a program is recorded, a descriptor replaces each of these methods in its class. It returns the method itself,
-bound as usual. So there is no frame of this package in the call that follows: warnings keep their line, tracebacks
-their frames, and what the program reads of the class (``LRScheduler.step``) is torch's own function.
+While a program is recorded, a descriptor replaces each of these methods in its class. It returns the original method,
+bound as usual. So the call that follows contains no frame of this package: warnings keep their line, tracebacks their
+frames, and reading the method from the class (``LRScheduler.step``) gives torch's function.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Tell = Callable[[Kind, Any, FrameType], None]
 
 
 class _Lookup:
-    """A descriptor that replaces a method in a class of torch and reports each object on
-    which the method is looked up.
+    """A descriptor that replaces a method in a class of torch and reports each object on which the method is
+    looked up.
     """
 
     __slots__ = ("_tell", "kind", "method")
@@ -42,12 +42,12 @@ class _Lookup:
 
 class LookupWatch:
     """Calls ``tell(kind, owner, frame)`` when this thread looks up one of these methods on the object ``owner``, as it
-    does to call it; ``frame`` is the Python frame that does so.
+    does to call it; ``frame`` is the Python frame that looks it up.
 
     ``kind`` is ``scheduler`` for ``step`` of a learning-rate scheduler, ``loading`` and ``saving`` for
     ``load_state_dict`` and ``state_dict`` of a module, ``restoring`` for ``__setstate__`` of an optimizer, ``pass`` for
     ``__iter__`` of a ``DataLoader``, ``clearing`` for ``zero_grad`` of an optimizer or a module, ``writing`` for
-    ``__exit__`` of what ``torch.save`` writes with; methods that a class of the program defines instead are not seen.
+    ``__exit__`` of what ``torch.save`` writes with; methods that a class of the program overrides are not observed.
     ``tell`` must not raise.
     """
 
@@ -57,14 +57,14 @@ class LookupWatch:
         self._replaced: list[tuple[type, str, _Lookup]] = []
 
     def start(self) -> None:
-        """Put the descriptors in the place of torch's methods."""
+        """Replace torch's methods by the descriptors."""
         for kind, cls, name in _methods():
             lookup = _Lookup(kind, vars(cls)[name], self._here)
             setattr(cls, name, lookup)
             self._replaced.append((cls, name, lookup))
 
     def stop(self) -> None:
-        """Put torch's methods back, unless the program has replaced them."""
+        """Restore torch's methods, except those that the program has replaced."""
         for cls, name, lookup in self._replaced:
             if vars(cls).get(name) is lookup:
                 setattr(cls, name, lookup.method)

@@ -1,5 +1,5 @@
-"""Finds numbers that a call loses without an error: out of the range of a type of whole numbers, or different ones that
-become equal (:func:`out_of_range`, :func:`lost_by_conversion` and :func:`joined_whole_numbers`).
+"""Finds values that a call loses without an error: those that exceed the range of an integer dtype, or different ones
+that become equal (:func:`out_of_range`, :func:`lost_by_conversion` and :func:`joined_whole_numbers`).
 """
 
 from __future__ import annotations
@@ -27,49 +27,48 @@ PRODUCTS = frozenset(
     for name in spellings("matmul", "mm") | {"bmm", "mv", "dot"}
     for owner in ("torch.Tensor", "torch")
 )
-"""Products of matrices, whose sums leave the range of a type sooner than their terms."""
+"""Matrix products, whose sums exceed the range of a dtype sooner than their terms."""
 CONVERSIONS = frozenset({
     "torch.tensor", "torch.as_tensor", "torch.asarray", "torch.Tensor.to", "torch.Tensor.float", "torch.Tensor.half",
     "torch.Tensor.bfloat16", "torch.Tensor.type", "torch.Tensor.type_as", "torch.Tensor.byte", "torch.Tensor.char",
     "torch.Tensor.short", "torch.Tensor.int", "torch.Tensor.long",
 })  # fmt: skip
-"""Conversions that may lose numbers: all that torch has, those that make a tensor of Python numbers among them."""
+"""Conversions that may lose values, including those that make a tensor of Python numbers."""
 TABLES = frozenset(f"torch.{name}" for name in spellings("cat") | {"stack"})
 WRITES = {"torch.Tensor.__setitem__": 2, "torch.Tensor.copy_": 1}
-"""Calls that may convert what they write, each with the place of the argument that is written."""
+"""Calls that may convert what they write, each with the index of the argument that is written."""
 JOINING = CONVERSIONS | TABLES | WRITES.keys()
-"""Calls that may make different whole numbers equal."""
+"""Calls that may make different integers equal."""
 DIGITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
-"""The binary digits of the short types: up to 2 to that power, each whole number has a place of its own."""
+"""The binary digits of the short dtypes' significands: up to 2 to that power, each integer is represented exactly."""
 HELD = {"float32": 24, "float16": 11, "bfloat16": 8, "int16": 15, "uint8": 8, "int8": 7, "bool": 1}
 LONGEST = 64
-"""The binary digits of a whole number that a type has, by its name; of the other types, at most."""
+"""The binary digits that an integer may have in dtypes not listed in ``HELD``."""
 LARGEST = 2.0**62
 SMALL = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 SHORT = frozenset({torch.float32, torch.float16, torch.bfloat16})
 IN_NUMPY = SMALL | {torch.bool, torch.int64, torch.float16, torch.float32, torch.float64}
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 MOST = 1 << 18
-"""The number of elements that are looked at: a larger result of arithmetic is not, of a conversion the first ones."""
+"""How many elements are examined at most: larger results of arithmetic are skipped, of a conversion only the first ones
+are examined.
+"""
 MOST_OPERANDS = MATRIX = 2
 NEAR = 1e-9
-"""Numbers with fractions that differ by less than this part of themselves are taken for
-equal ones with rounding errors.
-"""
+"""Numbers with fractions that differ by less than this fraction of themselves count as equal apart from rounding."""
 
 
 class LostNumbers(NamedTuple):
-    """How many numbers (``lost`` of the ``of`` that were looked at) a call changes without an error, with one example,
+    """How many values (``lost`` of the ``of`` that were examined) a call changes without an error, with one example,
     all as floats.
 
     By ``sign``: ``+``, ``-``, ``*``: ``one`` and ``other`` are operands, ``meant`` the true result and ``got`` what
-    torch returns. ``@``: an element of a product of matrices; ``one`` and ``other`` are the largest terms of its sum
-    and how many there are. ``to``: the number ``one`` became ``got`` in a type of whole numbers (``other`` and
-    ``meant`` are ``one``). ``=``: the neighbours ``one`` and ``other`` became equal (``got``); ``lost`` and ``of`` are
-    pairs of neighbours that differed before. ``cut``: ``one`` and ``other`` are the smallest and the largest of the
-    fractions that were cut off to 0; ``lost`` counts the negative ones only. ``#``: the different whole numbers ``one``
-    and ``other`` became equal (``got``); here ``of`` is how many different ones there were, and ``lost`` by how many
-    there are fewer now.
+    torch returns. ``@``: an element of a matrix product; ``one`` bounds the terms of its sum and ``other`` is their
+    number. ``to``: the value ``one`` became ``got`` in an integer dtype (``other`` and ``meant`` are ``one``). ``=``:
+    the neighbours ``one`` and ``other`` became equal (``got``); ``lost`` and ``of`` are pairs of neighbours that
+    differed before. ``cut``: ``one`` and ``other`` are the smallest and the largest of the fractions that were
+    truncated to 0; ``lost`` counts the negative ones only. ``#``: the different integers ``one`` and ``other`` became
+    equal (``got``); here ``of`` is how many different ones there were, and ``lost`` by how many there are fewer now.
     """
 
     sign: Sign
@@ -82,8 +81,8 @@ class LostNumbers(NamedTuple):
 
 
 def concerns(call: Call) -> bool:
-    """Whether a call is an addition, subtraction, multiplication or product of matrices with a tensor of one of the
-    types ``SMALL`` (uint8, int8, int16, int32) among its arguments.
+    """Whether a call is an addition, subtraction, multiplication or matrix product with a tensor of one of the dtypes
+    ``SMALL`` (uint8, int8, int16, int32) among its positional arguments.
     """
     return (call.name in ARITHMETIC or call.name in PRODUCTS) and any(
         type(given) in PLAIN and given.dtype in SMALL for given in call.args
@@ -91,12 +90,12 @@ def concerns(call: Call) -> bool:
 
 
 def out_of_range(call: Call) -> LostNumbers | None:
-    """Numbers that overflow in an integer sum, difference or product which is about to run; None if there are none or
-    it is not checked.
+    """Return the values that overflow in an integer sum, difference or product which is about to run; None if there are
+    none, or the call is not checked.
 
-    Checked are calls with two arguments and no keywords, of Python integers and plain CPU tensors without fractions,
-    whose result is of one of the types ``SMALL`` and has at most ``MOST`` (2^18) elements. Of a product of matrices, as
-    many rows are checked as ``MOST`` multiplications make.
+    Checked are calls with two positional arguments and no keyword arguments, of Python integers and plain CPU tensors
+    without a floating-point dtype, whose result has one of the dtypes ``SMALL`` and at most ``MOST`` (2^18) elements.
+    Of a matrix product, as many rows are checked as need ``MOST`` multiplications.
     """
     if not concerns(call) or len(call.args) != MOST_OPERANDS or call.kwargs or call.dispatching:
         return None
@@ -151,13 +150,13 @@ def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> LostNumb
 
 
 def lost_by_conversion(call: Call, result: Any) -> LostNumbers | None:
-    """What a call of ``CONVERSIONS`` has lost of its first argument: floats outside the range of a type of whole
-    numbers, fractions that were cut off to 0 among larger numbers of both signs, or neighbours along an axis that
-    differed and are equal in a short type of floats. Of many numbers, only the first ``MOST`` (2^18) or so are looked
-    at.
+    """Return what a call of ``CONVERSIONS`` has lost of its first argument: floats outside the range of an integer
+    dtype, fractions truncated to 0 among larger values of both signs, or neighbours along an axis that differed and are
+    equal in a short floating-point dtype.
 
-    Of several axes, the one with the largest share. None if nothing was lost, or if the values were not compared:
-    ``result`` is not on the CPU, the numbers are not readable, or a dispatch mode is on.
+    Of many values, only about the first ``MOST`` (2^18) are examined; of several axes, the one with the largest share
+    is returned. None if nothing was lost, or the values were not compared: ``result`` is not on the CPU, the values
+    cannot be read, or a dispatch mode is on.
     """
     if (
         call.name not in CONVERSIONS
@@ -183,12 +182,11 @@ def lost_by_conversion(call: Call, result: Any) -> LostNumbers | None:
 
 
 def joined_whole_numbers(call: Call, result: Any) -> LostNumbers | None:
-    """Different whole numbers, too large for float32, float16 or bfloat16, that a call has made equal in one of these
-    types: in its ``result``, or in the tensor that a call of ``WRITES`` writes. None if there are none, or for a tensor
-    elsewhere than on the CPU.
+    """Return the different integers, too large for float32, float16 or bfloat16, that a call has made equal in one of
+    these dtypes: in its ``result``, or in the tensor that a call of ``WRITES`` writes.
 
-    Numbers are compared wherever they are, not only neighbours. The call's name is checked by the caller
-    (:data:`JOINING`).
+    None if there are none, the tensor is not on the CPU, or a dispatch mode is on. All values are compared, not only
+    neighbours. The call's name is checked by the caller (:data:`JOINING`).
     """
     if call.dispatching or not call.args:
         return None
@@ -212,7 +210,7 @@ def joined_whole_numbers(call: Call, result: Any) -> LostNumbers | None:
 
 
 def _table(given: Any) -> np.ndarray[Any, np.dtype[Any]] | None:
-    """The numbers of a tensor, of an array or of nested lists; None for other things."""
+    """The values of a tensor, of an array or of nested lists; None for other objects."""
     if not (isinstance(given, list | tuple) and given and isinstance(given[0], list | tuple)):
         return _numbers(given)
     is_table = all(isinstance(row, list | tuple) and len(row) == len(given[0]) for row in given)
@@ -221,7 +219,7 @@ def _table(given: Any) -> np.ndarray[Any, np.dtype[Any]] | None:
 
 
 def _joined(before: Any, dtype: torch.dtype) -> LostNumbers | None:
-    """The whole numbers beyond what a type can tell apart that become equal in it."""
+    """The integers too large for a dtype to represent all of them that become equal in it; None if there are none."""
     if before.dtype.kind not in "fiu":
         return None
     values = before.reshape(-1)[:MOST]
@@ -259,8 +257,8 @@ def _cut_off(before: Any, result: torch.Tensor) -> LostNumbers | None:
 
 
 def _cut_to_zero(before: Any) -> LostNumbers | None:
-    """The numbers with fractions that a conversion to whole numbers cuts to 0, if there are such of both signs, and
-    numbers on both sides of them; else None.
+    """The values that a conversion to integers truncates to 0, if there are some of both signs, and larger values of
+    both signs with fractions among the negative ones; else None.
     """
     values = before.reshape(-1)[:MOST]
     to_zero = (np.abs(values) < 1) & (values != 0)
@@ -274,9 +272,9 @@ def _cut_to_zero(before: Any) -> LostNumbers | None:
 
 
 def _merged(before: Any, after: Any, axis: int) -> LostNumbers | None:
-    """Neighbours along an axis that differed before (by more than rounding) and do not after; None without any.
+    """Neighbours along an axis that differed before (by more than rounding) and do not after; None if there are none.
 
-    Of a large tensor, only the first rows are compared.
+    Of a large tensor, only the first indices of axis 0 are compared.
     """
     if before.shape[axis] == 1:
         return None

@@ -1,5 +1,5 @@
-"""Finds the names of tensors in the learner's frames (variables, attributes of modules), and the arrays on a tensor's
-memory (:class:`FrameNames`).
+"""Finds the names of tensors in the learner's frames (variables, attributes of modules), and the arrays that share a
+tensor's memory (:class:`FrameNames`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_MODULES = frozenset(
         types.MethodType,
     }
 )
-"""The types of most variables' values, which are not searched for tensors."""
+"""The most common types of variables that cannot be modules."""
 NO_ARRAYS = NO_MODULES - {np.ndarray}
 
 
@@ -53,11 +53,11 @@ class FrameNames:
         self._parameters: dict[int, tuple[Watching, str]] = {}
 
     def names(self, real: torch.Tensor, frame: FrameType | None) -> list[str]:
-        """The name of the tensor ``real``, in a list: a variable of the innermost frame, from ``frame`` outwards, that
-        has it, or a path through a module (``net.0.weight``); an empty list if there is none.
+        """Return the name of the tensor ``real``, in a list: a variable of the innermost frame, from ``frame``
+        outwards, that refers to it, or a path through a module (``net.0.weight``); an empty list if there is none.
 
-        A path that was found once comes first, also where a variable has the tensor; names that begin with ``_`` do not
-        count.
+        A path that was found once is preferred, even where a variable refers to the tensor; names that begin with ``_``
+        do not count.
         """
         known = self._parameters.get(id(real))
         if known is not None and known[0]() is real:
@@ -84,11 +84,11 @@ class FrameNames:
         return [known[1]] if known is not None and known[0]() is real else []
 
     def arrays(self, frame: FrameType, pointer: int, nbytes: int) -> list[tuple[np.ndarray, str]]:
-        """The NumPy arrays in variables, from ``frame`` outwards and of the globals there, whose memory overlaps the
-        ``nbytes`` bytes from the address ``pointer``; each with the variable's name.
+        """Return the NumPy arrays in variables, from ``frame`` outwards and of the globals there, whose memory overlaps
+        the ``nbytes`` bytes from the address ``pointer``; each with the variable's name.
 
-        Arrays of objects and empty arrays do not count. An empty list if there are none, or if the address or the
-        number of bytes is 0.
+        Arrays of objects and empty arrays do not count. An empty list if there are none, or the address or the number
+        of bytes is 0.
         """
         if not pointer or not nbytes:
             return []
@@ -139,7 +139,7 @@ def _parts(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 def scopes(frame: FrameType | None) -> Iterator[dict[str, Any]]:
     """Yield the variables, by name, of each of the ``DEPTH`` (8) frames from ``frame`` outwards, each followed by the
-    globals around it (no globals twice), as copies. Yields nothing for None.
+    globals of its function (no globals twice), as copies. Yields nothing for None.
 
     Before Python 3.13, reading a function's ``f_locals`` creates a dictionary that keeps its variables alive. It is
     cleared again, so that ``del`` in the learner's function still frees objects. Not in a frame that is traced: there

@@ -28,33 +28,33 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.recorder import Recorder
 
 STEPS = 3
-"""The number of steps of each optimizer that are observed; later steps add nothing, and
-a program may make a million.
-"""
+"""How many steps of each optimizer are reported; later steps add nothing, and a program may make a million."""
 
 RATES = 1000
-"""The number of changes of an optimizer's learning rate that are observed."""
+"""How many changes of an optimizer's learning rate are recorded at most."""
 
 UPDATES = 1000
-"""The number of an optimizer's steps for which the backwards before them are counted."""
+"""For how many of an optimizer's steps the backwards before them are counted at most."""
 
 SEVERAL = 2
 LEFT = 20
-"""The number of clearings of gradients that no step had used, and of places of other clearings, that are kept."""
+"""How many clearings of gradients that no step had used are recorded at most, and how many positions of other
+clearings.
+"""
 
 _TAKING = getattr(inspect.unwrap(torch.optim.Optimizer.add_param_group), "__code__", None)
 
 
 def taking(frame: FrameType) -> torch.optim.Optimizer | None:
-    """The optimizer that is adding a parameter, if ``frame`` runs ``Optimizer.add_param_group`` (where torch reads the
-    parameter's is_leaf); None for any other frame.
+    """Return the optimizer that is adding a parameter, if ``frame`` runs ``Optimizer.add_param_group`` (where torch
+    reads the parameter's is_leaf); None for any other frame.
     """
     return frame.f_locals.get("self") if frame.f_code is _TAKING else None
 
 
 def given_rate(frame: FrameType, optimizer: torch.optim.Optimizer) -> float | None:
-    """The learning rate of the parameter group that ``optimizer`` is adding in the ``frame`` of :func:`taking`; None if
-    it is no plain finite number.
+    """Return the learning rate of the parameter group that ``optimizer`` is adding in the ``frame`` of :func:`taking`;
+    None if it is no plain finite number.
     """
     group = frame.f_locals.get("param_group")
     rate = group.get("lr", optimizer.defaults.get("lr")) if isinstance(group, dict) else None
@@ -77,35 +77,39 @@ class Pace:
     apart: int = 0
     """The number of steps in which the groups had different learning rates."""
     attributes: int = -1
-    """The number of the optimizer's attributes when it was looked at last."""
+    """The number of the optimizer's attributes at its last reported step."""
     since: int | None = None
-    """How many backwards the program had made at its last step or clearing of gradients; None
-    before these, and after a step of another optimizer.
+    """How many backwards the program had made at the optimizer's last step or clearing of gradients; None before these,
+    and after a step of another optimizer.
     """
     updates: list[int] = field(default_factory=list)
-    """For each step, how many backwards were made since the last step or clearing (``UPDATES`` of them)."""
+    """For each step, how many backwards were made since the last step or clearing, for at most ``UPDATES`` steps."""
     left: list[tuple[int, Span | None]] = field(default_factory=list)
-    """How many backwards a clearing followed with no step in between, and where it was (None: the program ended)."""
+    """For each clearing with no step after the backwards before it, how many backwards these were, and its source
+    position (None: the program ended).
+    """
     cleared: dict[tuple[int, int], Span | None] = field(default_factory=dict)
-    """The places of the clearings that followed a step: by code and instruction."""
+    """The source positions of the clearings that followed a step, by code and instruction."""
 
     def step(self, backwards: int) -> None:
-        """Count the backwards for a step; ``backwards`` is how many the program has made so far."""
+        """Record, for a step, the number of backwards before it; ``backwards`` is how many the program has made so
+        far.
+        """
         if self.since is not None and len(self.updates) < UPDATES:
             self.updates.append(backwards - self.since)
         self.since = backwards
 
     def counts(self) -> tuple[tuple[int, ...], tuple[tuple[int, Span | None], ...], tuple[Span, ...]]:
-        """What a trace keeps of the backwards: ``updates``, ``left`` and the places of the other clearings; empty if no
-        step used the gradients of several.
+        """Return what a trace keeps of the backwards: ``updates``, ``left`` and the source positions of the other
+        clearings; all empty if no step used the gradients of several backwards.
         """
         if all(count < SEVERAL for count in self.updates):
             return (), (), ()
         return tuple(self.updates), tuple(self.left), tuple(span for span in self.cleared.values() if span is not None)
 
     def clear(self, backwards: int, frame: FrameType, span: Callable[[FrameType], Span | None]) -> None:
-        """Note that ``frame`` clears the gradients; ``backwards`` is how many the program has made so far, ``span``
-        returns the place of a frame.
+        """Record that ``frame`` clears the gradients; ``backwards`` is how many the program has made so far, ``span``
+        returns the source position of a frame.
         """
         place = id(frame.f_code), frame.f_lasti
         if self.since is not None and backwards > self.since:
@@ -116,10 +120,10 @@ class Pace:
         self.since = backwards
 
     def note(self, groups: Any) -> None:
-        """Count a step that is made with these parameter groups (``optimizer.param_groups``), and keep their highest
-        learning rate if it differs from the last one, up to ``RATES`` (1000) times.
+        """Count a step with these parameter groups (``optimizer.param_groups``), and record their highest learning rate
+        if it differs from the last one, up to ``RATES`` (1000) times.
 
-        A rate that is a tensor or not finite is not kept.
+        A rate that is a tensor or not finite is not recorded.
         """
         number, self.steps = self.steps, self.steps + 1
         rate = groups[0].get("lr") if len(groups) == 1 else _highest(groups)
@@ -135,8 +139,8 @@ def _highest(groups: Any) -> Any:
 
 
 def _is_plain(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step of the optimizer runs torch's own code alone: a class of ``torch.optim``
-    without step hooks of its own.
+    """Whether a step of the optimizer runs only torch's code: a class of ``torch.optim`` without step hooks registered
+    on it.
     """
     hooks = vars(optimizer).get("_optimizer_step_pre_hooks") or vars(optimizer).get("_optimizer_step_post_hooks")
     return not hooks and type(optimizer).__module__.startswith("torch.optim.")
@@ -144,7 +148,7 @@ def _is_plain(optimizer: torch.optim.Optimizer) -> bool:
 
 class StepWatch:
     """Calls ``tell(optimizer, pace, frame)`` before the first ``STEPS`` (3) steps of each optimizer in this thread, and
-    before a later one if the optimizer has another number of attributes since. ``tell`` must not raise.
+    before a later one if its number of attributes has changed since. ``tell`` must not raise.
 
     ``pace`` is the optimizer's :class:`Pace`, in which every step is counted after ``tell``. ``frame`` is the learner's
     frame that makes the step, None if there is none. ``recorder`` is notified before and after every step.

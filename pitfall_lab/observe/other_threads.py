@@ -1,5 +1,6 @@
-"""Observes that other threads of the program use torch (:class:`OtherThreads`). Their calls are not recorded; the trace
-gets a note.
+"""Observes that other threads of the program use torch (:class:`OtherThreads`).
+
+Their calls are not recorded; the trace gets a note.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from pitfall_lab.trace import Span, T
 class OtherThreads:
     """What other threads have done with torch since the last :meth:`look`.
 
-    ``happened`` is set to True when a call of theirs begins and when it ends; ``busy`` are the numbers (``get_ident``)
+    ``happened`` is set to True when a call of theirs begins and when it ends; ``busy`` are the idents (``get_ident``)
     of the threads that are inside a call; ``places`` are the name of the first call of each thread and its span (None
-    if unknown), as far as :meth:`look` has not returned them.
+    if unknown), those that :meth:`look` has not returned yet.
     """
 
     def __init__(self, sources: SourceMap) -> None:
@@ -34,8 +35,8 @@ class OtherThreads:
         self._is_over = False
 
     def start(self) -> None:
-        """Observe threads started from now on, unless the program is being profiled: Python
-        has only one profile function.
+        """Observe threads started from now on, unless the program is being profiled: Python has only one profile
+        function.
         """
         if threading.getprofile() is None:
             threading.setprofile(self._hook)
@@ -47,8 +48,8 @@ class OtherThreads:
             threading.setprofile(None)
 
     def look(self) -> list[tuple[str, Span | None]]:
-        """Return the places that are new, as pairs of the call's name and its span in the program (None if unknown),
-        and forget them; an empty list if there are none.
+        """Return the entries of ``places``, as pairs of a call's name and its span in the program (None if unknown),
+        and remove them; an empty list if there are none.
 
         Sets ``happened`` to False unless a thread is inside a call now.
         """
@@ -63,7 +64,7 @@ class OtherThreads:
             Recorder(_ThreadListener(self), self._sources).__enter__()  # type: ignore[no-untyped-call]
 
     def note(self, op: str, span: Span | None) -> None:
-        """Keep ``op`` (a call's name) and ``span`` for :meth:`look`; the same call at the same place only once."""
+        """Keep ``op`` (a call's name) and ``span`` for :meth:`look`; the same call at the same span only once."""
         if (op, span) not in self._known:
             self._known.add((op, span))
             self.places.append((op, span))
@@ -74,12 +75,12 @@ class OtherThreads:
         self.busy.add(0)
 
     def begin(self) -> None:
-        """Called before a call of another thread: note that one has happened, and that this thread is inside it."""
+        """Called before a call of another thread: record that one has happened, and that this thread is inside it."""
         self.happened = True
         self.busy.add(threading.get_ident())
 
     def end(self) -> None:
-        """Called after a call of another thread: note that the thread is no longer inside it."""
+        """Called after a call of another thread: record that the thread is no longer inside it."""
         self.busy.discard(threading.get_ident())
         self.happened = True
 

@@ -1,8 +1,9 @@
-"""What a broadcast of a column ``(N, 1)`` with a list ``(N,)`` would have given for the pairs that belong together
+"""Computes what a broadcast of a column ``(N, 1)`` with a vector ``(N,)`` would have given for the matching pairs only
 (:class:`Pairs`).
 
-A trace shows only the ends of a long tensor, so this is computed in addition to the program: the call that makes the
-table is repeated without the column's last axis, and so are the next calls, until a single number is left.
+A trace has only the first and last values of a long tensor, so this is computed in addition to the program: the call
+that makes the N × N table is repeated without the column's last axis, and so are the next calls, until a single number
+is left.
 """
 
 from __future__ import annotations
@@ -24,27 +25,28 @@ PAIRING = (
     LOSSES | spellings("add", "eq", "mul", "ne") | spellings("div", "sub", exchanged=True)
     | {"maximum", "minimum", "max", "min", "broadcast_tensors"}
 )  # fmt: skip
-"""The calls that may make a table of two operands."""
+"""The calls that may make an N × N table of two operands."""
 FOLLOWED = (
     PAIRING | spellings("abs", "bitwise_and", "bitwise_not", "clamp", "ge", "gt", "le", "lt", "neg", "pow", "sigmoid")
     | {"square", "sqrt", "exp", "log", "log1p", "clamp_min", "clamp_max", "where", "relu", "tanh", "softplus",
        "logsigmoid", "float", "double", "half", "long", "int", "to", "type", "logical_not", "logical_and", "mean",
        "sum", "norm", "vector_norm", "nanmean", "nansum", "count_nonzero"}
 )  # fmt: skip
-"""The calls that can be repeated: they draw no random numbers and treat each pair alike, or reduce."""
+"""The calls that can be repeated: they draw no random numbers, and treat each pair in the same way or reduce."""
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 FURTHER = 60
-"""So many calls are looked at after the one that made a table."""
+"""How many calls are examined after the one that made a table."""
 MOST = 1 << 20
-"""The length of the longest list."""
+"""How long the vector may be."""
 EACH, ALL = 2, 40
-"""The tables that are followed of one place in the program, and of all."""
+"""How many tables made at one position in the program are followed at most, and at how many positions."""
 
 
 class PairedNumbers(NamedTuple):
-    """A number that was computed from a table of all pairs. ``step`` is the step of the call that made the table by
-    broadcasting, ``number`` the step of the call whose result, one number, is ``came``; ``meant`` is what the same
-    calls give for the ``rows`` pairs (N of the column) that belong together.
+    """A number that was computed from an N × N table of all pairs.
+
+    ``step`` is the step of the call that made the table by broadcasting, ``number`` the step of the call whose result,
+    one number, is ``came``; ``meant`` is what the same calls give for the ``rows`` (N) matching pairs only.
     """
 
     step: int
@@ -56,7 +58,9 @@ class PairedNumbers(NamedTuple):
 
 @dataclass(slots=True)
 class _Followed:
-    """A result of the program, by its version, and what it was meant to be; ``of`` are the steps of its tables."""
+    """A result of the program, by its version, and what it would be for the matching pairs; ``of`` are the steps of its
+    tables.
+    """
 
     version: int
     meant: Any
@@ -64,8 +68,10 @@ class _Followed:
 
 
 class Pairs:
-    """Is shown each call after it ran (:meth:`after`). ``label`` gives a tensor's label in the trace, or None.
-    ``found`` has the numbers so far, by the step of the call that made the table.
+    """Receives each call after it ran (:meth:`after`), and computes the results for matching pairs.
+
+    ``label`` returns a tensor's label in the trace, or None. ``found`` has the results so far, by the step of the call
+    that made the table.
     """
 
     def __init__(self, label: Callable[[Any], str | None]) -> None:
@@ -79,13 +85,14 @@ class Pairs:
 
     @property
     def is_following(self) -> bool:
-        """Whether the next call must be shown too."""
+        """Whether the next call must be passed to :meth:`after` too."""
         return self._left > 0
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Take note of a call that returned ``result``, ``step`` in the trace: of one that stretched a column ``(N,
-        1)`` and a list ``(N,)`` to a table, or of one that computes something from a known table. What cannot be
-        repeated is not followed.
+        """Examine a call that returned ``result``, ``step`` in the trace: one that broadcasts a column ``(N, 1)`` and a
+        vector ``(N,)`` to a table, or one that computes something from a known table.
+
+        Calls that cannot be repeated are not followed; nothing is raised.
         """
         if self._left and self._line is not None and self._line != _line(call):
             self._stop()
@@ -128,7 +135,7 @@ class Pairs:
         return lengths.pop() if len(lengths) == 1 else None
 
     def _made_of(self, call: Call, name: str, given: list[Any]) -> int | None:
-        """The N of a call that stretches ``(N, 1)`` and ``(N,)`` to a table; None if it does not, or need not be
+        """The N of a call that broadcasts ``(N, 1)`` and ``(N,)`` to a table; None if it does not, or need not be
         followed.
         """
         if name not in PAIRING or len(given) < 2 or call.span is None:
@@ -167,7 +174,7 @@ def _line(call: Call) -> tuple[int, int] | None:
 
 
 def _repeated(call: Call, known: dict[int, _Followed], length: int) -> Any:
-    """The call's result for the pairs that belong together.
+    """Return the call's result for the matching pairs.
 
     Raises:
         ValueError: an operand has numbers for pairs that do not.

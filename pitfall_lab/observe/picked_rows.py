@@ -1,4 +1,4 @@
-"""Which rows of a tensor a program picks by a NumPy array or a list, whose numbers a trace does not have
+"""Finds the rows of a tensor that a program selects by a NumPy array or a list, whose values a trace does not have
 (:class:`Picks`).
 """
 
@@ -15,15 +15,17 @@ from pitfall_lab.observe.recorder import Call
 PICKING = "torch.Tensor.__getitem__"
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 KEPT = 128
-"""The rows of a table that are noted: of a longer one, every second, third … row."""
+"""How many rows of a table are considered at most: of a longer one, only every second, third … row."""
 MOST = 1 << 20
-"""The entries of the longest index that is looked at."""
+"""How many entries an index may have to be examined."""
 FOUND = 300
 
 
 class PickedRows(NamedTuple):
-    """Rows of a tensor that were picked by an index. ``steps`` are the steps of the calls that picked them; ``rows``
-    the picked rows, counted from 0, without repetition; only rows that are multiples of ``every`` are noted (1: all).
+    """Rows of a tensor that were selected by an index.
+
+    ``steps`` are the steps of the calls that selected them; ``rows`` the selected rows, from 0, without repetition;
+    only rows that are multiples of ``every`` are included (1: all).
     """
 
     steps: tuple[int, ...]
@@ -33,16 +35,17 @@ class PickedRows(NamedTuple):
 
 @dataclass(slots=True)
 class Picks:
-    """Is shown calls after they ran, and keeps which rows of a tensor they picked: of the first ``FOUND`` (300) picks
-    that differ.
+    """Receives calls after they ran, and stores which rows of a tensor they selected: of the first ``FOUND`` (300)
+    different selections.
     """
 
     _steps: dict[tuple[int, tuple[int, ...]], list[int]] = field(default_factory=dict)
 
     def after(self, call: Call, step: int) -> None:
-        """Note the rows that the call at ``step`` has picked, if it is ``tensor[index]`` with an array or a list of
-        whole numbers (no uint8), or of one truth value for each row; other calls are ignored, and so is an index of
-        more than ``MOST`` (2^20) entries.
+        """Store the rows that the call at ``step`` has selected, if it is ``tensor[index]`` with an array or a list of
+        integers (no uint8), or of one boolean for each row.
+
+        Other calls are ignored, and so is an index of more than ``MOST`` (2^20) entries.
         """
         if call.name != PICKING or call.dispatching or len(call.args) != len(("table", "index")):
             return
@@ -58,12 +61,14 @@ class Picks:
             self._steps.setdefault((every, kept), []).append(step)
 
     def finished(self) -> list[PickedRows]:
-        """What was found, in the order of the first steps; an empty list if nothing was picked so."""
+        """Return the selected rows, in the order of the first steps; an empty list if none were found."""
         return [PickedRows(tuple(steps), every, rows) for (every, rows), steps in self._steps.items()]
 
 
 def _rows(index: Any, count: int) -> np.ndarray[Any, np.dtype[Any]] | None:
-    """The picked rows, from 0; None if the index is no vector of whole numbers, or of one truth value for each row."""
+    """The selected rows, from 0; None if the index is neither a vector of integers nor one of a boolean for each
+    row.
+    """
     if not 0 < len(index) <= MOST or (type(index) is list and type(index[0]) not in (int, bool, np.int64)):
         return None
     given = np.asarray(index) if type(index) is np.ndarray or all(type(x) is type(index[0]) for x in index) else None

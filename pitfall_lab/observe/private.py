@@ -1,5 +1,5 @@
-"""The only place for private names of torch and NumPy: what each is for, and what happens
-if a release does not have it.
+"""The only module that uses private names of torch and NumPy; it lists what each is for, and what happens if a release
+does not have it.
 
 Each name is looked up once, when this module is imported, and is used without a wrapper, so that calls cost no more. If
 a name is missing, one of three things happens. Another way gives the same result more slowly (``lost`` is None). Or
@@ -227,7 +227,7 @@ dispatch_modes: Callable[[], int] = _name("torch._C._len_torch_dispatch_stack", 
 dispatch_mode: Callable[[Any], Any] = _name("torch._C._get_dispatch_mode", "whether one of torch's own kinds is on")
 FAKE: Any = _name("torch._C._TorchDispatchModeKey.FAKE", "the kind that torch.export runs under")
 has_switches = fx_tracer is not None and not set(NAMES[-5:]) & set(MISSING)
-"""If False, a call may be inside a region without a sign of it, so the frames of every call are searched."""
+"""If False, torch's state may not show that a call is inside a region, so the frames of every call are searched."""
 is_wrapped: Callable[[torch.Tensor], bool] = _name(
     "torch._C._functorch.is_functorch_wrapped_tensor", "whether a function transform has wrapped a tensor",
     T("whether a function transform has wrapped a tensor", "张量是否被函数变换包裹"), lambda _tensor: False,
@@ -298,7 +298,7 @@ swap: Callable[[Any, Any], None] | None = _name(
 
 def swap_by(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """Make torch swap tensors (``torch.utils.swap_tensors``) by calling ``function`` with the two; return the function
-    that did so before.
+    that torch called for this before.
     """
     before, torch._C._swap_tensor_impl = torch._C._swap_tensor_impl, function  # type: ignore[assignment]
     return before
@@ -323,16 +323,16 @@ _scripts: Any = _name(
 
 
 def functions_scripted() -> int:
-    """The number of functions that torch.jit.script has compiled, without torch's own; 0 if this release does not show
-    them.
+    """Return the number of functions that torch.jit.script has compiled, without those of torch itself; 0 if this
+    release does not show them.
     """
     names = () if _scripts is None else [function.qualified_name for function in _scripts.get_functions()]
     return sum(not name.startswith("__torch__.torch.") for name in names)
 
 
 def frames_compiled() -> int:
-    """The number of frames that torch.compile has compiled; 0 if it has not been imported,
-    1 if this release does not say.
+    """Return the number of frames that torch.compile has compiled; 0 if it has not been imported, 1 if this release
+    does not show the number.
     """
     compiler = sys.modules.get("torch._dynamo.convert_frame")
     return 0 if compiler is None else getattr(compiler, "FRAME_COUNTER", 1)

@@ -1,8 +1,8 @@
-"""The recorder: passes each Python-level torch call of the learner's program to a listener, without
-changing the program's behaviour.
+"""The recorder: passes each Python-level torch call of the learner's program to a listener, without changing the
+program's behaviour.
 
 It is a ``TorchFunctionMode`` that calls its :class:`Listener` before and after each call. The rest of this module keeps
-the program from noticing: warnings keep the learner's file and line (see :class:`Site`), exceptions keep no additional
+the program unaffected: warnings keep the learner's file and line (see :class:`Site`), exceptions keep no additional
 object alive, and an error in this package ends the recording, never the program.
 """
 
@@ -38,22 +38,22 @@ _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function
 STORES = (".__setitem__", ".__set__")
 FETCHING = str(Path(torch.utils.data.__path__[0])) + os.sep
 ROUTINE = (str(Path(torch.optim.__path__[0])) + os.sep, FETCHING)
-"""The folders of torch's optimizers and data loaders, whose calls are always the same while the
-recording pauses between rounds.
+"""The folders of torch's optimizers and data loaders, whose calls are always the same while iterations are left out of
+the recording.
 """
 GRAD = "torch.Tensor.grad.__get__"
 ROOM = 200
-"""How many more calls may be nested while the end of a recording is noted: the program may
-have used up what Python allows.
+"""By how many calls the recursion limit is raised while the end of a recording is reported: the program may have used
+up the limit.
 """
 OURS = 10
-"""How many more calls than without a recorder are nested where torch calls a function of the
-program back, as backward does.
+"""By how many calls the recursion limit is raised while torch calls functions of the program back, as backward does, to
+make up for the recorder's own frames.
 """
 BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
 """The functions that run a backward pass."""
 _PASSES = (torch.Tensor.backward, torch.autograd.backward)
-"""Those of them that add to ``.grad``."""
+"""Those of :data:`BACKWARD` that add to ``.grad``."""
 
 
 class Verdict(enum.Enum):
@@ -69,9 +69,9 @@ class Call:
     """One torch call of the program. No reference to it may be kept after the call, as it would keep the operands
     alive.
 
-    ``name`` is torch's qualified name (``torch.Tensor.add_``), ``func`` the function, ``args`` and ``kwargs`` what it
-    is given. ``span`` is the expression in the learner's source (None if unknown), ``scope`` the names of the learner's
-    functions around it, outermost first, ``frame`` the learner's innermost frame. ``grad`` and ``inference`` say
+    ``name`` is torch's qualified name (``torch.Tensor.add_``), ``func`` the function, ``args`` and ``kwargs`` its
+    arguments. ``span`` is the expression in the learner's source (None if unknown), ``scope`` the names of the
+    learner's functions around it, outermost first, ``frame`` the learner's innermost frame. ``grad`` and ``inference``:
     whether grad mode and inference mode are on. ``composite``: ``func`` is a Python function of torch whose inner torch
     calls can be recorded instead.
     """
@@ -91,12 +91,12 @@ class Call:
     direct: bool
     """Whether the learner's own line makes the call, and not library code that it calls."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """Storage for the listener between ``before`` and ``after``."""
+    """What the listener stores between ``before`` and ``after``."""
 
 
 class Site:
-    """What the recorder knows of one place in a program, or in a library, that calls torch: an instruction of a code
-    object. It is kept from one call at this place to the next.
+    """What the recorder knows of one instruction of a code object, in a program or in a library, that calls torch. It
+    is kept from one call by this instruction to the next.
     """
 
     __slots__ = (
@@ -144,8 +144,8 @@ class Site:
 
 
 Place = tuple[Site, Site, FrameType, tuple[str, ...]]
-"""Where a call comes from: the site that makes it, the learner's site that it is made for, the
-learner's frame, and its scope.
+"""Where a call comes from: the site that makes it, the learner's site for which it is made, the learner's frame, and
+its scope.
 """
 
 
@@ -155,10 +155,10 @@ class Lane(Protocol):
     """
 
     functions: set[Any]
-    """The functions whose calls may take it."""
+    """The functions whose calls may take the fast path."""
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Any:
-        """Called before a call of ``func`` with ``args`` and ``kwargs`` from ``place``. Returns a value that is handed
+        """Called before a call of ``func`` with ``args`` and ``kwargs`` from ``place``. Returns a value that is passed
         to :meth:`after` or :meth:`failed` as ``ahead``; None if the call must take the full path.
         """
 
@@ -171,7 +171,7 @@ class Lane(Protocol):
 
 class Listener(Protocol):
     """What the recorder calls for each torch call and other event of the program. A ``span`` is the expression in the
-    learner's source, None if it is not known.
+    learner's source, None if unknown.
     """
 
     @property
@@ -195,30 +195,28 @@ class Listener(Protocol):
         """
 
     def composed(self, call: Call, result: Any) -> None:
-        """Called after a Python function of torch that calls other torch functions has returned, where these inner
-        calls were recorded one by one.
-        """
+        """Called after a Python function of torch whose inner torch calls were recorded one by one has returned."""
 
     def failed(self, call: Call, error: BaseException) -> None:
         """Called after a call has raised; the error then propagates to the program."""
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Called at least once while a region (a part that torch runs as a whole, such as a compiled function) runs, in
-        place of the calls inside it. ``scope`` are the names of the learner's functions around it.
+        """Called at least once while a region runs (code that torch runs as a whole, such as a compiled function),
+        instead of for the calls inside it. ``scope`` are the names of the learner's functions around it.
         """
 
     def cut_short(self, call: Call, error: BaseException) -> None:
         """Called when torch itself has ended a call early with ``error`` while ``torch.utils.checkpoint`` recomputes,
-        because its result is not needed.
+        because the call's result is not needed.
         """
 
     def stopped(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Called when the recording ends early, at ``span`` if known; the program continues. ``cause`` is the sort of
+        """Called when the recording ends early, at ``span`` if known; the program continues. ``cause`` is the kind of
         reason, ``reason`` the sentence for the learner. Must not raise.
         """
 
     def paused(self, reason: T, span: Span | None) -> None:
-        """Called when the recording pauses at a limit; ``reason`` says at which. Must not raise."""
+        """Called when the recording pauses at a limit; ``reason`` is the sentence that names it. Must not raise."""
 
     def goes_on(self, span: Span | None) -> bool:
         """Called while the recording pauses, before a call from ``span``: return True if the recording continues with
@@ -229,15 +227,16 @@ class Listener(Protocol):
         """Called for a call from ``span`` that the program makes after the recording has ended, or while it pauses."""
 
     def leaves_out(self) -> None:
-        """Called when rounds of a loop begin that are not recorded."""
+        """Called when iterations of a loop begin that are not recorded."""
 
     def returns(self) -> None:
-        """Called when the recording continues after rounds that were not recorded. Must not raise."""
+        """Called when the recording continues after iterations that were not recorded. Must not raise."""
 
 
 class Recorder(TorchFunctionMode):
     """Calls ``listener`` for the torch calls that the learner's program makes in this thread while the mode is on.
-    ``sources`` finds the learner's frames and lines; ``rounds`` decides which rounds of the program's loops are
+
+    ``sources`` finds the learner's frames and lines; ``rounds`` decides which iterations of the program's loops are
     recorded (None: all).
     """
 
@@ -247,18 +246,18 @@ class Recorder(TorchFunctionMode):
         self._rounds = rounds
         self._is_close = rounds is not None and rounds.closely
         self._idle: set[Any] = set()
-        """Functions written in C++ that only read a tensor, whose calls are not looked at while the
-        recording pauses between rounds.
+        """Functions written in C++ that only read a tensor, whose calls are not examined while iterations are left
+        out.
         """
         self._is_off = False
-        """Whether the mode is taken off, for an optimizer's step."""
+        """Whether the mode is removed at present, for an optimizer's step."""
         self._is_between = False
-        """Whether such a round runs that is not recorded; the recording then pauses as well."""
+        """Whether the running iteration is not recorded; the recording then pauses as well."""
         self._listener = listener
         self._sources = sources
         self._stopped = self._is_paused = self._is_aside = self._is_on = False
-        """``_is_aside``: no call may take the fast path: the recording has ended or pauses, or torch is
-        inside a region or a backward.
+        """``_is_aside``: no call may take the fast path, because the recording has ended or pauses, or torch is inside
+        a region or a backward.
         """
         self._names: dict[Any, tuple[str, bool]] = {}
         self._lane = listener.lane
@@ -405,7 +404,7 @@ class Recorder(TorchFunctionMode):
             site.alone = None
 
     def start(self) -> Self:
-        """Enter this function mode in the current thread."""
+        """Enter this function mode in the current thread, and return the recorder."""
         if private.has_modes:
             torch.overrides.has_torch_function = _unaware_of_us  # type: ignore[assignment]
         undispatched.begin()
@@ -462,9 +461,10 @@ class Recorder(TorchFunctionMode):
         self._end("limit" if isinstance(error, Enough) else "failure", reason_of(error), span)
 
     def beside(self, tell: Callable[..., None], kind: str, owner: Any, frame: FrameType) -> None:
-        """Call ``tell(kind, owner, frame)``, a method of the listener, for something that is no torch call: the program
-        uses a method of ``owner`` that :mod:`~pitfall_lab.observe.lookups` observes. If rounds are not recorded at
-        present and this is new in them, recording resumes first.
+        """Call ``tell(kind, owner, frame)``, a method of the listener, for an event that is no torch call: the program
+        uses a method of ``owner`` that :mod:`~pitfall_lab.observe.lookups` observes.
+
+        If iterations are not recorded at present and no recorded one had such an event, recording resumes first.
         """
         self.stepped()
         self._notes(kind, frame)
@@ -483,9 +483,9 @@ class Recorder(TorchFunctionMode):
     def stepping(self, optimizer: torch.optim.Optimizer, frame: FrameType | None, *, plain: bool) -> None:
         """Called before a step of ``optimizer``, which ``frame`` of the program makes (None if there is none).
 
-        If rounds are not recorded at present, and no recorded round of their loop made a step at this place, recording
-        resumes. If they still are not recorded and the step is ``plain`` (it runs torch's code alone), the mode is
-        taken off during the step, because it costs time; :meth:`stepped` puts it back.
+        If iterations are not recorded at present, and no recorded iteration of their loop made a step at this position,
+        recording resumes. If they still are not recorded and the step is ``plain`` (it runs only torch's code), the
+        mode is removed during the step, because it costs time; :meth:`stepped` restores it.
         """
         self.stepped()
         if self._rounds is None:
@@ -502,20 +502,20 @@ class Recorder(TorchFunctionMode):
             pop_mode()
 
     def stepped(self) -> None:
-        """Called after an optimizer's step: put the mode back if it was off during the step."""
+        """Called after an optimizer's step: restore the mode if it was removed during the step."""
         if self._is_off:
             self._is_off = False
             push_mode(self)
 
     def _compares(self, site: Site) -> bool:
-        """Whether calls at a place in torch's data loaders can begin rounds, or do in the loop
-        that is not recorded at present.
+        """Whether calls by an instruction in torch's data loaders can begin iterations, or do in the loop that is not
+        recorded at present.
         """
         return site.is_fetching and (not self._is_between or self._rounds.fetches)  # type: ignore[union-attr]
 
     def _skips_routine(self, site: Site) -> bool:
-        """Whether a call of torch's data loaders or optimizers is in a round that is not
-        recorded; if not, it is counted.
+        """Whether a call of torch's data loaders or optimizers is in an iteration that is not recorded; the call is
+        counted.
         """
         if self._rounds is not None:
             if self._is_between:
@@ -525,8 +525,8 @@ class Recorder(TorchFunctionMode):
         return self._is_between
 
     def _leaves_out(self, func: Any, args: Any, kwargs: Any, caller: FrameType, site: Site) -> bool:
-        """Whether a call belongs to a round of a loop that is not recorded; if it repeats no recorded
-        one, recording resumes with it.
+        """Whether a call belongs to an iteration of a loop that is not recorded; if it repeats no recorded call,
+        recording resumes with it.
         """
         rounds = self._rounds
         if self._stopped or rounds is None or (self._is_paused and not self._is_between):
@@ -569,8 +569,8 @@ class Recorder(TorchFunctionMode):
             return rounds.repeats(func, args, kwargs, caller)
 
     def _looked(self, result: Any) -> None:
-        """Test the result of a call that is not recorded for NaN (see :meth:`Rounds.look`); an
-        error in this ends the recording.
+        """Test the result of a call that is not recorded for NaN (see :meth:`Rounds.look`); an error in the test ends
+        the recording.
         """
         try:
             self._rounds.look((result,))  # type: ignore[union-attr]
@@ -578,13 +578,13 @@ class Recorder(TorchFunctionMode):
             self.stop(error)
 
     def _return(self) -> None:
-        """Resume recording after rounds that were not recorded."""
+        """Resume recording after iterations that were not recorded."""
         self._is_between = self._is_paused = False
         self._look_aside()
         self._listener.returns()
 
     def _failed_between(self, error: BaseException, func: Any, args: Any, kwargs: Any, caller: FrameType) -> None:
-        """Record a call that has raised in a round that is not recorded."""
+        """Record a call that has raised in an iteration that is not recorded."""
         try:
             if not self._is_between or self._stopped or not isinstance(error, Exception) or is_quiet(name_of(func)):
                 return
@@ -611,9 +611,9 @@ class Recorder(TorchFunctionMode):
                 sys.setrecursionlimit(limit)
 
     def _miss(self, func: Any, caller: FrameType) -> None:
-        """Tell the listener of a call that is not recorded because the recording has ended or pauses.
+        """Notify the listener of a call that is not recorded because the recording has ended or pauses.
 
-        Quiet calls and torch's own do not count.
+        Calls that are never recorded, and reads of ``.grad`` by torch itself, do not count.
         """
         with contextlib.suppress(Exception), unseen():
             name = name_of(func)
@@ -658,8 +658,8 @@ class Recorder(TorchFunctionMode):
             return None, Verdict.RUN
 
     def _goes_on(self, func: Any, caller: FrameType) -> bool:
-        """Whether the paused recording continues with this call, because the program makes it at a
-        line that was not recorded yet.
+        """Whether the paused recording continues with this call, because the program makes it at a line that was not
+        recorded yet.
         """
         if self._backward_frame is not None or self._opened or regions.tracing():
             return False
@@ -683,8 +683,7 @@ class Recorder(TorchFunctionMode):
     def _passed_over(self, caller: FrameType) -> bool:
         """Whether the call is inside a region that torch runs as a whole; the listener is notified of the region.
 
-        True too while a function transform runs for which no region is found; never inside a
-        backward, but for such a transform.
+        True too while a function transform runs for which no region is found; inside a backward, only then.
         """
         region = regions.around(caller, self._sources) if self._backward_frame is None else None
         if region is not None:
@@ -694,16 +693,16 @@ class Recorder(TorchFunctionMode):
         return self._in_region or private.transform() is not None
 
     def _is_machinery(self, frame: FrameType, func: Any, caller: FrameType) -> bool:
-        """Whether the call is torch's own work inside a backward that ``frame`` started or
-        that the learner's code handles.
+        """Whether torch itself makes the call inside a backward that ``frame`` started, or a ``__torch_dispatch__`` of
+        the learner makes it there.
         """
         if self._backward_frame is frame:
             return not (self._handed_on and func is undispatched.BACKWARD)
         return self._backward_frame is not None and self._handles_operations(caller)
 
     def _handles_operations(self, frame: FrameType) -> bool:
-        """Whether a ``__torch_dispatch__`` of the learner runs the engine's operations (calls there are
-        only recorded outside backward).
+        """Whether a ``__torch_dispatch__`` of the learner runs the engine's operations (calls there are recorded only
+        outside backward).
         """
         walk: FrameType | None = frame
         while walk is not None and walk is not self._backward_frame:
@@ -767,8 +766,8 @@ class Recorder(TorchFunctionMode):
         return site
 
     def _place(self, site: Site, frame: FrameType) -> Place | None:
-        """Return where a call comes from: the calling frame and the learner's innermost frame; None if
-        there is none of the learner's.
+        """Return where a call comes from: the calling site, the learner's innermost site and frame, and its scope; None
+        if no frame is the learner's.
         """
         caller = site
         while not site.is_user:
@@ -779,7 +778,9 @@ class Recorder(TorchFunctionMode):
         return caller, site, frame, self._scope(frame)
 
     def _scope(self, frame: FrameType) -> tuple[str, ...]:
-        """Like :meth:`SourceMap.scope` (at most 12 functions), but the part outside the program is computed once."""
+        """Like :meth:`SourceMap.scope` (at most 12 functions), but the functions outside the program are determined
+        only once.
+        """
         outside = self._around
         around = []
         walk: FrameType | None = frame
@@ -814,7 +815,7 @@ _run = _pitfall_lab_run
 
 _GRADIENT = {torch.Tensor.grad.__get__}  # type: ignore[union-attr]
 _WHOLE = (object,)
-"""In place of the classes that handle a call: its parts are not recorded."""
+"""Passed instead of the classes that handle a call, so that the call is recorded as a whole."""
 _PLAIN = (torch.Tensor,)
 _PARAMETERS = (torch.nn.Parameter,)
 FAST_PATHS = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
@@ -824,8 +825,8 @@ _HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
 def _unaware_of_us(relevant_args: Any) -> bool:
     """``torch.overrides.has_torch_function`` without this recorder, for callers whose behaviour depends on it.
 
-    Attention and transformer layers take their fast path only if it returns False, and that path gives
-    other values at padded positions.
+    Attention and transformer layers take their fast path only if it returns False, and that path gives other values at
+    padded positions.
     """
     if sys._getframe(1).f_globals.get("__name__") not in FAST_PATHS:
         return bool(_HAS_TORCH_FUNCTION(relevant_args))
@@ -853,8 +854,8 @@ frames of torch and the recorder are in between.
 
 
 def _caller(frame: FrameType) -> FrameType:
-    """Skip the frames of torch's dispatch, and of the functions that it dispatches: return the frame
-    that called the torch function.
+    """Skip the frames of torch's dispatch, and of the functions that it dispatches: return the frame that called the
+    torch function.
     """
     while frame.f_code is dispatch and frame.f_back is not None and frame.f_back.f_back is not None:
         frame = frame.f_back.f_back
@@ -862,11 +863,11 @@ def _caller(frame: FrameType) -> FrameType:
 
 
 def _all_given(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dispatch: FrameType) -> dict[str, Any]:
-    """``kwargs``, plus the arguments that ``func`` received but did not pass on to ``handle_torch_function``.
+    """Return ``kwargs``, plus the arguments that ``func`` received but did not pass on to ``handle_torch_function``.
 
     In torch 2.13 ``F.l1_loss`` omits ``weight``, ``torch.chain_matmul`` ``out`` and ``Tensor.dim_order``
-    ``ambiguity_check``: any function mode would ignore them. They are read from the frame of ``func``, which
-    called ``handle_torch_function``.
+    ``ambiguity_check``: any function mode would ignore them. They are read from the frame of ``func``, which called
+    ``handle_torch_function``.
     """
     caller = dispatch.f_back
     if caller is None or caller.f_code is not getattr(func, "__code__", None):
@@ -906,7 +907,7 @@ def is_composite(func: Any) -> bool:
 
 
 def private_copy(func: Any) -> Any:
-    """A copy of a Python function of torch that does not dispatch to function modes.
+    """Return a copy of a Python function of torch that does not dispatch to function modes.
 
     With the mode on, the original would call this recorder again. The function's module is not changed.
     """
@@ -924,7 +925,7 @@ def _never(*_: Any) -> bool:
 
 
 class Enough(Exception):
-    """Raised by a listener to end the recording; ``why`` gives the reason, a sentence for the learner in English and
+    """Raised by a listener to end the recording; ``why`` is the reason, a sentence for the learner in English and
     Chinese.
     """
 
@@ -949,7 +950,7 @@ FORKED = T(
 
 
 def reason_of(error: Exception) -> T:
-    """The reason why a recording ended, a sentence in English and Chinese, from the error that ended it."""
+    """Return the reason why a recording ended, a sentence in English and Chinese, from the error that ended it."""
     if isinstance(error, Enough):
         return error.why
     said = f"{type(error).__name__}: {error}".splitlines()[0][:300]

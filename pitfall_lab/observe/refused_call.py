@@ -1,4 +1,4 @@
-"""Describes the call that raised an error: the function, and its arguments as the program's own line writes them
+"""Describes the call that raised an error: the function, and its arguments as the program's source writes them
 (:func:`refused_call` and :func:`uncaught`).
 
 Runs only after an error was raised, and costs nothing before that.
@@ -34,7 +34,7 @@ Label = Callable[[Any], str | None]
 MOST_ITEMS = 16
 MOST_GIVEN = 24
 MOST_NUMBERS = 1 << 24
-"""The largest number of elements of a tensor whose minimum and maximum are computed."""
+"""How many elements a tensor may have for its minimum and maximum to be computed."""
 THROUGH = frozenset({"_wrapped_call_impl", "_call_impl", "__call__", "wrapper", "decorate_context", "inner", "_fn"})
 """Functions of torch that only pass a call on."""
 OPERATORS = {
@@ -56,10 +56,10 @@ def refused_call(call: Call, sources: SourceMap, label: Label) -> tuple[Given, .
 
 def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: Label) -> Failure:
     """Return ``failure`` with its ``origin``, function (``op``) and arguments (``given``), read from the traceback of
-    an error that ended the program. ``label`` returns a tensor's label in the trace, or None.
+    an error that ended the program; unchanged if the traceback has no frame of the program.
 
     Where the program's own code raised it, the arguments are the tensors in the variables of its innermost frame; where
-    other code did, those of a function of that code. Unchanged if the traceback has no frame of the program.
+    other code did, those of a function of that code. ``label`` returns a tensor's label in the trace, or None.
     """
     frames: list[tuple[FrameType, int]] = []
     walk: TracebackType | None = error.__traceback__
@@ -92,8 +92,8 @@ def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: 
 
 
 def origin_of(error: BaseException, sources: SourceMap) -> Origin:
-    """Where an error that left a torch call comes from: "program" if a ``raise`` in the program's own code, which torch
-    had called, raised it; else "torch".
+    """Return the origin of an error that left a torch call: "program" if a ``raise`` in the program's own code, which
+    torch had called, raised it; else "torch".
     """
     walk = error.__traceback__
     while walk is not None and walk.tb_next is not None:
@@ -122,8 +122,8 @@ def _is_torchs(frame: FrameType) -> bool:
 
 
 def _tensors_of(frame: FrameType) -> list[tuple[str, Any]]:
-    """The tensors among a frame's local variables, each after its name; names that begin
-    with an underscore are left out.
+    """The tensors among a frame's local variables, each after its name; names that begin with an underscore are left
+    out.
     """
     return [
         (name, value)
@@ -133,11 +133,11 @@ def _tensors_of(frame: FrameType) -> list[tuple[str, Any]]:
 
 
 def _of_frames(frames: list[FrameType]) -> tuple[str, list[tuple[str, Any]]]:
-    """The qualified name and arguments (name, value) of the innermost public torch function with tensor arguments
-    among ``frames``, which need not be the one that raised.
+    """The qualified name and arguments (name, value) of the innermost public torch function with tensor arguments among
+    ``frames``, which need not be the one that raised.
 
-    If no public one has a tensor, the innermost public one, else the innermost. Library code's functions if no frame
-    is torch's.
+    If no public one has a tensor argument, the innermost public one is used, or else the innermost. Functions of
+    library code are used if no frame is torch's.
     """
     mine = [frame for frame in frames if _is_torchs(frame)] or frames
     named = [frame for frame in mine if frame.f_code.co_name not in THROUGH] or mine
@@ -157,7 +157,7 @@ def _has_tensor(frame: FrameType) -> bool:
 
 def _public(name: str) -> str:
     """The public name: ``torch.nn.BatchNorm1d.forward`` for a name in ``torch.nn.modules.batchnorm``,
-    ``torch.optim.Adam`` for its init.
+    ``torch.optim.Adam`` for its ``__init__``.
     """
     parts = name.removesuffix(".__init__").split(".")
     parts = [
@@ -182,10 +182,10 @@ def _arguments(frame: FrameType) -> list[tuple[str, Any]]:
 
 
 def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple[str, list[tuple[str, Any]]]:
-    """The qualified name and arguments (name, value) of what the program's own line calls, if
+    """The qualified name and arguments (name, value) of the function of torch that the program's own line calls, after
     torch's C++ code raised the error.
 
-    "" and no arguments if the line calls nothing of torch's.
+    An empty name if the line calls nothing of torch.
     """
 
     def argument(expression: ast.AST) -> Any:
@@ -242,7 +242,7 @@ def _attribute_of(held: Any, name: str) -> str:
 
 
 def _callee(node: ast.expr, words: Expressions) -> tuple[str, list[Any]]:
-    """The name of the called function if it is torch's ("" if not), and, for a method, its tensor in a list."""
+    """The name of the called function if it is torch's, else "", and, for a method, its tensor in a list."""
     function = words.value(node)
     if isinstance(node, ast.Attribute):
         held = words.value(node.value)
@@ -262,15 +262,16 @@ def _callee(node: ast.expr, words: Expressions) -> tuple[str, list[Any]]:
 
 
 def _builtin(name: str) -> str:
-    """The tensor method that a built-in such as ``float(t)`` calls; an error in it is torch's.
-
-    Empty for other names.
+    """The tensor method that a built-in such as ``float(t)`` calls, as torch raises an error in it; empty for other
+    names.
     """
     return f"torch.Tensor.__{name}__" if name in BUILTINS else ""
 
 
 BUILTINS = ("float", "int", "bool", "complex", "len", "iter", "abs")
-"""Python's functions that call a method of a tensor with underscores around the same name."""
+"""Python's functions that call a method of a tensor whose name is the function's, with two underscores on both
+sides.
+"""
 BUILTIN_METHODS = frozenset(f"torch.Tensor.__{name}__" for name in BUILTINS)
 """The tensor methods that Python's built-in functions call."""
 
@@ -312,7 +313,9 @@ def _parameters(name: str, func: Any, args: tuple[Any, ...]) -> list[str]:
 
 
 def _function(name: str) -> Any:
-    """Torch's function of this qualified name, or None: a repeated call is known by its name only."""
+    """Torch's function of this qualified name, or None. It is needed for a repeated call, of which only the name is
+    known.
+    """
     found: Any = torch
     for part in name.removeprefix("torch.").split("."):
         found = getattr(found, part, None)
@@ -404,8 +407,8 @@ def _array(name: str, value: Any, words: Expressions, label: Label) -> Given:
 
 
 def _range(value: torch.Tensor) -> tuple[Any, Any]:
-    """The minimum and maximum of a dense, real CPU tensor with 1 to ``MOST_NUMBERS``
-    elements; (None, None) for others.
+    """The minimum and maximum of a dense, real CPU tensor with 1 to ``MOST_NUMBERS`` elements; (None, None) for
+    others.
     """
     with contextlib.suppress(Exception), torch.no_grad():
         if (
@@ -423,10 +426,8 @@ def _range(value: torch.Tensor) -> tuple[Any, Any]:
 
 
 def _running(code: CodeType, lasti: int, sources: SourceMap) -> tuple[ast.AST | None, str]:
-    """The syntax node of the expression that a frame of the program is executing (None if
-    unknown), and the source text.
-
-    The text is empty if it is not available.
+    """The syntax node of the expression that a frame of the program is executing (None if unknown), and the source text
+    (empty if not available).
     """
     text = sources.text_of(code.co_filename)
     at = next(itertools.islice(code.co_positions(), lasti // 2, None), None)

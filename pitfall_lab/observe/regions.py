@@ -1,9 +1,9 @@
-"""Finds regions: parts of a program that torch runs as a whole (transformed, compiled and traced functions)
-(:func:`around` returns the outermost).
+"""Finds regions: code that torch runs as a whole, such as transformed, compiled and traced functions (:func:`around`
+returns the outermost).
 
 Inside a region tensors are wrapped, traced or already compiled, so the calls that a mode sees there are not the
-learner's. A region is found by the frames between the learner's line and the call, which are searched only if torch's
-state says that there may be one.
+learner's. A region is found from the frames between the learner's line and the call, which are searched only if torch's
+state shows that there may be one.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ def possible() -> bool:
 
 
 def tracing() -> bool:
-    """Whether a transform or tracer is running now: tensors that we read would be wrapped, or our reads traced.
-
-    True also if this release of torch does not show it.
+    """Whether a transform or tracer is running now: tensors that we read would be wrapped, or our reads traced. True
+    also if this release of torch does not show it.
     """
     return bool(
         not has_switches
@@ -91,8 +90,8 @@ def writes_down() -> bool:
 
 
 def around(caller: FrameType, sources: SourceMap) -> Region | None:
-    """The outermost region around the frame ``caller`` that the learner's code entered; None if there is none.
-    ``sources`` says which frames are the learner's.
+    """Return the outermost region around the frame ``caller`` that the learner's code entered; None if there is none.
+    ``sources`` determines which frames are the learner's.
     """
     found: Region | None = None
     entry: tuple[str, FrameType] | None = None

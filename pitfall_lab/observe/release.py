@@ -16,7 +16,7 @@ NEWEST = (2, 15)
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version, which identify a release.
+    """Return the first two numbers of a version, which identify a release.
 
     >>> numbers("2.13.0+cpu"), numbers("2.16.0a0+git1")
     ((2, 13), (2, 16))
@@ -29,7 +29,9 @@ RUNNING = numbers(torch.__version__)
 
 
 def unknown() -> T | None:
-    """A sentence that says that the installed torch is newer than the newest tested release; None if it is not."""
+    """Return a sentence that says that the installed torch is newer than the newest tested release; None if it is
+    not.
+    """
     if RUNNING <= NEWEST:
         return None
     known = ".".join(map(str, NEWEST))
@@ -41,8 +43,8 @@ def unknown() -> T | None:
 
 
 def unobservable() -> list[T]:
-    """One sentence for each thing that cannot be observed because the installed torch does not have a private name; an
-    empty list if there are none.
+    """Return one sentence for each thing that cannot be observed because the installed torch does not have a private
+    name; an empty list if there are none.
     """
     lost = dict.fromkeys(name.lost for name in private.MISSING if name.lost not in {None, private.VITAL})
     here = torch.__version__
@@ -54,19 +56,19 @@ def unobservable() -> list[T]:
 
 
 def limits() -> list[T]:
-    """All sentences about the installed torch that users of this package need to know; an empty
-    list if there are none.
+    """Return all sentences about the installed torch that users of this package need to know; an empty list if there
+    are none.
     """
     return [text for text in (unknown(), *unobservable()) if text is not None]
 
 
 def notes() -> list[Note]:
-    """The sentences of :func:`limits` as notes of a trace."""
+    """Return the sentences of :func:`limits` as notes of a trace."""
     return [Note("limit", text.en, text.zh) for text in limits()]
 
 
 def forbids() -> T | None:
-    """The reason why nothing can be recorded with the installed torch; None if it can."""
+    """Return the reason why nothing can be recorded with the installed torch; None if recording is possible."""
     vital = [name.path for name in private.MISSING if name.lost is private.VITAL]
     if not vital:
         return None

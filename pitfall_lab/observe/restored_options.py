@@ -1,4 +1,4 @@
-"""Reads what a loaded state is about to put in the place of an optimizer's options and averages: no torch call shows it
+"""Reads which options and averages of an optimizer a state that is being loaded replaces, which no torch call shows
 (:func:`replaced` and :func:`misplaced`).
 """
 
@@ -15,7 +15,9 @@ import torch
 from pitfall_lab.observe.frame_variables import variables
 
 ABOVE = 4
-"""How many frames above are looked at: a subclass of an optimizer calls the method of its base class."""
+"""How many frames are examined, the given one included: a subclass of an optimizer calls the method of its base
+class.
+"""
 LIKE_PARAMETER = frozenset(
     {
         "acc_delta",
@@ -32,13 +34,16 @@ LIKE_PARAMETER = frozenset(
         "sum",
     }
 )
-"""What torch's optimizers keep for each parameter in the parameter's shape; others keep sums of rows, or vectors."""
+"""Names under which torch's optimizers keep values of the parameter's shape for each parameter; under other names they
+keep sums of rows, or vectors.
+"""
 
 
 class LoadedState(NamedTuple):
-    """What ``load_state_dict`` is putting in the place of an optimizer's own: ``groups``, the parameter groups with
-    their options, and ``averages``, for each parameter the dict of what is kept for it (``exp_avg``), by name.
-    ``given`` are these dicts as they were given: those of an optimizer itself where the state is its present one.
+    """What ``load_state_dict`` is about to store in an optimizer: ``groups``, the parameter groups with their options,
+    and ``averages``, for each parameter the dict of the values kept for it (such as ``exp_avg``), by name.
+
+    ``given`` are these dicts as they were passed: those of an optimizer itself if the state was not copied.
     """
 
     groups: list[dict[str, Any]]
@@ -48,12 +53,12 @@ class LoadedState(NamedTuple):
 
 class MisplacedState(NamedTuple):
     """The first parameter of an optimizer that gets the averages of another one;
-    :class:`pitfall_lab.trace.MisplacedAverages` stores the same with its place.
+    :class:`pitfall_lab.trace.MisplacedAverages` stores the same together with its position in the program.
 
     ``parameter`` is the parameter, ``number`` its number (from 0, through all groups), ``entry`` the name of its
-    average (``exp_avg``), ``loaded`` the shape of that and ``shape`` the parameter's. ``wrong`` of the ``of``
-    parameters with averages are misplaced. ``groups`` is, for each group of the state, the number of the group that it
-    belongs to; empty if that is not known. ``names`` are the names that the state and the optimizer have for the
+    average (such as ``exp_avg``), ``loaded`` the shape of the average and ``shape`` the parameter's. ``wrong`` of the
+    ``of`` parameters with averages are misplaced. ``groups`` is, for each group of the state, the number of the group
+    to which it belongs; empty if unknown. ``names`` are the names that the state and the optimizer have for the
     parameter, if these differ; else empty.
     """
 
@@ -69,8 +74,8 @@ class MisplacedState(NamedTuple):
 
 
 def loaded_state(optimizer: torch.optim.Optimizer, frame: FrameType) -> LoadedState | None:
-    """What ``load_state_dict`` is putting in the place of the optimizer's own; None if it is not running in ``frame``
-    or one of the three frames above it, or for another optimizer (a copy of an optimizer is made by the same method).
+    """Return what ``load_state_dict`` is about to store in the optimizer; None if it is not running in ``frame`` or one
+    of the three frames above it, or runs for another optimizer (a copy of an optimizer is made by the same method).
     """
     code = getattr(inspect.unwrap(torch.optim.Optimizer.load_state_dict), "__code__", None)
     here: FrameType | None = frame
@@ -91,7 +96,7 @@ def loaded_state(optimizer: torch.optim.Optimizer, frame: FrameType) -> LoadedSt
 
 
 def averages(state: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and the tensor of each average in a state that is a dict for each parameter; only those in
+    """Yield the name and the tensor of each average in a state with a dict for each parameter; only those with names in
     ``LIKE_PARAMETER`` whose writes are counted (no inference tensors).
     """
     for entries in list(state.values()) if isinstance(state, dict) else ():
@@ -105,8 +110,8 @@ def replaced(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[t
     before and after, and, for ``lr``, the loaded group's ``initial_lr`` (the rate from which a scheduler started; None
     without one, and for other options).
 
-    For ``lr`` the number before is the old group's ``initial_lr`` if it has one. Each option once, in the first group
-    where it differs; only options that are plain finite numbers.
+    For ``lr`` the number before is the old group's ``initial_lr`` if it has one. Each option is yielded once, for the
+    first group where it differs; only options that are plain finite numbers are compared.
     """
     told = set()
     for one, other in zip(old, new, strict=False):
@@ -120,23 +125,23 @@ def replaced(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[t
 
 
 def number(value: Any) -> float | None:
-    """An option as a number; None for a tensor, a tuple, a bool or what is not finite."""
+    """Return an option as a float; None for a tensor, a tuple, a bool or a value that is not finite."""
     return float(value) if type(value) in (int, float) and math.isfinite(value) else None
 
 
 def usual(optimizer: torch.optim.Optimizer, name: str) -> float | None:
-    """The default of the optimizer's class for the option ``name``; None if that is no plain finite number or there is
-    no such option.
+    """Return the default of the optimizer's class for the option ``name``; None if that is no plain finite number, or
+    there is no such option.
     """
     parameter = inspect.signature(type(optimizer).__init__).parameters.get(name)
     return number(parameter.default) if parameter is not None else None
 
 
 def misplaced(old: list[dict[str, Any]], state: LoadedState) -> MisplacedState | None:
-    """The first parameter of the groups ``old`` for which the loaded ``state`` has averages of another shape, or
+    """Return the first parameter of the groups ``old`` for which the loaded ``state`` has averages of another shape, or
     averages of its shape under another name; None if there is none.
 
-    Names are those that a group has for its parameters (``param_names``), or an option of the groups that is a text;
+    Names are those that a group has for its parameters (``param_names``), or an option of the groups that is a string;
     they count if the state has the same names in another order.
     """
     parameters = [parameter for group in old for parameter in group["params"]]
@@ -155,7 +160,9 @@ def misplaced(old: list[dict[str, Any]], state: LoadedState) -> MisplacedState |
 
 
 def _average(entries: Any) -> tuple[str, tuple[int, ...]] | None:
-    """The first of a parameter's averages that has the parameter's shape in a state that is right: name and shape."""
+    """The name and shape of the first of a parameter's averages that has the parameter's shape in a correct state; None
+    if there is none.
+    """
     return next(
         (
             (name, tuple(value.shape))
@@ -183,7 +190,7 @@ def _order(old: list[dict[str, Any]], loaded: list[tuple[int, ...] | None]) -> t
 def _renamed(
     old: list[dict[str, Any]], new: list[dict[str, Any]], known: list[tuple[int, torch.Tensor, str, tuple[int, ...]]]
 ) -> MisplacedState | None:
-    """The first parameter whose averages, of the right shape, come with another name; None if there is none."""
+    """The first parameter whose averages, of the right shape, have another parameter's name; None if there is none."""
     order: tuple[int, ...] = ()
     own, saved = _parameter_names(old), _parameter_names(new)
     if not _is_other_order(own, saved):

@@ -1,12 +1,12 @@
-"""Finds the rounds (iterations) of a program's loops, and lets those go unrecorded that only repeat what was recorded
+"""Finds the iterations of a program's loops, and leaves those unrecorded that only repeat what was recorded
 (:class:`Rounds`).
 
-A round is seen from torch's calls alone: a call in a function of the program comes from an earlier place than the one
-before. No line is traced and no code is changed. Three kinds of loops are left: those whose rounds make an optimizer
-step, those whose rounds run a module, and any other one that has made many calls since it began; loops inside a module
-are parts of its call. A loop is left at the head of a round, after rounds without anything new, and only if the graphs
-that are alive do not grow from round to round. While it is left, each call is compared with those of the recorded
-rounds; the first that differs is recorded again, with what follows it.
+An iteration is found from torch's calls alone: a call in a function of the program comes from an earlier instruction
+than the one before. No line is traced and no code is changed. Iterations of three kinds of loops may go unrecorded: of
+those whose iterations make an optimizer step, of those whose iterations run a module, and of any other that has made
+many calls since it began; loops inside a module belong to its call. This begins at the start of an iteration, after
+iterations without anything new, and only if the live graphs do not grow from iteration to iteration. Each unrecorded
+call is compared with those of the recorded iterations; at the first that differs, recording resumes.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.trace import Gap
 
 FIRST = 5
-"""The number of rounds of a loop that are recorded before it may be left."""
+"""How many iterations of a loop are recorded before others may go unrecorded."""
 OFTEN = 40
-"""For this many rounds of a loop, graphs that have grown are counted in every round.
+"""For how many iterations of a loop grown graphs are counted in every iteration.
 
-Later they are counted each time that a fourth more rounds have passed, because counting takes ever longer.
+Later they are counted each time that a fourth more iterations have passed, because counting takes ever longer.
 """
 LENGTHY = 1000
-"""The number of calls after which a loop may be left whose rounds make no optimizer step and run no module."""
+"""After how many calls iterations of a loop may go unrecorded that make no optimizer step and run no module."""
 DISTANCE = 3
-"""A round is recorded as a sample whenever the number of rounds is this many times that at the last sample."""
+"""An iteration is recorded as a sample whenever the number of iterations is this many times that at the last sample."""
 VARIANTS = 8
-"""How often the same call may come with other shapes before they are no longer counted as new."""
+"""How often the same call may have other shapes before other shapes no longer count as new."""
 SHOWN = 3000
-"""A recording that is drawn has so many steps before a loop is left: short programs are shown whole, long ones soon."""
+"""How many steps a recording that is drawn has before iterations go unrecorded: short programs are shown whole, long
+ones soon.
+"""
 LAST = 4
-"""The number of rounds that are recorded in full before an error."""
+"""The number of iterations that are recorded in full before an error."""
 GLANCE = 61
-"""The operands of one in so many calls of rounds that are not recorded are tested for NaN."""
+"""The operands of one in this many unrecorded calls are tested for NaN."""
 MANY = 4
-"""The number of tensors of a list that are compared."""
+"""How many tensors of a list are compared at most."""
 
 _is_grad_enabled = torch.is_grad_enabled
 _BACKWARD = {torch.Tensor.backward, torch.autograd.backward}
@@ -55,14 +57,14 @@ _WRAPPERS = _TORCH + "/utils/_contextlib.py"
 
 @dataclass(slots=True)
 class Loop:
-    """A loop of the program, whose rounds (iterations) are counted.
+    """A loop of the program, whose iterations are counted.
 
-    ``head`` is a hash of the place of the first call of a round; ``code`` and ``at`` are the function that contains the
-    loop and the instruction in it (``f_lasti``), ``line`` its source line; ``level`` is how many functions of the
-    program are around that function. ``rounds`` counts its rounds, ``recorded`` those that were recorded; when there
-    are ``sample`` rounds, one more is recorded. ``length`` is the number of calls in a recorded round, ``steps`` how
-    many optimizer steps there were when the present round began, ``trains`` True if the last recorded round made such a
-    step.
+    ``head`` is a hash of the position of the first call of an iteration; ``code`` and ``at`` are the function that
+    contains the loop and the instruction in it (``f_lasti``), ``line`` its source line; ``level`` is how many functions
+    of the program are around that function. ``rounds`` counts its iterations, ``recorded`` those that were recorded;
+    when there are ``sample`` iterations, one more is recorded. ``length`` is the number of calls in a recorded
+    iteration, ``steps`` how many optimizer steps there were when the current iteration began, ``trains`` True if the
+    last recorded iteration made such a step.
     """
 
     head: int
@@ -70,15 +72,15 @@ class Loop:
     at: int
     code: CodeType
     inside: set[int] = field(default_factory=set)
-    """The calls of its recorded rounds."""
+    """The calls of its recorded iterations."""
     began: int | None = None
-    """The number of the call with which the present round began; None while the loop does not run."""
+    """The number of the call with which the current iteration began; None while the loop does not run."""
     since: int = 0
-    """The number of the call with which its first round began, since it runs; those of torch's data
+    """The number of the call with which the first iteration of the current run of the loop began; calls of torch's data
     loaders and optimizers count.
     """
     partly: bool = False
-    """Whether the recording was resumed inside the present round and not at its beginning."""
+    """Whether recording resumed inside the current iteration and not at its beginning."""
     rounds: int = 0
     recorded: int = 0
     sample: int = 2 * FIRST
@@ -86,27 +88,29 @@ class Loop:
     steps: int = 0
     trains: bool = False
     is_made: bool = False
-    """Whether its rounds are calls of a function of the program, or of the data loader's own, that torch makes."""
+    """Whether its iterations are calls, made by torch, of a function of the program or of the data loader."""
     fetches: bool = False
-    """Whether torch's data loader makes the calls with which its rounds begin."""
+    """Whether torch's data loader makes the calls with which its iterations begin."""
     is_plain: bool = False
-    """Whether its rounds make no step and run no module."""
+    """Whether its iterations make no step and run no module."""
     nodes: int = -1
-    """The number of nodes that the graphs of the living tensors had; ``most`` and ``grown``:
-    the most, and in which round.
+    """The number of nodes that the graphs of the live tensors had; ``most`` and ``grown``: the highest number, and in
+    which iteration.
     """
     most: int = -1
     grown: int = 0
     due: int = 0
-    """The round before which the graphs are not counted again."""
+    """The iteration before which the graphs are not counted again."""
     line: int = 0
 
 
 @dataclass(slots=True)
 class CallPath:
-    """``path``: the functions of the program around the latest calls, outermost first, each as the id of its frame, its
-    code and the instruction (``f_lasti``). ``head``: a hash of the call, and its caller, at which a round is seen to
-    begin among these calls. ``loop``: the loop of these rounds, None if none was seen.
+    """The functions of the program around the latest calls, and the loop whose iterations these calls begin.
+
+    ``path``: these functions, outermost first, each as the id of its frame, its code and the instruction (``f_lasti``).
+    ``head``: a hash of the call, and its caller, that counts as the beginning of an iteration among these calls.
+    ``loop``: the loop of these iterations, None if none was found.
     """
 
     path: list[tuple[int, CodeType, int]]
@@ -114,22 +118,23 @@ class CallPath:
     is_made: bool = False
     """Whether a function of the program makes the calls that torch called."""
     times: dict[int, int] = field(default_factory=dict)
-    """How often each other call came since the head."""
+    """How often each other call was made since the head."""
     loop: Loop | None = None
 
 
 Calls = tuple[int, int]
-"""From which call on and up to which one, counted from the beginning of the program."""
+"""The numbers of the first call and of the one after the last, counted from the beginning of the program."""
 
 
 @dataclass(slots=True)
 class Sampling:
     """Which calls a recording leaves out, and at its end which ones another run should record.
 
-    Calls between the two numbers of ``whole`` are all recorded (None: none are asked for). No loop is left before the
-    trace has ``after`` steps. With ``closely`` each result in a round that is left out is tested for NaN, else only
-    some. At the end ``again`` are the calls around the first gradient that was not finite, or the first NaN, in a round
-    that was left out (None if there was none), and ``last`` those of the last rounds (None if no loop was left).
+    Calls between the two numbers of ``whole`` are all recorded (None: no such request). No iterations go unrecorded
+    before the trace has ``after`` steps. With ``closely`` each result in an unrecorded iteration is tested for NaN,
+    else only some. At the end ``again`` are the calls around the first gradient that was not finite, or the first NaN,
+    in an unrecorded iteration (None if there was none), and ``last`` those of the last iterations (None if all were
+    recorded).
     """
 
     whole: Calls | None = None
@@ -142,8 +147,8 @@ class Sampling:
 class Rounds:
     """Decides which calls of the program are recorded.
 
-    ``nodes()`` returns the number of nodes in the graphs that are alive, ``written()`` the number of steps of the
-    trace; ``sampling`` says what has to be recorded in any case, and gets the results. ``gaps`` are the places in the
+    ``nodes()`` returns the number of nodes in the live graphs, ``written()`` the number of steps of the trace;
+    ``sampling`` determines what must be recorded in any case, and gets the results. ``gaps`` are the positions in the
     trace where calls were left out.
     """
 
@@ -155,17 +160,19 @@ class Rounds:
         self.around: FrameType | None = None
         """The frame that called the program."""
         self.steps = self.unseen = 0
-        """How many steps the program's optimizers have made, and how many calls were not recorded."""
+        """How many steps the program's optimizers have made (``steps``), and how many calls were not recorded
+        (``unseen``).
+        """
         self.routine = 0
         """How many recorded calls were made by torch's data loaders and optimizers."""
         self.left: Loop | None = None
-        """The loop whose rounds are not recorded at present."""
+        """The loop whose iterations are not recorded at present; None if there is none."""
         self.loops: dict[tuple[int, int], Loop] = {}
         self._calls: list[int] = []
         self._known: set[int] = set()
         self._variants: dict[int, int] = {}
         self.varied: set[int] = set()
-        """The calls that came with so many shapes that these are no longer compared."""
+        """The calls that had so many different shapes that these are no longer compared."""
         self._fresh = self._module = -1
         self._path: list[tuple[int, CodeType, int]] = []
         self._entry = CallPath([], 0)
@@ -175,10 +182,10 @@ class Rounds:
         self._kinds: dict[CodeType, int] = {}
 
     def leaves(self, func: Any, args: Any, kwargs: Any, caller: FrameType, *, fetches: bool = False) -> bool:
-        """Note a call of ``func``, from the frame ``caller``, that may be recorded; return True if it begins a round of
-        a loop that need not be recorded, which is ``left`` from then on.
+        """Register a call of ``func``, from the frame ``caller``, that may be recorded; return True if it begins an
+        iteration of a loop that need not be recorded, which is ``left`` from then on.
 
-        ``fetches``: it is made by torch's data loader.
+        ``fetches``: torch's data loader makes the call.
         """
         place, path = self._path_of(func, caller)
         own = hash((func, id(caller.f_code), caller.f_lasti))
@@ -208,10 +215,10 @@ class Rounds:
         return False
 
     def repeats(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
-        """Whether a call in a round that is not recorded repeats a recorded one; if it does not, recording resumes.
-        Must be called only while a loop is ``left``.
+        """Whether a call in an unrecorded iteration repeats a recorded one; if it does not, recording resumes. Must be
+        called only while a loop is ``left``.
 
-        False too, and recording resumes, at the head of a round that is to be a sample.
+        False too, and recording resumes, at the beginning of an iteration that is to be a sample.
         """
         loop, around = self.left, self.around
         assert loop is not None
@@ -246,7 +253,7 @@ class Rounds:
 
     @property
     def fetches(self) -> bool:
-        """Whether the rounds that are not recorded begin with calls of torch's data loader."""
+        """Whether the unrecorded iterations begin with calls of torch's data loader."""
         return self.left is not None and self.left.fetches
 
     @property
@@ -255,10 +262,10 @@ class Rounds:
         return self._sampling.closely and self._sampling.again is None
 
     def look(self, values: Iterable[Any], *, infinite: bool = False) -> None:
-        """Test tensors of a round that is not recorded for NaN (``infinite``: and infinity), until one has been found.
-        ``values`` are tensors or lists of them; others are passed over.
+        """Test tensors of an unrecorded iteration for NaN (``infinite``: and infinity), until one has been found.
 
-        The calls around the first one are then in ``Sampling.again``.
+        ``values`` are tensors or lists of them; others are ignored. The calls around the first one are then in
+        ``Sampling.again``.
         """
         if self._sampling.again is not None:
             return
@@ -270,10 +277,10 @@ class Rounds:
                 self.left.sample = 0  # the next round is recorded
 
     def notes(self, kind: str, frame: FrameType) -> bool:
-        """Note a use of a method that is no torch call; ``kind`` names it (:mod:`~pitfall_lab.observe.lookups`),
+        """Register a use of a method that is no torch call; ``kind`` names it (:mod:`~pitfall_lab.observe.lookups`),
         ``frame`` uses it.
 
-        Return True if rounds were not recorded and it is new in them, so that recording has resumed.
+        Return True if iterations were not recorded and no recorded one has such a use, so that recording has resumed.
         """
         place, _ = self._path_of(kind, frame)
         if self.left is not None and place in self.left.inside:
@@ -297,8 +304,8 @@ class Rounds:
         return max(0, now - some), now + some
 
     def finish(self) -> None:
-        """Called when the program has ended: keep the last rounds' calls in ``Sampling.last``, and add a gap if the
-        program ended in rounds that are not recorded.
+        """Called when the program has ended: store the calls of the last iterations in ``Sampling.last``, and add a gap
+        if the program ended in unrecorded iterations.
         """
         self._sampling.last = self._around_now()
         if self.left is not None:
@@ -311,8 +318,8 @@ class Rounds:
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before a step of an optimizer: count it.
 
-        In a round that is not recorded, also test the last gradient: if it is not finite, another run is to record the
-        calls around it. Must be called while torch functions are unobserved.
+        In an unrecorded iteration, also test the last gradient: if it is not finite, another run is to record the calls
+        around it. Must be called while torch functions are unobserved.
         """
         self.steps += 1
         if self.left is None or self._sampling.again is not None:
@@ -337,11 +344,11 @@ class Rounds:
         loop.partly = not at_head
 
     def _path_of(self, func: Any, caller: FrameType) -> tuple[int, list[tuple[int, CodeType, int]]]:
-        """Return a number for the place of a call, and the program's functions around it (frame,
-        code, position), outermost first.
+        """Return a hash of the position of a call, and the program's functions around it (frame, code, instruction),
+        outermost first.
 
-        Those that torch or a module called are left out, and of a function that calls itself all calls but the
-        outermost: a recursion is a loop.
+        Functions that torch or a module called are left out, and of a function that calls itself all calls but the
+        outermost: a recursion counts as a loop.
         """
         way, frame, kinds = [func], caller, self._kinds
         path: list[tuple[int, CodeType, int]] = []
@@ -381,9 +388,9 @@ class Rounds:
     def _round_of(
         self, place: int, own: int, path: list[tuple[int, CodeType, int]], caller: FrameType, *, fetches: bool
     ) -> Loop | None:
-        """The loop that begins another round with the call at ``path``; None if the call begins no round.
+        """The loop that begins another iteration with the call at ``path``; None if the call begins no iteration.
 
-        ``own`` is the number of the call and its caller alone.
+        ``own`` is a hash of the call and its caller alone.
         """
         level = None if fetches else self._level_of(path)
         if level is not None:
@@ -396,11 +403,11 @@ class Rounds:
         return loop
 
     def _goes_around(self, own: int, path: list[tuple[int, CodeType, int]], caller: FrameType) -> bool:
-        """Whether the call begins a round that its path does not show: a round of a single call, or one
-        that torch makes of a function.
+        """Whether the call begins an iteration that its path does not show: an iteration of a single call, or one that
+        is a call by torch of a function.
 
-        Calls with the same path follow each other; the first of them is the head of the rounds, or one
-        that comes often without it.
+        Calls with the same path follow each other; the first of them, or one that is made often without it, is the head
+        of the iterations.
         """
         entry = self._entry
         if path != entry.path:
@@ -417,7 +424,7 @@ class Rounds:
         return True
 
     def _running(self, place: int, level: int, code: CodeType, at: int) -> Loop:
-        """The loop with the head ``place``; a new :class:`Loop` if it is seen to repeat for the first time.
+        """The loop with the head ``place``; a new :class:`Loop` if it is found to repeat for the first time.
 
         Loops inside it, or after it in the same function, no longer run.
         """
@@ -440,8 +447,8 @@ class Rounds:
         return None
 
     def _ends_round(self, loop: Loop) -> bool:
-        """Whether the rounds of ``loop`` from now on need not be recorded; called when a round was
-        recorded and the next begins.
+        """Whether the iterations of ``loop`` from now on need not be recorded; called when one was recorded and the
+        next begins.
         """
         now, steps = len(self._calls), self.steps
         if loop.began is None:
@@ -465,10 +472,11 @@ class Rounds:
         return may_be_left and alike and loop.rounds > FIRST and self._is_stable(loop)
 
     def _is_stable(self, loop: Loop) -> bool:
-        """Whether the graphs have as many nodes as a round before; False where they are not counted in this round.
+        """Whether the graphs have as many nodes as an iteration before; False where they are not counted in this
+        iteration.
 
-        In a plain loop (``is_plain``) their number may vary from round to round: there, whether it was largest in round
-        ``grown`` and has not exceeded that in more rounds than ``grown`` since.
+        In a plain loop (``is_plain``) their number may vary from iteration to iteration: there, whether it was highest
+        in iteration ``grown``, and more than ``grown`` iterations since have not exceeded it.
         """
         if loop.rounds < loop.due:
             return False
@@ -485,10 +493,10 @@ _OWN, _MODULE, _LIBRARY, _OTHER = range(4)
 
 
 def _is_nan(value: Any, *, infinite: bool) -> bool:
-    """Whether a dense tensor of floats, or one of the first ``MANY`` in a list, has a NaN
-    (``infinite``: or an infinity).
+    """Whether a dense tensor of floats, or one of the first ``MANY`` in a list, has a NaN (``infinite``: or an
+    infinity).
 
-    It is the sum that is tested.
+    Only the sum is tested.
     """
     if type(value) in (list, tuple):
         return any(_is_nan(each, infinite=infinite) for each in value[:MANY] if type(each) in _TENSORS)
@@ -513,10 +521,10 @@ def _line(code: CodeType, at: int) -> int:
 
 
 def _whole(place: int, args: Any, kwargs: Any) -> int:
-    """Return a hash of a call: its place, the grad mode, the shapes and dtypes of its tensors, whether these
-    require grad, and its flags.
+    """Return a hash of a call: its position, the grad mode, the shapes and dtypes of its tensors, whether these require
+    grad, and its boolean arguments.
 
-    Of a list only the first ``MANY``; the place alone if a tensor has no shape.
+    Of a list only the first ``MANY`` entries count; the position alone if a tensor has no shape.
     """
     whole = place + _is_grad_enabled()
     try:
@@ -545,11 +553,11 @@ def _several(whole: int, values: Iterable[Any]) -> int:
 
 
 def living_nodes(starts: Iterable[Any]) -> int:
-    """Return the number of nodes in the graphs of the nodes ``starts`` (of the shadow engine; None is passed over) that
-    a backward can still go through.
+    """Return the number of nodes in the graphs of the nodes ``starts`` (of the shadow engine; None is ignored) through
+    which a backward can still go.
 
-    A node is not counted if a backward from it would come to one whose saved tensors are freed: nothing that the
-    program computes later can depend on whether the calls that made such a graph were recorded.
+    A node is not counted if a backward from it would reach one whose saved tensors are freed: nothing that the program
+    computes later can depend on whether the calls that made such a graph were recorded.
     """
     usable: dict[int, bool] = {}
     stack = [node for node in starts if node is not None]

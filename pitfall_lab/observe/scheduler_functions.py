@@ -7,11 +7,12 @@ from typing import Any
 
 
 def shared_variables(scheduler: Any) -> tuple[str, ...]:
-    """Return the names of variables that two functions of a ``LambdaLR`` read when they are called; they are different
-    objects, but return the same numbers. Sorted; empty if there are no such functions, or for another scheduler.
+    """Return the sorted names of the variables that two functions of a ``LambdaLR`` read when they are called, if the
+    functions are different objects that always return the same numbers; empty if there are no such functions, or for
+    another scheduler.
 
-    The functions have the same code, the same defaults and the same variables around them, as those that a loop makes
-    of its variable. Names of attributes and built-ins that they use are among the names.
+    The functions have the same code, the same defaults and the same enclosing variables, like those that a loop creates
+    with its variable. Names of attributes and built-ins that they use are included.
     """
     given = vars(scheduler).get("lr_lambdas")
     functions = [each for each in given if isinstance(each, FunctionType)] if isinstance(given, list) else []

@@ -1,5 +1,5 @@
-"""Finds parts of a layer whose ``forward`` is the program's own and is not called, as torch computes the layer in one
-piece from the weights of its parts (:func:`skipped_parts` returns them).
+"""Finds submodules and methods of an encoder layer that the program overrides and that are not called, as torch
+computes the layer in one operation from the weights of its submodules (:func:`skipped_parts`).
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pitfall_lab.observe.frame_variables import variables
 from pitfall_lab.observe.recorder import Call
 
 WHOLE = "torch._transformer_encoder_layer_fwd"
-"""The call that computes a layer of an encoder in one piece."""
+"""The call that computes an encoder layer in one operation."""
 FORWARD: CodeType = torch.nn.TransformerEncoderLayer.forward.__code__
 METHODS = ("_sa_block", "_ff_block")
 """The methods of the layer that are not called either."""
 READ_ANYWAY = frozenset({"self_attn.out_proj"})
-"""Parts whose weights torch reads directly in each mode."""
+"""Submodules whose weights torch reads directly in each mode."""
 WEIGHTS = {"self_attn": 3, "norm1": 10, "norm2": 12, "linear1": 14, "linear2": 16}
-"""The arguments of the call that are the weights of parts."""
+"""The index of the argument of the call that is the weight of each submodule."""
 
 Asks = Literal["", "branch", "mode"]
-"""Whether a function computes something else in some cases: never, where a branch of its decides so, or by the mode."""
+"""Whether a function computes something else in some cases: never, depending on a branch, or depending on the mode."""
 
 
 class SkippedPart(NamedTuple):
-    """A function of the program that was not called, as torch computed the layer in one piece;
-    :class:`pitfall_lab.trace.Skipped` stores the same with a step.
+    """A function of the program that was not called, as torch computed the layer in one operation;
+    :class:`pitfall_lab.trace.Skipped` stores the same together with a step.
 
-    ``part`` is the name of the layer's part (``linear1``) and ``kind`` the class of that; for a method of the layer
-    itself ``part`` is empty and ``kind`` the layer's class. ``function`` is the qualified name, ``asks`` whether it
-    computes something else in some cases (:data:`Asks`), ``own`` are the attributes that it reads and that torch's
-    class does not have. ``weight`` is the part's weight as the call was given it, None if it has none.
+    ``part`` is the name of the submodule (such as ``linear1``) and ``kind`` its class; for a method of the layer itself
+    ``part`` is empty and ``kind`` the layer's class. ``function`` is the qualified name, ``asks`` whether it computes
+    something else in some cases (:data:`Asks`), ``own`` are the attributes that it reads and that torch's class does
+    not have. ``weight`` is the submodule's weight as passed to the call, None if it has none.
     """
 
     part: str
@@ -48,10 +48,12 @@ class SkippedPart(NamedTuple):
 
 
 def skipped_parts(call: Call, is_user: Callable[[str], bool]) -> list[SkippedPart]:
-    """The parts of the encoder layer that ``call`` computed in one piece, whose ``forward`` is the program's
-    (``is_user`` of its file name) and was not called; also such methods of the layer (:data:`METHODS`). A part is left
-    out if the call was given another weight than a ``Parameter`` for it, or if a parameter that only the program reads
-    is still all zeros. An empty list if there are none. Must be called while the layer's ``forward`` runs.
+    """Return the submodules of the encoder layer that ``call`` computed in one operation whose ``forward`` is the
+    program's (``is_user`` of its file name) and was not called, and such methods of the layer (:data:`METHODS`); an
+    empty list if there are none.
+
+    A submodule is left out if its weight as passed to the call is no ``Parameter``, or if a parameter that only the
+    program reads is still all zeros. Must be called while the layer's ``forward`` runs.
     """
     layer = _layer(call.frame)
     if layer is None:
@@ -83,8 +85,8 @@ def _layer(end: FrameType) -> Any:
 
 
 def _own_parts(layer: Any, is_user: Callable[[str], bool]) -> Iterator[tuple[str, Any, CodeType]]:
-    """The parts of a layer whose ``forward`` is the program's, with their names and the code of that; the parts of such
-    a part are not looked at.
+    """The submodules of a layer whose ``forward`` is the program's, with their names and its code; modules inside such
+    a submodule are left out.
     """
     inside: list[str] = []
     for name, part in layer.named_modules():
@@ -98,7 +100,7 @@ def _own_parts(layer: Any, is_user: Callable[[str], bool]) -> Iterator[tuple[str
 
 
 def _adds_nothing(part: Any) -> bool:
-    """Whether a parameter of the part, other than those that the layer reads, is still all zeros."""
+    """Whether a parameter of the submodule, other than those that the layer reads, is still all zeros."""
     own = [each for name, each in part.named_parameters() if name.rpartition(".")[2] not in ("weight", "bias")]
     return any(each.numel() and each.device.type == "cpu" and not bool(each.detach().any()) for each in own)
 
@@ -112,7 +114,7 @@ def _asks(code: CodeType) -> Asks:
 
 
 def _own(part: Any, code: CodeType) -> tuple[str, ...]:
-    """The attributes of the part that its ``forward`` reads and that torch's class does not have."""
+    """The attributes of the submodule that its ``forward`` reads and that torch's class does not have."""
     base = next((each for each in type(part).__mro__ if each.__module__.startswith("torch.")), torch.nn.Module)
     usual = {"weight", "bias", *getattr(base, "__constants__", ())}
     held = {*vars(part), *(name for kind in ("_parameters", "_buffers", "_modules") for name in vars(part)[kind])}

@@ -25,15 +25,17 @@ from pitfall_lab.trace.text import plain
 Named = Sequence[tuple[str, object]]
 
 CELLS = 16
-"""How many cells of a storage are read; of a longer storage, those at both ends and at the ends of its tensors."""
+"""How many cells of a storage are read at most; of a longer storage, those at both ends and at the ends of its
+tensors.
+"""
 NODES = 300
-"""How many nodes are read; those nearest to the loss first."""
+"""How many nodes are read at most; those nearest to the loss first."""
 COUNTED = 100_000
 
 
 def snapshot(values: Named) -> Trace:
-    """A trace of the memory of ``values``, pairs of a name and a tensor or array: storages, strides, offsets, versions,
-    and which of them share memory.
+    """Return a trace of the memory of ``values``, pairs of a name and a tensor or array: storages, strides, offsets,
+    versions, and which of them share memory.
 
     A value without such memory is left out, with a note that gives the reason.
     """
@@ -46,8 +48,8 @@ def snapshot(values: Named) -> Trace:
 
 
 def graph(values: Named, frame: FrameType | None = None) -> Trace:
-    """A trace of the autograd graph of ``values``, pairs of a name and a tensor: nodes, edges, leaves, and the saved
-    tensors with their states. A saved tensor that fails torch's version check adds an event with an error.
+    """Return a trace of the autograd graph of ``values``, pairs of a name and a tensor: nodes, edges, leaves, and the
+    saved tensors with their states. A saved tensor that fails torch's version check adds an event with an error.
 
     Tensors get the names that they have in ``frame`` (none for None). At most ``NODES`` (300) nodes are read; a note
     counts the rest.
@@ -66,7 +68,7 @@ class _Item(NamedTuple):
     name: str
     value: Any
     key: Any
-    """The key of its storage if that has no address."""
+    """The key of its storage if that has no address; else None."""
     low: int
     high: int
     first: int
@@ -76,13 +78,13 @@ class _Item(NamedTuple):
 
 
 class _Table:
-    """Collects tensors and arrays, then finds out which of them share memory and version counters."""
+    """Collects tensors and arrays, then determines which of them share memory and version counters."""
 
     def __init__(self) -> None:
         self.items: list[_Item] = []
         self.notes: list[Note] = []
         self.homes: dict[int, tuple[str, str | None]] = {}
-        """For each item, by position, the labels of its storage and counter; filled by :meth:`effects`."""
+        """For each item, by index, the labels of its storage and counter; filled by :meth:`effects`."""
 
     def note(self, en: str, zh: str) -> None:
         """Add a note, unless there is one with the same text."""
@@ -90,7 +92,7 @@ class _Table:
             self.notes.append(Note("limit", en, zh))
 
     def take(self, name: str, value: object, grad_fn: str | None = None, *, named: bool = True) -> int | None:
-        """Add a tensor or array; return its position, or ``None``, with a note, if it has no memory that can be read.
+        """Add a tensor or array; return its index, or ``None``, with a note, if it has no memory that can be read.
 
         Without ``named`` it gets no label (a saved tensor that has no name).
         """
@@ -142,7 +144,9 @@ class _Table:
         )
 
     def effects(self) -> list[Effect]:
-        """Effects that describe the storages, counters and tensors, in the order of each storage's first item."""
+        """Return effects that describe the storages, counters and tensors, in the order of each storage's first
+        item.
+        """
         out: list[Effect] = []
         counters = 0
         for number, members in enumerate(self._groups(), 1):
@@ -170,7 +174,7 @@ class _Table:
         return out
 
     def _groups(self) -> list[list[int]]:
-        """The positions of items whose bytes overlap, or that have the same storage key, in groups."""
+        """The indices of items whose bytes overlap, or that have the same storage key, in groups."""
         groups: list[tuple[int, int, list[int]]] = []
         keyed: dict[Any, list[int]] = {}
         for i in sorted(range(len(self.items)), key=lambda i: (self.items[i].low, i)):
@@ -236,14 +240,14 @@ class _Table:
         }
 
     def trace(self, more: list[Event], effects: list[Effect] | None = None) -> Trace:
-        """A trace with one event for everything collected, followed by the events ``more``."""
+        """Return a trace with one event for everything collected, followed by the events ``more``."""
         first = Event(0, "write", "now", effects=tuple(effects if effects is not None else self.effects()))
         return Trace((), (first, *more), notes=tuple(self.notes), environment=tensor_facts.environment())
 
 
 def _counter(value: Any, known: list[tuple[str, torch.Tensor]]) -> str | None:
-    """The label of the known counter that counts the value's writes; ``"new"`` for another one, ``None``
-    for a value without a counter.
+    """The label of the known counter that counts the value's writes; ``"new"`` for another one, ``None`` for a value
+    without a counter.
     """
     if not isinstance(value, torch.Tensor) or value.is_inference():
         return None
@@ -251,9 +255,8 @@ def _counter(value: Any, known: list[tuple[str, torch.Tensor]]) -> str | None:
 
 
 def _chosen(items: list[_Item], low: int, unit: int, size: int) -> list[int]:
-    """The cells of a long storage that are shown: its ends, and the first few elements and the last one of each tensor.
-
-    At most ``CELLS``.
+    """The cells of a long storage that are shown: its ends, and the first few elements and the last one of each tensor;
+    at most ``CELLS``.
     """
     chosen: dict[int, None] = dict.fromkeys((0, size - 1))
     per_item = max(2, CELLS // max(len(items), 1) - 1)
@@ -352,8 +355,8 @@ class _Walk:
                     todo.append(source)
 
     def trace(self, frame: FrameType | None) -> Trace:
-        """The nodes as a trace, oldest first, with an error event for each saved tensor that
-        fails torch's version check.
+        """Return the nodes as a trace, oldest first, with an error event for each saved tensor that fails torch's
+        version check.
         """
         table, finder = self.table, FrameNames()
         if self.more:
@@ -402,8 +405,8 @@ class _Walk:
         return table.trace(refused, effects)
 
     def _place(self, slot: tensor_facts.Slot, finder: FrameNames, frame: FrameType | None) -> int | None:
-        """Add a saved tensor to the table, with its name in the program if it has one; return its
-        position (None without a tensor).
+        """Add a saved tensor to the table, with its name in the program if it has one; return its index (None without a
+        tensor).
         """
         if slot.tensor is None:
             return None
@@ -453,8 +456,8 @@ def _node_record(
 
 
 def _names_in(frame: FrameType | None) -> dict[Any, tuple[str, torch.Tensor]]:
-    """The variables of a frame that are tensors with a grad_fn, by that node; locals before globals, names
-    with ``_`` in front left out.
+    """The variables of a frame that are tensors with a grad_fn, by that node; locals before globals, without names that
+    begin with ``_``.
     """
     out: dict[Any, tuple[str, torch.Tensor]] = {}
     for variables in (frame.f_locals, frame.f_globals) if frame is not None else ():

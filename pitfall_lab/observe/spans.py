@@ -1,5 +1,5 @@
 """Finds the expression in the learner's source that makes a call: :class:`SourceMap` returns it as a ``Span``, with
-positions in code points and in UTF-16 units.
+columns in code points and in UTF-16 units.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ STAND_IN = "_pitfall_lab_run"
 
 @cache
 def _library_prefixes(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Folders whose code is not the learner's: the standard library, installed packages on the module
-    ``path``, and pitfall_lab itself.
+    """Folders whose code is not the learner's: the standard library, installed packages on the module ``path``, and
+    pitfall_lab itself.
     """
     paths = sysconfig.get_paths()
     places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
@@ -42,8 +42,8 @@ def _library_prefixes(path: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def _holds_installed_packages(folder: str) -> bool:
-    """Whether packages are installed in ``folder``: a ``--target``, a ``--user`` site,
-    another environment, or a zip file.
+    """Whether packages are installed in ``folder``: a ``--target``, a ``--user`` site, another environment, or a zip
+    file.
     """
     place = Path(folder)
     return (
@@ -54,7 +54,7 @@ def _holds_installed_packages(folder: str) -> bool:
 
 
 Place = tuple[int, int, int, int]
-"""Line, column, end line, end column, in code points."""
+"""Line, column, end line, end column; columns in code points."""
 
 
 class SourceMap:
@@ -62,9 +62,9 @@ class SourceMap:
 
     ``main`` are the code file names that the program may have; ``name`` is its display name, and its ``text`` is source
     0. Other files of the learner (imported modules, functions of earlier cells) are added when a call first comes from
-    them. If the text is made of several cells, ``parts`` describes them, and ``places`` says which lines of other files
-    the text contains, as ``(file, first line there, last line there, first line here)``. Line 1 of ``main`` is line
-    ``begins`` of the text.
+    them. If the text is made of several cells, ``parts`` describes them, and ``places`` lists which lines of other
+    files the text contains, as ``(file, first line there, last line there, first line here)``. Line 1 of ``main`` is
+    line ``begins`` of the text.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SourceMap:
         return tuple(self._sources)
 
     def rename(self, name: str) -> None:
-        """Change the program's display name, and that of its last part if it has parts (the number of a cell is known
+        """Change the program's display name, and that of its last cell if it has several (the number of a cell is known
         only after it has run).
         """
         source = self._sources[0]
@@ -105,16 +105,17 @@ class SourceMap:
 
     def rename_others(self, name_of: Callable[[str], str | None]) -> None:
         """Rename the other files for which ``name_of`` returns a name for the file name (Python runs each cell from a
-        file name that it generates); for None or an empty name they keep theirs.
+        file name that it generates); if it returns None or an empty name, a file keeps its name.
         """
         for filename, index in self._index.items():
             if index and (name := name_of(filename)):
                 self._sources[index] = replace(self._sources[index], name=name)
 
     def is_user(self, filename: str) -> bool:
-        """Whether code with this file name is the learner's: no library and not this package. Code without a file, as
-        ``exec`` runs it, counts only if it comes from IPython or Python's prompt, or if ``linecache`` has its lines
-        under another name than ``<string>``.
+        """Whether code with this file name is the learner's: no library and not this package.
+
+        Code without a file, as ``exec`` runs it, counts only if it comes from IPython or Python's prompt, or if
+        ``linecache`` has its lines under another name than ``<string>``.
         """
         known = self._is_user.get(filename)
         if known is None:
@@ -140,8 +141,8 @@ class SourceMap:
         return None
 
     def scope(self, frame: FrameType) -> tuple[str, ...]:
-        """Return the names of at most 12 of the learner's functions around ``frame``, outermost
-        first; of more, the innermost.
+        """Return the names of at most 12 of the learner's functions around ``frame``, outermost first; of more, the
+        innermost 12.
         """
         names: list[str] = []
         walk: FrameType | None = frame
@@ -180,8 +181,8 @@ class SourceMap:
         return self.make(source, line + shift, start, (end_line or line) + shift, end)
 
     def _located(self, filename: str, line: int) -> tuple[int, int] | None:
-        """The number of the source that contains a line of a file, and how many lines further down it is
-        there; None without a source.
+        """The number of the source that contains a line of a file, and how many lines further down it is there; None
+        without a source.
         """
         if filename in self._main:
             return 0, self._shift
@@ -192,10 +193,10 @@ class SourceMap:
         return None if source is None else (source, 0)
 
     def make(self, source: int, line: int, start: int | None, end_line: int, end: int | None) -> Span | None:
-        """Build a span in the source with index ``source``. ``start`` and ``end`` are columns in UTF-8 bytes, as in
-        Python's ``ast`` and code objects; None: from the first or to the last character of the line that is no space.
+        """Build a span in the source with index ``source``; ``None`` if a line does not exist. Lines count from 1.
 
-        ``None`` if a line does not exist. Lines count from 1.
+        ``start`` and ``end`` are columns in UTF-8 bytes, as in Python's ``ast`` and code objects; None: from the first
+        or to the last character of the line that is no space.
         """
         lines = self._text_lines(source)
         if not 1 <= line <= len(lines) or not 1 <= end_line <= len(lines):
@@ -210,24 +211,24 @@ class SourceMap:
         return filename in self._index or bool(linecache.getlines(filename))
 
     def text_of(self, filename: str) -> str:
-        """The source text of one of the learner's files; empty if it is not available."""
+        """Return the source text of one of the learner's files; empty if it is not available."""
         source = self._source(filename)
         return "" if source is None else self._sources[source].text
 
     def line_span(self, filename: str, line: int) -> Span | None:
-        """Return the span of a whole line of a file, without its indentation; None if the source of the file is not
-        known, or it has no such line.
+        """Return the span of a whole line of a file, without its indentation; None if the source of the file is
+        unknown, or it has no such line.
         """
         found = self._located(filename, line)
         return None if found is None else self.make(found[0], line + found[1], None, line + found[1], None)
 
     def target(self, span: Span) -> str | None:
-        """Return the name that the expression at ``span`` is assigned to (``"h"``, ``"self.w"``), or None."""
+        """Return the name to which the expression at ``span`` is assigned (``"h"``, ``"self.w"``), or None."""
         names, _ = _assigned(self._sources[span.source].text)
         return names.get((span.line, span.column, span.end_line, span.end_column))
 
     def part_target(self, span: Span, number: int) -> str | None:
-        """Return the name that part ``number`` (from 0) of the tuple at ``span`` is assigned to, or None.
+        """Return the name to which element ``number`` (from 0) of the tuple at ``span`` is assigned, or None.
 
         ``"slope"`` in ``(slope,) = grad(y, x)`` and in ``slope = grad(y, x)[0]``, ``"slopes[0]"`` in ``slopes = …``.
         """
@@ -252,10 +253,10 @@ class SourceMap:
         return Span(line, column, end_line, end_column, utf16, span.source)
 
     def targets_on(self, span: Span, text: str) -> list[tuple[str, Span]]:
-        """The names assigned on the line of ``span`` from expressions whose source contains ``text``,
-        each with its expression's span.
+        """Return the names assigned on the line of ``span`` from expressions whose source contains ``text``, each with
+        its expression's span.
 
-        Only expressions that lie on this one line.
+        Only expressions on this one line count.
         """
         names, _ = _assigned(self._sources[span.source].text)
         return [
@@ -265,10 +266,8 @@ class SourceMap:
         ]
 
     def returned_on(self, span: Span, text: str) -> Span | None:
-        """The span of the call whose result a ``return`` statement on the line of ``span`` returns, if
-        its source contains ``text``.
-
-        Otherwise None.
+        """Return the span of the call whose result a ``return`` statement on the line of ``span`` returns, if its
+        source contains ``text``; otherwise None.
         """
         places = (place for place in _returned(self._sources[span.source].text) if self._contains(place, span, text))
         return next((self._on_line(place, span.source) for place in places), None)
@@ -326,7 +325,7 @@ def _place(node: ast.expr | ast.stmt, lines: list[str]) -> Place | None:
 def _assigned(text: str) -> tuple[dict[Place, str], dict[Place, Place]]:
     """The assignments of a program, by position.
 
-    First: each assigned expression and the name it is assigned to. Second: each subscript or attribute that is an
+    First: each assigned expression and the name to which it is assigned. Second: each subscript or attribute that is an
     assignment's target, and the position of the whole statement.
     """
     names: dict[Place, str] = {}
@@ -352,7 +351,7 @@ def _assigned(text: str) -> tuple[dict[Place, str], dict[Place, Place]]:
 
 @lru_cache(maxsize=64)
 def _parted(text: str) -> dict[Place, dict[int, str]]:
-    """The expressions of which a program assigns parts to names, by position, with the name of each such part."""
+    """The expressions of which a program assigns elements to names, by position, with the name of each such element."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -395,8 +394,8 @@ _SEQUENCE = (ast.Tuple, ast.List)
 
 
 def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """The assignment targets of a statement, each with its value; ``a, b = x, y`` gives the
-    whole tuples and the two pairs.
+    """The assignment targets of a statement, each with its value; ``a, b = x, y`` gives the whole tuples and the two
+    pairs.
 
     A value that is a choice (``x if c else y``) gives a pair with the whole value and one for each alternative.
     """
@@ -413,8 +412,8 @@ def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _choices(value: ast.expr) -> list[ast.expr]:
-    """The expression and its parts that may become its value: ``f(x) if ready else x``,
-    ``x or f(x)``, ``y := f(x)``.
+    """The expression and the operands that may become its value: ``f(x) if ready else x``, ``x or f(x)``, ``y :=
+    f(x)``.
     """
     inside = {ast.IfExp: ("body", "orelse"), ast.NamedExpr: ("value",)}.get(type(value), ())
     parts = value.values if isinstance(value, ast.BoolOp) else [getattr(value, field) for field in inside]

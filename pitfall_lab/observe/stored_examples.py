@@ -1,4 +1,4 @@
-"""Reads some of the numbers that a data set stores, before and after an example is taken from it, to see whether taking
+"""Reads some of the values that a data set stores, before and after an example is taken from it, to see whether taking
 an example changes them (:func:`parts` and :class:`StoredPart`).
 """
 
@@ -16,30 +16,32 @@ import torch
 from pitfall_lab.observe.frame_variables import variables
 
 FEW, NUMBERS = 8, 24
-"""The examples whose numbers are read, and how many of each."""
+"""How many examples are read, and how many values of each."""
 SERIES = 100
-"""The least length of a series that is looked at."""
+"""How many values a series must have to be examined."""
 PARTS = 24
 AROUND = 12
-"""How many frames around a line are looked at."""
+"""How many frames are examined at most, from a given one outwards."""
 DEPTH = 2
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """An array or tensor that a data set stores, and a copy of some of its numbers. ``name`` is the attribute that has
-    it (or the list with it), ``held`` refers to it weakly, ``numbers`` are the copied ones, as a NumPy array.
+    """An array or tensor that a data set stores, and a copy of some of its values.
+
+    ``name`` is the attribute that refers to it (or to the list that contains it), ``held`` refers to it weakly,
+    ``numbers`` are the copied values, as a NumPy array.
     """
 
     name: str
     held: weakref.ref[Any]
     numbers: Any
     is_series: bool = False
-    """Whether it is one series of numbers, of which examples may be pieces."""
+    """Whether it is one series of values, of which examples may be slices."""
 
     def change(self) -> tuple[Any, Any] | None:
-        """The numbers that differ now, as two arrays of those before and after; None if none does, or if the array no
-        longer exists or has another shape.
+        """Return the values that differ now, as two arrays of those before and after; None if none does, or the array
+        no longer exists or has another shape.
         """
         now = _numbers(held) if (held := self.held()) is not None else None
         if now is None or now.shape != self.numbers.shape:
@@ -48,11 +50,11 @@ class StoredPart:
         return (self.numbers[differ], now[differ]) if differ.any() else None
 
     def tells(self, frame: FrameType) -> bool:
-        """Whether the numbers that differ now are numbers of examples; ``frame`` is the one that has changed them. True
+        """Whether the values that differ now belong to examples; ``frame`` is the one that has changed them. True
         unless it is a series.
 
-        Of a series: only if several neighbours differ, not from its beginning on, and not in a ``__getitems__``. Else
-        it may be memory that is filled for each example, or what the data set notes about its examples.
+        For a series, True only if several neighbours differ, not from its beginning on, and not in a ``__getitems__``.
+        Otherwise it may be memory that is filled for each example, or what the data set records about its examples.
         """
         now = _numbers(held) if (held := self.held()) is not None else None
         if not self.is_series or now is None:
@@ -64,11 +66,11 @@ class StoredPart:
 
 
 def parts(dataset: Any, depth: int = DEPTH) -> list[StoredPart]:
-    """The arrays and tensors in a data set's attributes, and in lists there, that hold for each example several numbers
-    with fractions, or colours (uint8), and long series of such numbers. At most ``PARTS`` (24); an empty list if there
-    are none.
+    """Return the arrays and tensors in a data set's attributes, and in lists there, that store for each example several
+    floating-point values or colours (uint8), and long series of such values; an empty list if there are none.
 
-    Also of data sets in its attributes, ``depth`` deep; only tensors on the CPU that do not require grad.
+    At most ``PARTS`` (24). Data sets in its attributes are searched too, up to ``depth`` levels deep. Only tensors on
+    the CPU that do not require grad are included.
     """
     try:
         attributes = object.__getattribute__(dataset, "__dict__")
@@ -108,10 +110,10 @@ def _is_array(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> Any:
-    """The first ``NUMBERS`` numbers of each of the first ``FEW`` examples of an array, copied; of a long series as many
-    of its first ones.
+    """A copy of the first ``NUMBERS`` values of each of the first ``FEW`` examples of an array; of a long series, of
+    its first ``FEW * NUMBERS`` values.
 
-    None if there are none, or for very large examples.
+    None if there are none, or for tensors with very large examples.
     """
     rows = value[None, : FEW * NUMBERS] if value.ndim == 1 and len(value) >= SERIES else value[:FEW]
     if type(value) is torch.Tensor:
@@ -127,9 +129,8 @@ def _differ(one: Any, other: Any) -> Any:
 
 
 def is_making(frame: FrameType | None, dataset: Any) -> bool:
-    """Whether a frame belongs to the making of an example of this data set, or of one that it keeps.
-
-    It, or one of ``AROUND`` frames around it, is a ``__getitem__`` of one of these.
+    """Whether a frame runs while an example of this data set, or of one in its attributes, is created: it, or one of
+    ``AROUND`` frames around it, is a ``__getitem__`` or ``__getitems__`` of one of these.
     """
     for each in _around(frame):
         if each.f_code.co_name in ("__getitem__", "__getitems__"):

@@ -18,21 +18,21 @@ from pitfall_lab.observe.namespace import NO_MODULES, scopes
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 LIKE = 0.85
-"""How similar a name is to the one that was meant: ``require_grad`` to ``requires_grad`` 0.96,
-``train`` to ``training`` 0.77.
+"""How similar a name must be to the intended one: ``require_grad`` to ``requires_grad`` is 0.96, ``train`` to
+``training`` 0.77.
 """
 OTHERWISE = {"trainable": "requires_grad", "learning_rate": "lr"}
-"""Names of other libraries for what torch calls otherwise."""
+"""Names in other libraries for attributes that torch names differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundStray:
-    """An attribute without effect that the program set on an object of torch's.
+    """An attribute without effect that the program set on an object of torch.
 
     ``owner`` is the tensor, module or optimizer (``kind``), ``attribute`` the name that was set and ``value`` its
     value; ``meant`` is the name of the attribute or option that torch reads instead, ``actual`` the value of that.
-    ``tensors`` are those concerned: the tensor, or the parameters of the module or optimizer; empty if ``training`` was
-    meant.
+    ``tensors`` are those concerned: the tensor, or the parameters of the module or optimizer; empty if ``meant`` is
+    ``training``.
     """
 
     kind: Literal["tensor", "module", "optimizer"]
@@ -45,7 +45,7 @@ class FoundStray:
 
 
 def parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """The parameters of a module and its submodules, without calling functions of the program. Modules that
+    """Yield the parameters of a module and its submodules, without calling functions of the program. Modules that
     ``torch.jit`` compiled are left out.
     """
     for each in _inside(module, set()):
@@ -53,16 +53,16 @@ def parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def named(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The parameters of a module and its submodules after their dotted names, as pairs, without calling functions of
-    the program.
+    """Yield the parameters of a module and its submodules, each after its dotted name, without calling functions of the
+    program.
     """
     for path, each in _named(module, "", set()):
         yield from ((f"{path}{name}", p) for name, p in _table(each, "_parameters").items() if p is not None)
 
 
 def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a module and its submodules that were simply assigned to attributes, each after its dotted name,
-    as pairs.
+    """Yield the tensors of a module and its submodules that were simply assigned to attributes, each after its dotted
+    name.
 
     Parameters, buffers and tensors of other classes are not among them.
     """
@@ -73,8 +73,8 @@ def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
 
 
 def unsaved_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The buffers of a module and its submodules that ``persistent=False`` leaves out of every ``state_dict``, each
-    after its dotted name, as pairs.
+    """Yield the buffers of a module and its submodules that ``persistent=False`` leaves out of every ``state_dict``,
+    each after its dotted name.
     """
     for path, each in _named(module, "", set()):
         for name in each.__dict__.get("_non_persistent_buffers_set", ()):
@@ -84,8 +84,8 @@ def unsaved_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor
 
 
 def _table(module: torch.nn.Module, name: str) -> dict[str, Any]:
-    """The module's own table of parameters, buffers or parts; empty for one that ``torch.jit`` compiled, and for one
-    whose ``__init__`` has not run.
+    """The module's own dict of parameters, buffers or submodules; empty for one that ``torch.jit`` compiled, and for
+    one whose ``__init__`` has not run.
     """
     found = module.__dict__.get(name)
     return found if isinstance(found, dict) else {}
@@ -100,8 +100,8 @@ def _named(module: torch.nn.Module, path: str, known: set[int]) -> Iterator[tupl
 
 
 def of_tensors(tensors: Iterable[Any]) -> Iterator[FoundStray]:
-    """The attributes that the program has set on tensors under a name like ``requires_grad`` (``require_grad``, say),
-    which torch does not read: only those whose value is a bool other than the tensor's ``requires_grad``.
+    """Yield the attributes that the program has set on tensors under a name like ``requires_grad`` (``require_grad``,
+    say) that torch does not read, if their value is a bool that differs from the tensor's ``requires_grad``.
     """
     for each in tensors:
         for name, value in each.__dict__.items() if type(each) in PLAIN else ():
@@ -110,10 +110,10 @@ def of_tensors(tensors: Iterable[Any]) -> Iterator[FoundStray]:
 
 
 def of_modules(frame: FrameType | None) -> Iterator[FoundStray]:
-    """Bool attributes of the program's modules that were meant for their parameters' ``requires_grad`` or for
-    ``training``.
+    """Yield bool attributes of the program's modules whose names are like ``requires_grad`` or ``training``, for which
+    they were probably intended.
 
-    Only modules that are in a variable of ``frame`` or the frames around it, with their submodules, and only where the
+    Only modules in a variable of ``frame`` or the frames around it count, with their submodules, and only where the
     value differs from ``training``, or from the ``requires_grad`` of every parameter.
     """
     known: set[int] = set()
@@ -140,8 +140,8 @@ def _of_module(module: torch.nn.Module) -> Iterator[FoundStray]:
 
 
 def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[FoundStray]:
-    """Attributes of an optimizer of a class of torch's, numbers named as one of its options, with another value than
-    the option has in each of ``param_groups``.
+    """Yield the attributes of an optimizer of a torch class that are numbers and have the name of one of its options,
+    if the value differs from the option's in each of ``param_groups``.
     """
     if not type(optimizer).__module__.startswith("torch.optim"):
         return
@@ -171,7 +171,7 @@ def _means(name: str, meant: str) -> bool:
 def _inside(module: torch.nn.Module, known: set[int]) -> Iterator[torch.nn.Module]:
     """Yield the module and its submodules that are not ``known`` yet.
 
-    A scripted module, whose tables are not dicts, is left out.
+    A scripted module, whose ``_parameters`` and ``_modules`` are not dicts, is left out.
     """
     work = [module]
     while work:

@@ -1,7 +1,7 @@
 """Observes ``torch.utils.swap_tensors``, also where a module conversion uses it (:class:`SwapWatch`).
 
-Torch refuses to swap a tensor with weak references, and no mode sees a swap. So while a program is recorded, torch's
-check for weak references ignores those of this package, and the function that swaps is wrapped.
+Torch refuses to swap a tensor that has weak references, and no mode sees a swap. So while a program is recorded,
+torch's check for weak references ignores those of this package, and the function that swaps is wrapped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from pitfall_lab.observe import private
 
 _UTILS: Any = torch.utils
-"""Its name ``weakref`` is replaced while a program is recorded."""
+"""The module whose name ``weakref`` is replaced while a program is recorded."""
 
 
 class Watching(weakref.ref):  # type: ignore[type-arg]

@@ -18,7 +18,7 @@ from pitfall_lab.observe import private
 from pitfall_lab.trace import T
 
 UNINITIALIZED: Any = torch.nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
-"""The parameters of lazy modules before their first forward."""
+"""The class of parameters of lazy modules before their first forward."""
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 _SAVED: dict[type, tuple[str, ...]] = {}
 _CREATIONS = {
@@ -33,10 +33,10 @@ class TensorFacts(NamedTuple):
 
     ``dtype`` and ``device`` are names (``"float32"``, ``"cuda:0"``), ``kind`` is ``"tensor"`` or ``"parameter"``;
     ``shape``, ``requires_grad``, ``stride`` and ``offset`` are torch's, the last two in elements. ``storage`` is a
-    number that identifies the StorageImpl; ``pointer`` is the address of its memory (0 where that is not the CPU's),
+    number that identifies the StorageImpl; ``pointer`` is the address of its memory (0 if that is not CPU memory),
     ``nbytes`` its size and ``itemsize`` that of an element, in bytes. ``version`` is None for an inference tensor
     (``inference``); ``is_view``: autograd knows it as a view. An opaque tensor (see :func:`is_opaque`) has ``storage``
-    None, and all fields that need its memory have their defaults; its ``shape`` is empty if it has none of plain
+    None, and all fields that need its memory have their defaults; its ``shape`` is empty if it has no shape of plain
     integers.
     """
 
@@ -45,8 +45,8 @@ class TensorFacts(NamedTuple):
     device: str
     requires_grad: bool
     is_leaf: bool | None
-    """None where torch raises (a view created under no_grad and written since), or
-    where it was not read (``stale``).
+    """None where torch raises (a view created under no_grad and written since), or where it was not read
+    (``stale``).
     """
     kind: str
     stride: tuple[int, ...] | None = None
@@ -59,8 +59,8 @@ class TensorFacts(NamedTuple):
     is_view: bool = False
     inference: bool = False
     foreign: bool = False
-    """Whether the memory belongs to something other than torch (a NumPy array, a file), which can write
-    it without torch's knowledge.
+    """Whether the memory belongs to something other than torch (a NumPy array, a file), which can write it without
+    torch's knowledge.
     """
 
 
@@ -101,8 +101,8 @@ def _offset(tensor: torch.Tensor) -> int:
 
 
 def _sizes(shape: Iterable[Any]) -> tuple[int, ...]:
-    """A shape as plain integers; empty if a size is not one (nested tensors; tracers,
-    which record each use of a size).
+    """A shape as plain integers; empty if a size is not one (nested tensors; tracers, which record each use of a
+    size).
     """
     sizes = tuple(shape)
     return sizes if all(type(n) is int for n in sizes) else ()
@@ -140,8 +140,8 @@ def is_at_version(tensor: torch.Tensor, version: int) -> bool:
 
 
 def is_opaque(tensor: torch.Tensor) -> bool:
-    """Whether the tensor has no strided memory that can be read: a sparse, nested, quantized, wrapped
-    or lazy tensor, and the like.
+    """Whether the tensor has no strided memory that can be read: a sparse, nested, quantized, wrapped or lazy tensor,
+    and the like.
     """
     if isinstance(tensor, UNINITIALIZED):
         return True  # a parameter of a lazy module: it has no shape yet
@@ -160,8 +160,8 @@ def is_opaque(tensor: torch.Tensor) -> bool:
 
 
 def _is_wrapped(tensor: torch.Tensor) -> bool:
-    """Whether a function transform has wrapped the tensor; the wrapper of
-    ``gradcheck(check_batched_grad=True)`` only lacks a storage.
+    """Whether a function transform has wrapped the tensor; the wrapper of ``gradcheck(check_batched_grad=True)`` is
+    recognised only by its missing storage.
     """
     lacks = tensor.layout is torch.strided and not (tensor.is_nested or private.has_storage(tensor))
     return lacks or private.is_wrapped(tensor)
@@ -173,8 +173,8 @@ def is_immutable(tensor: torch.Tensor) -> bool:
 
 
 def own_class(tensor: torch.Tensor) -> str:
-    """The name of the tensor's class if the program, or a library, defines it with a ``__torch_function__`` that may
-    run, its own or an inherited one.
+    """Return the name of the tensor's class if the program, or a library, defines it with a ``__torch_function__`` that
+    may run, its own or an inherited one.
 
     Empty for torch's classes, and for classes that switch ``__torch_function__`` off.
     """
@@ -185,13 +185,13 @@ def own_class(tensor: torch.Tensor) -> str:
 
 
 def opacity(tensor: torch.Tensor) -> str:
-    """Why the tensor's memory cannot be read, in English; empty if it can."""
+    """Return why the tensor's memory cannot be read, in English; empty if it can be read."""
     reason = why_opaque(tensor)
     return reason.en if reason else ""
 
 
 def why_opaque(tensor: torch.Tensor) -> T | None:
-    """Why the tensor's memory cannot be read; ``None`` if it can."""
+    """Return why the tensor's memory cannot be read; ``None`` if it can be read."""
     if not is_opaque(tensor):
         return None
     if isinstance(tensor, UNINITIALIZED):
@@ -223,35 +223,35 @@ def why_opaque(tensor: torch.Tensor) -> T | None:
 
 @cache
 def dtype_name(dtype: torch.dtype) -> str:
-    """A dtype as text: ``"float32"`` for ``torch.float32``."""
+    """Return a dtype as text: ``"float32"`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
 
 
 @cache
 def device_name(device: torch.device) -> str:
-    """A device as text: ``"cpu"``, ``"cuda:0"``."""
+    """Return a device as text: ``"cpu"``, ``"cuda:0"``."""
     return str(device)
 
 
 def weak_storage(tensor: torch.Tensor) -> int:
-    """A weak reference to the tensor's StorageImpl, as a number; it keeps the StorageImpl's address unique but not its
-    memory.
+    """Return a weak reference to the tensor's StorageImpl, as a number; it keeps the StorageImpl's address unique but
+    not its memory alive.
 
-    End it by ``private.let_go``.
+    ``private.let_go`` ends it.
     """
     reference: Any = tensor.untyped_storage()._weak_ref()  # an address, whatever the stubs say
     return int(reference)
 
 
 def storage_behind(reference: int) -> torch.UntypedStorage | None:
-    """The storage that a weak reference (of :func:`weak_storage`) refers to; None if it was freed."""
+    """Return the storage to which a weak reference (of :func:`weak_storage`) refers; None if it was freed."""
     return None if private.is_gone(reference) else private.new_with_weak_ptr(reference)
 
 
 def bytes_in(memory: torch.UntypedStorage, count: int) -> bytes:
-    """The first ``count`` bytes of a storage, which must have that many.
+    """Return the first ``count`` bytes of a storage, which must have that many.
 
-    Read without a torch operation: see :func:`flat_values`.
+    They are read without a torch operation: see :func:`flat_values`.
     """
     return ctypes.string_at(memory.data_ptr(), count) if count else b""
 
@@ -280,11 +280,11 @@ def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 
 
 def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
-    """Copy the values of ``tensor`` only, as a NumPy array of its shape (bfloat16 as float32). None if that is
-    impossible, see :func:`flat_values`; ``limit`` counts the elements from its first to its last one in memory.
+    """Copy only the values of ``tensor``, as a NumPy array of its shape (bfloat16 as float32); None if that is
+    impossible, see :func:`flat_values`.
 
-    Does not access ``untyped_storage()``: torch does not accumulate in place into a gradient whose storage has a Python
-    object.
+    ``limit`` counts the elements from its first to its last one in memory. Does not access ``untyped_storage()``: torch
+    does not accumulate in place into a gradient whose storage has a Python object.
     """
     dtype = None if is_opaque(tensor) or tensor.device.type != "cpu" else numpy_dtype(tensor.dtype)
     shape, stride, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
@@ -301,8 +301,8 @@ def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 
 @cache
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
-    """NumPy's dtype with the byte layout of a torch dtype (uint16 for bfloat16: the upper halves of
-    float32); None if there is none.
+    """Return NumPy's dtype with the byte layout of a torch dtype (uint16 for bfloat16: the upper halves of float32);
+    None if there is none.
     """
     if dtype == torch.bfloat16:
         return np.dtype(np.uint16)
@@ -323,8 +323,8 @@ def deterministic() -> bool:
 
 
 def distributed() -> bool:
-    """Whether torch.distributed is initialised: ``DistributedDataParallel`` then adds C++ hooks
-    where gradients are accumulated.
+    """Whether torch.distributed is initialized: ``DistributedDataParallel`` then adds C++ hooks where gradients are
+    accumulated.
     """
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
@@ -335,20 +335,21 @@ def checks_nan() -> bool:
 
 
 def default_dtype() -> str:
-    """The name of the default dtype."""
+    """Return the name of the default dtype."""
     return str(torch.get_default_dtype()).removeprefix("torch.")
 
 
 def grad_of(tensor: torch.Tensor, *, stale: bool = False) -> torch.Tensor | None:
-    """The tensor's ``.grad``, without the warning that reading it on a non-leaf gives; None without a gradient.
+    """Return the tensor's ``.grad``, without the warning that reading it on a non-leaf gives; None without a gradient,
+    and for a non-leaf that does not retain its gradient.
 
-    A tensor that is no leaf and does not retain its gradient has None too. ``stale``: see :func:`read`.
+    ``stale``: see :func:`read`.
     """
     return tensor.grad if stale or _is_leaf(tensor) or tensor.retains_grad else None
 
 
 def are_finite(found: Iterable[torch.Tensor]) -> bool:
-    """Whether no element is NaN or infinite; True for none.
+    """Whether no element is NaN or infinite; True if there are no elements.
 
     Tensors that are not dense, not floating point, empty or on the meta device are left out.
     """
@@ -361,14 +362,14 @@ def are_finite(found: Iterable[torch.Tensor]) -> bool:
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The base of a view that autograd tracks; None for any other tensor, and for opaque tensors and those of inference
-    mode.
+    """Return the base of a view that autograd tracks; None for any other tensor, and for opaque tensors and inference
+    tensors.
     """
     return tensor._base if not is_opaque(tensor) and not tensor.is_inference() and tensor._is_view() else None
 
 
 def creation_of(view: torch.Tensor) -> str:
-    """How a view was created, which decides whether it may be written in place (``CreationMeta`` in
+    """Return how a view was created, which decides whether it may be written in place (``CreationMeta`` in
     ``torch/csrc/autograd/variable.h``): ``"default"``, ``"custom"`` (in a custom Function), ``"multi"`` (an operation
     with several results), ``"no_grad"`` or ``"inference"``. Always ``"default"`` if this release of torch does not show
     it.
@@ -377,8 +378,8 @@ def creation_of(view: torch.Tensor) -> str:
 
 
 def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors, none of them of inference mode, share one version counter; False also if torch does not let
-    a version be changed.
+    """Whether two tensors, neither of them an inference tensor, share one version counter; False also if torch does not
+    let a version be changed.
 
     Torch does not show which counter a tensor has. So the version of one is changed, that of the other is read, and the
     first is restored before anything else can run.
@@ -403,11 +404,10 @@ def set_version(tensor: torch.Tensor, version: int) -> None:
 
 
 def node_of(tensor: torch.Tensor) -> Any | None:
-    """The tensor's ``grad_fn``; None for a leaf.
+    """Return the tensor's ``grad_fn``; None for a leaf.
 
-    Reading it regenerates a stale grad_fn of a view, as torch does at the next use anyway.
-
-    Also ``None`` if torch raises (a view created under no_grad and written since).
+    Reading it regenerates a stale grad_fn of a view, as torch does at the next use anyway. Also ``None`` if torch
+    raises (a view created under no_grad and written since).
     """
     try:
         return _of_history(tensor, "grad_fn")
@@ -416,18 +416,18 @@ def node_of(tensor: torch.Tensor) -> Any | None:
 
 
 def node_name(node: Any) -> str:
-    """The name of an autograd node, such as ``"SigmoidBackward0"``, without the C++ namespace that some have."""
+    """Return the name of an autograd node, such as ``"SigmoidBackward0"``, without the C++ namespace that some have."""
     return str(node.name()).split("::")[-1]
 
 
 LAST = 2**64 - 1
 _NOTES, _NOTE = itertools.count(), "pitfall_lab"
 _APART: list[bool] = []
-"""Contains an element if a thread other than the recorded one has made nodes."""
+"""Not empty if a thread other than the recorded one has created nodes."""
 
 
 def node_key(node: Any) -> tuple[Any, ...]:
-    """A key that identifies the node within one thread and keeps nothing alive.
+    """Return a key that identifies the node within one thread and keeps nothing alive.
 
     Sequence numbers are unique, except that some nodes all have the largest one: an AccumulateGrad is identified by its
     leaf, and a node without a derivative (of ``x // 2``) by a number of ours in its ``metadata``.
@@ -443,10 +443,10 @@ def node_key(node: Any) -> tuple[Any, ...]:
 
 
 def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
-    """Give each new node in the graph of the nodes ``made`` (None is passed over), but no AccumulateGrad, a number of
-    ours: another thread made it, so its sequence number may not be unique.
+    """Give each new node in the graph of the nodes ``made`` (None is ignored), but no AccumulateGrad, a number of ours:
+    another thread created it, so its sequence number may not be unique.
 
-    ``known`` are nodes that existed before; they are passed over, with what only they lead to.
+    ``known`` are nodes that existed before; they are skipped, with the nodes that only they lead to.
     """
     seen = set(known)
     stack = [node for node in made if node is not None]
@@ -467,15 +467,16 @@ def is_freed(node: Any) -> bool:
 
 
 def sequence_of(node: Any) -> int:
-    """The node's sequence number: greater for nodes made later; 0 for all if torch does not have it."""
+    """Return the node's sequence number: greater for nodes created later; 0 for all if torch does not have it."""
     return int(node._sequence_nr()) if private.has_sequence else 0
 
 
 def is_of_engine(error: BaseException) -> bool:
-    """Whether torch's engine itself raised an error in a backward, not Python code that it called
-    (a hook, a custom Function).
+    """Whether torch's engine itself raised an error in a backward, not Python code that it called (a hook, a custom
+    Function).
 
-    Errors about what a hook returned are not the engine's either: they are TypeErrors, or say what hooks should return.
+    Errors about what a hook returned do not count as the engine's either: they are TypeErrors, or say what hooks should
+    return.
     """
     if isinstance(error, TypeError) or "hooks should return" in str(error):
         return False
@@ -486,12 +487,12 @@ def is_of_engine(error: BaseException) -> bool:
 
 
 def leaf_of(node: Any) -> torch.Tensor | None:
-    """The leaf of an AccumulateGrad node; None for other nodes."""
+    """Return the leaf of an AccumulateGrad node; None for other nodes."""
     return node.variable if node.name() == ACCUMULATE else None
 
 
 def next_nodes(node: Any) -> list[tuple[Any | None, int]]:
-    """The node's edges: ``(node or None, index)``."""
+    """Return the node's edges: ``(node or None, index)``."""
     return list(node.next_functions)
 
 
@@ -501,15 +502,15 @@ def packs() -> bool:
 
 
 def may_read_saved() -> bool:
-    """Whether the attributes ``_saved_*`` of nodes can be read: torch has them, and no saved-tensor hooks are active,
-    whose unpack function would run the learner's code.
+    """Whether the attributes ``_saved_*`` of nodes can be read: torch has them, and no saved-tensor hooks are on, whose
+    unpack function would run the learner's code.
     """
     return private.has_saved and not packs()
 
 
 def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
-    """Return ``(slot, tensor)`` for each tensor the node saved; slots are torch's names without
-    ``_saved_``, numbered in lists.
+    """Return ``(slot, tensor)`` for each tensor that the node saved; slots are torch's names without ``_saved_``,
+    numbered in lists.
 
     Values other than tensors (sizes, flags) are left out, and so are slots that torch does not unpack (freed, or
     changed since: torch's version check runs here).
@@ -539,8 +540,8 @@ class Slot(NamedTuple):
 
     ``state`` is ``kept``, ``stale`` (torch's version check fails), ``freed`` (by a backward) or ``hooked`` (a
     saved-tensor hook has packed it). ``version`` is the version at which it was saved, ``now`` the present one;
-    ``None`` where unknown. ``tensor`` is None if it is freed or hooked. ``message`` is torch's error if it is stale,
-    else empty.
+    ``None`` where unknown. ``tensor`` is None if it is freed or hooked. ``message`` is torch's error message if it is
+    stale, else empty.
     """
 
     name: str
@@ -552,7 +553,7 @@ class Slot(NamedTuple):
 
 
 def slots_of(node: Any) -> list[Slot]:
-    """A node's saved tensors with their states; an empty list if it has none. No hook of the learner's is run."""
+    """Return a node's saved tensors with their states; an empty list if it has none. No hook of the learner is run."""
     out = []
     for raw_name in [name for name in dir(node) if name.startswith("_raw_saved_")]:
         name = raw_name.removeprefix("_raw_saved_")
@@ -595,10 +596,10 @@ _EXPECTED = re.compile(r"expected version (\d+) instead")
 
 
 def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None:
-    """The version at which a tensor was saved, which ``unpack()`` returns. If unpacking fails, torch's error names the
-    version; if it does not, the counter is lowered until unpacking succeeds, and restored.
+    """Return the version at which a tensor was saved, which ``unpack()`` returns; None if it cannot be determined.
 
-    None if unpacking succeeds at none of the last 64 versions before the present one.
+    If unpacking fails, torch's error message names the version; if it does not, each of the last 64 versions before the
+    present one is set until unpacking succeeds, and the present one is restored.
     """
     try:
         unpack()
@@ -620,8 +621,10 @@ def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None
 
 
 def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:
-    """The shape and the name of the dtype of each result of the node's operation, as far as torch stores them; an empty
-    list if this release of torch does not.
+    """Return the shape and the name of the dtype of each result of the node's operation; an empty list if this release
+    of torch does not store them.
+
+    A shape is empty if torch has none of plain integers.
     """
     return [(_shape_in(seen), dtype_name(seen.dtype)) for seen in node._input_metadata] if private.has_metadata else []
 
@@ -654,14 +657,16 @@ def _saved_by_custom_function(node: Any) -> list[tuple[str, torch.Tensor]]:
 
 def saved_versions(node: Any) -> None:
     """Run torch's version check of each saved tensor of ``node``; returns nothing, and raises RuntimeError if backward
-    would. What a custom ``torch.autograd.Function`` has saved is not checked.
+    would.
+
+    What a custom ``torch.autograd.Function`` has saved is not checked.
     """
     for slot in [name for name in dir(node) if name.startswith("_saved_")]:
         getattr(node, slot)
 
 
 def environment() -> tuple[tuple[str, str], ...]:
-    """The versions of torch, NumPy, Python and CUDA, as pairs of name and version (``none`` without CUDA)."""
+    """Return the versions of torch, NumPy, Python and CUDA, as pairs of name and version (``none`` without CUDA)."""
     cuda = torch.version.cuda or "none"
     return (
         ("torch", str(torch.__version__)),

@@ -1,8 +1,9 @@
-"""Looks for numbers that depend on the order in which a sort put equal scores (:class:`TiedOrders`): sums and
-correlations of ranks that count up through equal scores, and labels cumulated in the order of such scores.
+"""Finds results that depend on the order in which a sort put equal scores (:class:`TiedOrders`): sums and correlations
+of ranks that give equal scores different ranks, and labels cumulated in the order of such scores.
 
-A trace shows only the ends of long tensors, so the orders of scores of which many are equal are remembered, and the
-next calls are looked at: a vector that goes up by one and the same number along such an order has its ranks.
+A trace has only the first and last values of long tensors, so the orders of scores of which many are equal are
+remembered, and the next calls are examined: a vector that increases or decreases by equal steps along such an order
+contains its ranks.
 """
 
 from __future__ import annotations
@@ -24,31 +25,35 @@ from pitfall_lab.trace.operation_facts import spellings
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SORTS = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("sort", "argsort"))
 PICKS = frozenset({"__getitem__", "masked_select"})
-"""Calls that pick numbers by a mask, or bring them into an order."""
+"""Calls that select values by a mask, or put them into an order."""
 ORDERS = frozenset({"__getitem__", "gather", "index_select", "take", "take_along_dim"})
-"""Calls that bring labels into the order of a sort."""
+"""Calls that put labels into the order of a sort."""
 MEETS = frozenset(spellings("mul", "matmul", "sub") | {"dot", "inner", "vdot", "stack", "vstack", "cosine_similarity"})
-"""Calls in which the numbers of two vectors meet one by one."""
+"""Calls that combine the values of two vectors element by element."""
 CUMULATES = frozenset({"cumsum"})
 LEAST, MOST = 12, 1 << 17
-"""The fewest scores, and the most."""
+"""How many scores a sort may have, at least and at most."""
 SHARE = 0.1
-"""The least part of the scores that are equal to another one."""
+"""The least fraction of the scores that must be equal to another one."""
 CHANGE, RANGE = 0.01, 0.03
-"""The least difference between what came and what mid-ranks give, and between the two ends of what can come."""
+"""The least difference between the result and the one that mid-ranks give, and between the lowest and the highest
+possible result.
+"""
 LOOKS, FOUND, FOLLOWED, KEPT = 12, 40, 60, 4
-"""The sorts at one place that are looked at, the findings, the calls after a sort of equal scores that are followed,
-and the orders that are remembered.
+"""How many sorts at one position are examined, how many findings are stored, how many calls after a sort of equal
+scores are followed, and how many orders are remembered, each at most.
 """
 EVEN = 0.05
-"""How much the steps of a vector may differ, as a part of their mean: it may be of half precision."""
+"""How much the steps of a vector may differ, as a fraction of their mean: it may have half precision."""
 PAIR = 2
 
 
 @dataclass(slots=True)
 class _TiedOrder:
-    """The positions that sort scores, the number of the group of equal scores of each of them, how many are equal to
-    another one, and the step of the sort. ``hits`` are the two-valued vectors that were brought into this order.
+    """A sort of scores of which some are equal.
+
+    It has the indices that sort the scores, the number of the group of equal scores of each of them, how many are equal
+    to another one, and the step of the sort. ``hits`` are the two-valued vectors that were put into this order.
     """
 
     step: int
@@ -58,7 +63,9 @@ class _TiedOrder:
     hits: list[Any] = field(default_factory=list)
 
     def ranks(self, numbers: Any) -> Any | None:
-        """Numbers in this order, if they are the ranks that it gives, perhaps shifted and scaled; else None."""
+        """Return ``numbers`` in this order, if they are the ranks that it gives, perhaps shifted and scaled; else
+        None.
+        """
         if len(numbers) != len(self.places):
             return None
         ordered = numbers[self.places]
@@ -69,19 +76,20 @@ class _TiedOrder:
         return ordered if bool((abs(np.diff(ordered) - mean) <= EVEN * abs(mean)).all()) else None
 
     def middle(self, ordered: Any) -> Any:
-        """For each number, in this order, the mean of those of equal scores."""
+        """Return, for each number, in this order, the mean over those of equal scores."""
         return (np.bincount(self.groups, ordered) / np.bincount(self.groups))[self.groups]
 
 
 @dataclass(slots=True)
 class TiedOrders:
-    """Looks at the calls that it is given after they ran (:meth:`after`); ``found`` has what was found, by the place of
-    the call: its step and a :class:`CountedNumbers`, those of the largest change there.
+    """Examines the calls that it receives after they ran (:meth:`after`); ``found`` has the findings, by the position
+    and kind of the call: its step and a :class:`CountedNumbers`, those of the largest change there.
 
-    ``number`` of ``of`` scores are equal to another one. ``numbers`` are what came, what it is if equal scores share
-    their places, the least and the most that their order can make of it, and the step of the sort. Of the kind
-    ``ranked`` these are shares of pairs of a picked and another element in which the picked one has the higher rank, of
-    ``correlated`` correlations. ``cumulated`` is as ``ranked``, for labels that are added up along the order.
+    ``number`` of ``of`` scores are equal to another one. ``numbers`` are the result, the result if equal scores share
+    their ranks, the lowest and the highest that the order of equal scores can give, and the step of the sort. For the
+    kind ``ranked`` these are the fraction of pairs of a selected and another element in which the selected one has the
+    higher rank, for ``correlated`` correlations. ``cumulated`` is like ``ranked``, for labels that are cumulated along
+    the order.
     """
 
     found: dict[tuple[Span | None, str], tuple[int, CountedNumbers]] = field(default_factory=dict)
@@ -91,18 +99,20 @@ class TiedOrders:
 
     @property
     def is_following(self) -> bool:
-        """Whether the next call must be shown too."""
+        """Whether the next call must be passed to :meth:`after` too."""
         return self._left > 0
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of the function ``name`` at the place ``span`` is to be given to :meth:`after`: sorts,
-        and only the first ``LOOKS`` (12) of them at each place.
+        """Whether the next call of the function ``name`` at the position ``span`` is to be passed to :meth:`after`:
+        sorts, and only the first ``LOOKS`` (12) of them at each position, and none after ``FOUND`` (40) findings.
         """
         return name in SORTS and self._looks[span] < LOOKS and len(self.found) < FOUND
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Look at a call that returned ``result``, at ``step`` of the trace. A sort of many equal scores is remembered,
-        and the next ``FOLLOWED`` (60) calls are followed; other calls are looked at only then.
+        """Examine a call that returned ``result``, at ``step`` of the trace.
+
+        A sort of many equal scores is remembered, and the next ``FOLLOWED`` (60) calls are followed; other calls are
+        examined only then.
         """
         if self._left:
             self._left -= 1
@@ -139,7 +149,7 @@ class TiedOrders:
         self._left = FOLLOWED
 
     def _counts(self, call: Call, short: str) -> Iterator[tuple[str, CountedNumbers]]:
-        """What a call makes of ranks, or of labels in an order."""
+        """The findings for a call that combines ranks, or labels in an order."""
         if short not in PICKS | ORDERS | MEETS | CUMULATES:
             return
         given = call.args[0] if call.args and type(call.args[0]) in (list, tuple) else list(call.args)
@@ -180,7 +190,9 @@ class TiedOrders:
                 return
 
     def _brought(self, labels: Any, places: Any) -> bool:
-        """Whether labels with two values are brought into an order that is remembered; they are remembered too."""
+        """Whether labels with two values are put into an order that is remembered; the labels are then remembered
+        too.
+        """
         if len(np.unique(labels)) != PAIR:
             return False
         for order in self._orders:
@@ -202,12 +214,14 @@ class TiedOrders:
 
 
 def _change(counted: CountedNumbers) -> float:
-    """How far apart what came and what was meant are."""
+    """The difference between the result and the result if equal scores share their ranks."""
     return abs(counted.numbers[0] - counted.numbers[1])
 
 
 def _counted(kind: Any, order: _TiedOrder, ranks: Any, weights: Any, middle: Any) -> tuple[str, CountedNumbers] | None:
-    """What comes of ranks and weights, both in an order; None where the order of equal scores hardly changes it."""
+    """The finding for ranks and weights, both in an order; None if the order of equal scores hardly changes the
+    result.
+    """
     measure = _correlation if kind == "correlated" else _pairs
     sign = np.sign(ranks[-1] - ranks[0])
     came, meant = measure(ranks, weights, ranks), measure(order.middle(ranks), middle, ranks)
@@ -220,8 +234,8 @@ def _counted(kind: Any, order: _TiedOrder, ranks: Any, weights: Any, middle: Any
 
 
 def _pairs(ranks: Any, weights: Any, whole: Any) -> float:
-    """The share of pairs of a picked and another element in which the picked one has the higher rank. ``whole`` are all
-    ranks, each once.
+    """The fraction of pairs of a selected and another element in which the selected one has the higher rank. ``whole``
+    are all ranks, each once.
     """
     picked = weights == weights.max()
     low = whole.min()
@@ -247,7 +261,7 @@ def _is_even(numbers: Any) -> bool:
 
 
 def _numbers(value: Any) -> Any | None:
-    """A vector of real numbers in float64; None for anything else."""
+    """A vector of real numbers, as float64 or, if it has that dtype, as int64; None for anything else."""
     if not _fits(value):
         return None
     return value.detach().to(torch.float64).numpy(force=True) if value.dtype != torch.int64 else value.detach().numpy()

@@ -1,8 +1,8 @@
-"""Counts the scores that are equal to the one score of each row with which all of the row are compared
+"""Counts, for comparisons of all scores of a row with one of them, the other scores that are equal to that one
 (:class:`TiedScores`).
 
-A trace shows only the ends of long tensors, so such comparisons are looked at while the program runs: ``scores >
-scores[label]``, added up, is the place of the label among all, and equal scores are not in this sum.
+A trace has only the first and last values of long tensors, so such comparisons are examined while the program runs:
+``scores > scores[label]``, summed, is the rank of the label, and equal scores do not count in this sum.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pitfall_lab.trace.operation_facts import spellings
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 GREATER = frozenset(spellings("gt"))
 STRICT = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in spellings("gt", "lt"))
-"""Calls that compare numbers one by one, and are false for equal ones."""
+"""Calls that compare values element by element, and give False for equal ones."""
 MOST = 1 << 22
-"""The number of elements of the largest tensor that is looked at."""
+"""How many elements a tensor may have to be examined."""
 LOOKS, FOUND = 100, 60
-"""The comparisons at one place that are looked at, and the places that are noted."""
+"""How many comparisons at one position are examined, and how many positions are stored, each at most."""
 PAIR = 2
 FEW = 4
-"""The least number of scores of a row."""
+"""How many scores a row must have."""
 
 
 @dataclass(slots=True)
 class _Ranked:
-    """The step of the first comparison at a place, and sums over all rows so far: the rows in which other scores are
-    equal, all rows, the scores that are better, and half of the other equal ones.
+    """The step of the first comparison at a position, and sums over all rows so far: the rows with other equal scores,
+    all rows, the scores that are better, and half of the other equal ones.
     """
 
     step: int
@@ -47,23 +47,23 @@ class _Ranked:
 
 @dataclass(slots=True)
 class TiedScores:
-    """Counts in the comparisons that it is given after they ran (:meth:`after`); :meth:`finished` returns what was
-    found.
+    """Counts equal scores in the comparisons that it receives after they ran (:meth:`after`); :meth:`finished` returns
+    the findings.
     """
 
     _looks: Counter[tuple[Span | None, str]] = field(default_factory=Counter)
     _ranked: dict[Span | None, _Ranked] = field(default_factory=dict)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of the function ``name`` at the place ``span`` is to be given to :meth:`after`: only
-        ``gt`` and ``lt``, and only the first ``LOOKS`` (100) calls at each place; none after one there that does not
-        compare scores in this way.
+        """Whether the next call of the function ``name`` at the position ``span`` is to be passed to :meth:`after`:
+        only ``gt`` and ``lt``, only the first ``LOOKS`` (100) calls at each position, and none after one there that
+        does not compare scores in this way.
         """
         return name in STRICT and self._looks[span, name] < LOOKS
 
     def after(self, call: Call, step: int) -> None:
-        """Count in a comparison that has returned, at ``step`` of the trace, if it compares all scores of each row with
-        one of them.
+        """Count the equal scores in a comparison that has returned, at ``step`` of the trace, if it compares all scores
+        of each row with one of them.
         """
         self._looks[call.span, call.name] += 1
         with contextlib.suppress(Exception):  # what cannot be broadcast here is not counted
@@ -77,10 +77,10 @@ class TiedScores:
                 known.better, known.half = known.better + better, known.half + half
 
     def finished(self) -> list[tuple[int, CountedNumbers]]:
-        """The places in the program that compute ranks where scores are equal: pairs of the step of the first
-        comparison there and a :class:`CountedNumbers` of the kind ``tied``; an empty list if there are none.
+        """Return the positions in the program where ranks are computed and scores are equal: pairs of the step of the
+        first comparison there and a :class:`CountedNumbers` of the kind ``tied``; an empty list if there are none.
 
-        ``number`` of ``of`` rows have other scores equal to the one that they are compared with; ``numbers`` are two
+        ``number`` of ``of`` rows have other scores equal to the one with which they are compared; ``numbers`` are two
         means of the ranks (from 1): counting only better scores, and counting half of the equal ones, too.
         """
         return [
@@ -92,8 +92,10 @@ class TiedScores:
 
 
 def _counts(call: Call) -> tuple[int, int, float, float] | None:
-    """The rows with equal scores, all rows, the better scores and half of the other equal ones, of a comparison of all
-    scores of each row with one of them; None for another one. Rows whose one score is infinite or NaN do not count.
+    """For a comparison of all scores of each row with one of them: the number of rows with other equal scores, of all
+    rows, of better scores, and half the number of other equal ones; None for any other comparison.
+
+    Rows whose one score is infinite or NaN do not count.
     """
     given = [*call.args, *call.kwargs.values()]
     if len(given) != PAIR or not all(_fits(each) for each in given) or given[0].dtype != given[1].dtype:

@@ -1,4 +1,4 @@
-"""Torch's qualified names of functions, and which functions only read from a tensor (:func:`name_of` and
+"""Determines torch's qualified names of functions, and which functions only read from a tensor (:func:`name_of` and
 :func:`is_quiet`).
 """
 
@@ -37,15 +37,15 @@ QUIET_METHODS = frozenset({
 
 
 COMMON = {"torch.spmm": "torch.mm"}
-"""Names that torch's table has for functions which programs call by another one: the two are
-equal, and the table has the last.
+"""Names that torch's table has for functions which programs call by another name: both name the same function, and the
+table has only the last one.
 """
 
 
 def name_of(func: Callable[..., Any]) -> str:
     """Return torch's qualified name of ``func``, such as ``"torch.Tensor.add_"``.
 
-    Without one, its name, after its module if that is torch's.
+    Without one, its name, after the name of its module if that is torch's.
 
     >>> import torch
     >>> name_of(torch.Tensor.add_)
@@ -69,7 +69,9 @@ READS_GRAD_FN = frozenset({
 
 
 def is_quiet(name: str) -> bool:
-    """Whether calls of a function are not recorded, mostly since it makes and changes no tensor and starts no backward.
+    """Whether calls of a function are not recorded, mostly because it neither creates nor changes a tensor and starts
+    no backward.
+
     ``name`` is what :func:`name_of` returns for it.
     """
     parts = name.split(".")

@@ -11,7 +11,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function, is_tensor_like
 
 BACKWARD = torch.autograd.backward
-"""Torch's own function."""
+"""Torch's function."""
 DISPATCHES = "handle_torch_function" in BACKWARD.__code__.co_names
 
 

@@ -1,9 +1,9 @@
-"""Compares the dataset of a ``DataLoader`` whose workers stay (``persistent_workers=True``) as it was when they were
-started with what it is when a later pass begins (:class:`WorkerCopies`).
+"""For a ``DataLoader`` whose workers persist (``persistent_workers=True``), compares the dataset at the start of its
+workers with the dataset at the beginning of later passes (:class:`WorkerCopies`).
 
-Workers are processes of their own with a copy of the dataset: what the program changes in its own one later does not
-reach them. Only attributes that the code which makes the samples reads are compared, by short marks of their contents:
-nothing of the dataset is kept.
+Workers are separate processes with a copy of the dataset: later changes by the program do not reach them. Only
+attributes that are read by the code which creates the samples are compared, by short marks of their contents: nothing
+of the dataset is kept.
 """
 
 from __future__ import annotations
@@ -26,33 +26,37 @@ from pitfall_lab.observe.data_loading import DEPTH, SAMPLES, codes
 from pitfall_lab.trace import Span
 
 ENTRIES = (*SAMPLES, "__call__", "forward")
-"""The methods by which a sample is made, of a dataset and of the objects that it uses."""
+"""The methods, of a dataset and of the objects that it uses, by which a sample is created."""
 LAZY = (*ENTRIES, "__len__")
-"""Methods that run in the program's own process too, so that what they store there is no change of the program's."""
+"""Methods that run in the program's own process too, so that what they store there does not count as a change by the
+program.
+"""
 FILLING = {
     "add", "add_", "append", "appendleft", "clear", "copy_", "discard", "extend", "fill_", "insert", "mul_", "pop",
     "popitem", "popleft", "remove", "setdefault", "update", "zero_",
 }  # fmt: skip
-"""Methods that change what they are called on, of torch's and of Python's own collections."""
+"""Methods that change the object on which they are called, of torch and of Python's collections."""
 WRITES = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE")
 SCALARS = (type(None), bool, int, float, complex, str, bytes, Path, enum.Enum, np.generic)
 SOME, NUMBERS, TEXT, FEW = 48, 64, 40, 8
-"""Of a collection, the elements that are compared; of an array, the numbers; of a value, the characters shown; of a
-collection, the elements that are looked into, and the most that are shown."""
+"""How many elements of a collection and values of an array are compared, how many characters of a value are shown, and
+how many elements of a collection are searched or shown, each at most.
+"""
 LARGE = 1 << 16
-"""The elements of the largest tensor that would have to be copied to be read."""
+"""How many elements a tensor may have that must be copied to be read."""
 LOADERS, PASSES = 20, 40
-"""The loaders whose workers are followed, and the passes over each that are looked at."""
+"""How many loaders are followed, and how many passes over each are examined, each at most."""
 NESTED, PARTS = 3, 200
-"""How deep collections are compared, and the attributes of a dataset and its parts that are."""
+"""How deep collections are compared, and how many attributes of a dataset and its objects, each at most."""
 
 _Mark = tuple[object, ...]
 
 
 class OldCopy(NamedTuple):
-    """An attribute of a dataset that is not as it was when the workers of its loader were started: its class, its
-    name, and its values as text before and after, empty where they are not short. ``started`` is the place of the pass
-    at which they were started, ``workers`` how many there are.
+    """An attribute of a dataset that has changed since the workers of its loader were started: the dataset's class, the
+    attribute's name, and its values as text before and after, empty if they are not short.
+
+    ``started`` is the position of the pass at which the workers were started, ``workers`` their number.
     """
 
     kind: str
@@ -70,7 +74,7 @@ class _Part(NamedTuple):
     mark: _Mark
     text: str
     may_change: bool
-    """Whether a change of this very object is one of the program's, and no sample was made by it."""
+    """Whether a change of this object itself comes from the program and not from creating a sample."""
 
 
 @dataclass(slots=True)
@@ -88,11 +92,11 @@ class WorkerCopies:
     _known: list[_Workers] = field(default_factory=list)
 
     def begins(self, loader: Any, span: Span | None) -> OldCopy | None:
-        """Called before a pass over a loader begins, at ``span``: the first attribute that its samples are made with
-        and that its workers have otherwise; None if there is none.
+        """Called before a pass over a loader begins, at ``span``: return the first attribute, used to create samples,
+        whose value differs from the workers' copy; None if there is none.
 
-        At the pass that starts the workers the dataset is only remembered. After a finding, and after ``PASSES``
-        passes, a loader is not looked at any more.
+        At the pass that starts the workers the dataset is only remembered. After a finding, and after ``PASSES`` (40)
+        passes, a loader is not examined any more.
         """
         held = vars(loader)
         workers, dataset = held.get("num_workers"), held.get("dataset")
@@ -140,7 +144,9 @@ def _differs(one: object, other: object) -> bool:
 
 
 def _parts(dataset: Any) -> Iterator[tuple[str, _Part]]:
-    """Name and state of each attribute that the samples of a dataset are made with, of the objects in it too."""
+    """The name and state of each attribute that is used to create the samples of a dataset, also of the objects in
+    it.
+    """
     if isinstance(dataset, list | dict):
         yield "", _part(dataset, may_change=True)
         return
@@ -151,7 +157,10 @@ def _parts(dataset: Any) -> Iterator[tuple[str, _Part]]:
 
 
 def _attributes(owner: Any, path: str, read: set[str], seen: set[int]) -> Iterator[tuple[str, _Part]]:
-    """``read`` are the names that the objects around this one read, of which its methods may be."""
+    """The attributes of one object, as in :func:`_parts`.
+
+    ``read`` are the names that the objects around this one read, which may include its methods.
+    """
     if id(owner) in seen or path.count(".") > DEPTH:
         return
     seen.add(id(owner))
@@ -172,7 +181,7 @@ def _attributes(owner: Any, path: str, read: set[str], seen: set[int]) -> Iterat
 
 
 def _objects(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The objects with attributes of their own that an attribute holds, with what is put before their names."""
+    """The objects with attributes that an attribute's value is or contains, each with the prefix of their names."""
     if type(value) not in (list, tuple):
         yield from [(f"{name}.", value)] if _has_attributes(value) else []
         return
@@ -208,7 +217,9 @@ def _vars(value: Any) -> dict[str, Any] | None:
 
 
 class _Uses(NamedTuple):
-    """Names that the methods which make a sample read, those that they store, and those whose values they may fill."""
+    """The names that the methods which create a sample read, those that they store, and those whose values they may
+    change.
+    """
 
     read: set[str]
     stored: set[str]
@@ -219,7 +230,7 @@ _KNOWN: weakref.WeakKeyDictionary[type, dict[frozenset[str], _Uses]] = weakref.W
 
 
 def _uses(cls: type, more: frozenset[str]) -> _Uses:
-    """What the code of a class does with attributes when a sample is made; ``more`` are methods that others call."""
+    """How the code of a class uses attributes when a sample is created; ``more`` are methods that others call."""
     known = _KNOWN.setdefault(cls, {})
     if more not in known:
         known[more] = _read_uses(cls, more)
@@ -269,7 +280,7 @@ def _add_uses(code: CodeType, uses: _Uses, *, is_read: bool) -> None:
 
 
 def _function(found: Any) -> Any:
-    """The function of a property or of a class method."""
+    """The function of a property, a static method or a class method; anything else unchanged."""
     if isinstance(found, property):
         return found.fget
     if isinstance(found, functools.cached_property):
@@ -283,7 +294,7 @@ def _part(value: Any, *, may_change: bool) -> _Part:
 
 
 def _short(value: Any) -> str:
-    """A collection or a small tensor as text: its number if it has one, else how many it has."""
+    """A short collection of plain values or a one-element tensor as text; empty for anything else."""
     if type(value) in (torch.Tensor, torch.nn.Parameter) and value.numel() == 1 and value.device.type == "cpu":
         return repr(value.item())
     if type(value) in (list, tuple, dict, set) and len(value) <= FEW and all(isinstance(v, SCALARS) for v in value):
@@ -292,7 +303,9 @@ def _short(value: Any) -> str:
 
 
 def _mark(value: Any, depth: int = NESTED) -> _Mark:
-    """A short value that is equal for equal contents; of large collections and arrays, only some are in it."""
+    """A short value that is equal for equal contents; of large collections and arrays, only some elements are
+    included.
+    """
     if isinstance(value, SCALARS):
         return "plain", type(value).__name__, repr(value)[:1000]
     if isinstance(value, torch.Tensor):

@@ -1,8 +1,8 @@
-"""Counts the zeros, written by an index or a mask, that a ranking puts before other numbers, or that get a share
-(:class:`ZeroedEntries`).
+"""Counts the zeros, written by an index or a mask, that a ranking puts before other values, or that get a share of a
+softmax (:class:`ZeroedEntries`).
 
-A trace shows only the ends of long tensors, so the tensors that such a call wrote to are remembered, and looked at when
-their smallest or largest numbers are taken, or a softmax.
+A trace has only the first and last values of long tensors, so the tensors to which such a call wrote are remembered,
+and examined when their smallest or largest values, or a softmax, are computed.
 """
 
 from __future__ import annotations
@@ -26,33 +26,35 @@ VALUES = {
     "scatter": ("value", 3), "index_fill": ("value", 3), "masked_fill": ("value", 2), "index_put": ("values", 2),
     "__setitem__": ("value", 2), "fill_diagonal": ("fill_value", 1),
 }  # fmt: skip
-"""The calls that write a value to chosen places, each with the name and the place of the argument that is written."""
+"""The calls that write a value to selected elements, each with the name and the index of the argument that is
+written.
+"""
 WRITING = frozenset({
     *(f"torch.Tensor.{name}{end}" for name in VALUES for end in (("",) if name.endswith("_") else ("", "_"))),
     *(f"torch.{name}" for name in VALUES if not name.endswith("_")),
 })  # fmt: skip
 RANKINGS = {"topk": 2, "sort": 1, "argsort": 1, "max": 1, "min": 1, "argmax": 1, "argmin": 1, "amax": 1, "amin": 1}
-"""The calls that take the smallest or the largest, each with the place of the argument that says along which axis."""
+"""The calls that select the smallest or the largest values, each with the index of the argument for the axis."""
 RANKING = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in RANKINGS)
 SHARES = {"softmax", "log_softmax"}
 SHARING = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch", "torch.nn.functional") for name in SHARES)
 LEAST = frozenset({"min", "argmin", "amin"})
-"""Those that take the smallest."""
+"""Those of :data:`RANKINGS` that select the smallest."""
 SORTS = frozenset({"sort", "argsort"})
-"""Those of which the first place counts, if the largest comes first."""
+"""Those of :data:`RANKINGS` of which the first element counts, if they sort in descending order."""
 SMALL = 1e-3
-"""A share that is next to nothing."""
+"""A smaller share counts as none."""
 MOST = 1 << 22
-"""The number of elements of the largest tensor that is looked at."""
+"""How many elements a tensor may have to be examined."""
 LOOKS, FOUND = 100, 60
-"""The calls of one function at one place that are looked at, and the rankings that are noted."""
+"""How many calls of one function at one position are examined, and how many findings are stored, each at most."""
 KEPT, STEPS = 8, 12
-"""The tensors that are remembered, and the writes to one of them."""
+"""How many tensors are remembered, and how many writes to one of them, each at most."""
 
 
 @dataclass(slots=True)
 class _Zeroed:
-    """A tensor, the memory and the shape that it had, and the steps at which zeros were written to it."""
+    """A tensor, its memory and shape, and the steps at which zeros were written to it."""
 
     tensor: weakref.ref[torch.Tensor]
     place: tuple[Any, ...]
@@ -61,12 +63,13 @@ class _Zeroed:
 
 @dataclass(slots=True)
 class ZeroedEntries:
-    """Counts in the calls that it is given after they ran (:meth:`after`).
+    """Counts zeros in the calls that it receives after they ran (:meth:`after`).
 
     ``found`` has the rankings in which zeros came first, and the softmaxes in which they got a share: by the span of
-    the call, its step and a :class:`CountedNumbers` of the kind ``zeroed``. ``number`` of its ``of`` places went to
-    zeros (of a softmax: so many of its numbers are zeros); ``numbers`` are the best number that was left over instead
-    (of a softmax: the mean share of a row that zeros got), and the steps of the last writes of zeros.
+    the call, its step and a :class:`CountedNumbers` of the kind ``zeroed``. ``number`` of its ``of`` selected elements
+    are zeros that displaced other values (of a softmax: how many of its values are zeros); ``numbers`` are the best
+    value that was not selected (of a softmax: the mean share of a row that zeros got), and the steps of the last writes
+    of zeros.
     """
 
     found: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
@@ -74,10 +77,11 @@ class ZeroedEntries:
     _kept: deque[_Zeroed] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of the function ``name`` at the place ``span`` is to be given to :meth:`after`: only
-        writes, rankings and softmaxes, and only the first ``LOOKS`` (100) calls of each at each place. Rankings and
-        softmaxes only if zeros were written to a tensor before, nothing was found at this place yet, and fewer than
-        ``FOUND`` (60) were.
+        """Whether the next call of the function ``name`` at the position ``span`` is to be passed to :meth:`after`:
+        only writes, rankings and softmaxes, and only the first ``LOOKS`` (100) calls of each at each position.
+
+        Rankings and softmaxes only if zeros were written to a tensor before, there is no finding at this position yet,
+        and there are fewer than ``FOUND`` (60) in all.
         """
         if name in WRITING:
             return self._looks[span, name] < LOOKS
@@ -90,8 +94,8 @@ class ZeroedEntries:
         return fits and self._looks[span, name] < LOOKS
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Look at a call, at ``step`` of the trace, that has written numbers, has taken the smallest or the largest of
-        some, or a softmax. Calls under a dispatch mode are not looked at.
+        """Examine a call, at ``step`` of the trace, that has written values, selected the smallest or the largest, or
+        computed a softmax. Calls under a dispatch mode are ignored.
         """
         self._looks[call.span, call.name] += 1
         if call.dispatching or not call.args or type(call.args[0]) not in PLAIN:
@@ -123,7 +127,7 @@ class ZeroedEntries:
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What two names of the same elements have in common."""
+    """A key that is equal for two names of the same elements."""
     if tensor.layout is not torch.strided or tensor.device.type != "cpu":
         return (id(tensor),)
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
@@ -139,7 +143,7 @@ def _given(call: Call, name: str, place: int) -> Any:
 
 
 def _marks(call: Call, name: str, written: torch.Tensor) -> torch.Tensor | None:
-    """Where the call has written zeros, as a mask of the tensor's shape; None if it wrote anything else, or to places
+    """Where the call has written zeros, as a mask of the tensor's shape; None if it wrote anything else, or to elements
     that are the same in each program (``x[:, 0] = 0``).
     """
     if name == "__setitem__" and not _is_data(call.args[1]):
@@ -169,7 +173,7 @@ def _marks(call: Call, name: str, written: torch.Tensor) -> torch.Tensor | None:
 
 
 def _is_data(index: Any) -> bool:
-    """Whether an index has a list of places, an array or a mask in it; no bytes, which torch takes for a mask."""
+    """Whether an index contains a list, an array or a mask, and no uint8 values, which torch takes for a mask."""
     parts = index if isinstance(index, tuple) else (index,)
     lists = [part for part in parts if isinstance(part, (list, np.ndarray, torch.Tensor))]
     return any(isinstance(part, list) or part.ndim > 0 for part in lists) and not any(
@@ -178,10 +182,12 @@ def _is_data(index: Any) -> bool:
 
 
 def _ranked(call: Call, name: str, steps: list[int]) -> CountedNumbers | None:
-    """How many of the best places of a tensor are zeros, although other numbers are left over; None where it is none.
+    """How many of the selected elements of a tensor are zeros, although other values were not selected; None if there
+    are none.
 
-    ``numbers`` are the best of the numbers that are left over in the first such row, and the steps of the writes. None
-    too where one place along the axis is 0 in all rows, which may be a class that the others are compared with.
+    ``numbers`` are the best of the values that were not selected in the first such row, and the steps of the writes.
+    None too if the rows have zeros at only one index along the axis, which may be a class with which the others are
+    compared.
     """
     values = call.args[0].detach()
     axis, count, least = _taken(call, name)
@@ -205,10 +211,10 @@ def _ranked(call: Call, name: str, steps: list[int]) -> CountedNumbers | None:
 
 
 def _shared(call: Call, _: str, steps: list[int]) -> CountedNumbers | None:
-    """How many of the numbers in a softmax are zeros; ``numbers`` are the share of a row that goes to them on average,
-    of the rows with a zero and another number, and the steps of the writes.
+    """How many of the values in a softmax are zeros; ``numbers`` are their mean share in the rows with a zero and
+    another value, and the steps of the writes.
 
-    None if their share is next to nothing, or if one place along the axis is 0 in all rows.
+    None if their share is very small, or if the rows have zeros at only one index along the axis.
     """
     values, axis = call.args[0].detach(), _given(call, "dim", 1)
     if type(axis) is not int or not values.dim():
@@ -225,7 +231,9 @@ def _shared(call: Call, _: str, steps: list[int]) -> CountedNumbers | None:
 
 
 def _taken(call: Call, name: str) -> tuple[Any, int, bool]:
-    """Along which axis (None: all) a call takes how many numbers, and whether these are the smallest."""
+    """The axis along which a call selects values (None: all), how many it selects, and whether these are the
+    smallest.
+    """
     axis = _given(call, "dim", RANKINGS[name])
     if name == "topk":
         largest = _given(call, "largest", 3)

@@ -1,7 +1,7 @@
 """The kernel's side of the live panel in JupyterLab's right sidebar, which shows a notebook's live objects and warnings
 about them; :class:`Offer` registers it.
 
-A kernel offers a connection. Until a front end opens it, nothing is imported and no cell is examined.
+The kernel offers a connection. Until a front end opens it, nothing is imported and no cell is examined.
 """
 
 # ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
@@ -31,27 +31,27 @@ class Offer:
         """The object that answers messages, after the connection has been opened."""
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
-        """The reason why the cell with this text failed with ``error``, if the panel had warned of it before or finds
-        it in the live graphs; else None, also before a front end has opened the connection.
+        """The reason why the cell with the source ``text`` failed with ``error``, if the panel had warned of it before
+        or finds it in the live graphs; None if not, or if no front end has opened the connection yet.
         """
         return self.beside.cause(error, text) if self.beside is not None else None
 
     def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
-        """How an earlier run of the cell with this text failed, if that was with another error than ``error`` (None: it
-        did not fail now) and since then only this cell ran, or cells that bind and write nothing; else None, also
-        before a front end has opened the connection.
+        """How an earlier run of the cell with the source ``text`` failed, if it failed with another error than
+        ``error`` (None: it did not fail now) and since then only this cell ran, or cells that bind and write nothing;
+        None otherwise, or if no front end has opened the connection yet.
         """
         return self.beside.failed_before(error, text) if self.beside is not None else None
 
     def warned(self, cell: str, text: str, counts: Sequence[int] = ()) -> list[Mapping[str, Any]]:
-        """The panel's last warnings, as it sends them, that point to this cell (by its id ``cell``, or its text) or to
-        one of the runs with the numbers ``counts``; an empty list if there are none.
+        """The panel's latest warnings, as it sends them, that point to this cell (by its id ``cell``, or its source
+        ``text``) or to one of the runs with the numbers ``counts``; an empty list if there are none.
         """
         return self.beside.warned(cell, text, counts) if self.beside is not None else []
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
-        """The earlier cells in which the failure of the cell with this text began; None if there are none or the panel
-        does not know them. ``error`` is what the cell raised, None if nothing.
+        """The earlier cells in which the failure of the cell with the source ``text`` began; None if there are none, or
+        the panel does not know them. ``error`` is the exception of the cell, None if it raised none.
         """
         return self.beside.behind(error, text) if self.beside is not None else None
 

@@ -1,5 +1,5 @@
-"""Where a backward is known to go wrong before it is run: :func:`ahead` returns the earlier cells to be run again,
-recorded together with it.
+"""Finds the earlier cells to record together with a backward that has not been run yet, but is known to go wrong
+(:func:`ahead`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _ROOT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def ahead(root: str, runs: tuple[int | None, ...], ran: Ran, kind: Kind) -> dict[str, Any] | None:
-    """Return the offer to record the earlier cells ``runs`` (numbers of runs, None for one that is not known) together
-    with ``root.backward()``, as the panel sends it: ``cells`` (each a number and an id), ``effects`` (what running them
-    again changes) and ``root``.
+    """Return the offer to record the earlier cells ``runs`` (their execution numbers, None for an unknown one) together
+    with ``root.backward()``, as the panel sends it: ``cells`` (each with a number and an id), ``effects`` (what running
+    them again changes) and ``root``.
 
     None if ``root`` is not a plain dotted name, if no cell has run, or if no earlier cells are found. ``kind`` returns
     the kind of a name's object (``tensor``, ``module``).

@@ -1,7 +1,6 @@
-"""Finds, in the texts of cells, code that computes a result with a module only when it is not cached yet (:func:`fills`
-returns them).
+"""Finds code in the sources of cells that computes a result with a module only if it is not cached yet (:func:`fills`).
 
-Found are ``if key not in kept: kept[key] = …`` in all its forms (``is None``, ``hasattr``, an early ``return``,
+Recognised are ``if key not in kept: kept[key] = …`` in all its forms (``is None``, ``hasattr``, an early ``return``,
 ``except KeyError``, ``setdefault``), and ``functools.cache``, ``lru_cache`` and ``cached_property``.
 """
 
@@ -26,14 +25,14 @@ _NOTHING = (frozenset[Chain](), frozenset[tuple[str, Chain]]())
 
 
 class Fill(NamedTuple):
-    """Code that fills a cache when something is missing in it. ``function`` is the name of the function with this code
-    (empty: the code of the cell itself), ``owner`` the class if that is a method; ``holder`` are the name and
-    attributes of the cache, which begin with ``self`` in a method of ``owner``.
+    """Code that fills a cache if something is missing in it.
 
-    ``calls`` are what it calls to compute that, as names and attributes, ``passed`` are pairs of a function called by
-    its name and what it is given; ``arguments`` are the function's own arguments in their order. ``default``: the
-    holder is the default of this argument (empty: it is not). ``way`` is ``property``, ``cache``, or ``inner`` (a
-    decorated cache) for what functools keeps, else empty.
+    ``function`` is the name of the function that contains the code (empty: the code is in the cell itself), ``owner``
+    its class if it is a method. ``holder`` is the cache as a name and attributes, which begin with ``self`` in a method
+    of ``owner``. ``calls`` are the functions that the code calls to compute the result, as names and attributes;
+    ``passed`` are pairs of a function called by its name and an argument passed to it; ``arguments`` are the function's
+    own parameters, in order. ``default``: the parameter whose default value is the cache (empty: none). ``way`` is
+    ``property``, ``cache``, or ``inner`` (another decorator is around the cache) for caches of functools, else empty.
     """
 
     function: str
@@ -47,8 +46,8 @@ class Fill(NamedTuple):
 
 
 def fills(tree: ast.Module) -> list[Fill]:
-    """The code of a cell (its syntax tree) that fills something when it is missing, and calls something to compute it;
-    an empty list if there is none.
+    """The code of a cell (its syntax tree) that fills a cache if something is missing in it, and calls a function to
+    compute it; an empty list if there is none.
     """
     found: list[Fill] = []
     for node in tree.body:
@@ -86,8 +85,8 @@ def _of_function(node: Function, owner: str) -> Iterator[Fill]:
 
 
 def _holder(held: Chain, node: Function, owner: str) -> tuple[Chain, str]:
-    """Where what a function keeps is found after its call, and the argument whose default it is (or an empty string);
-    an empty holder if it is gone after the call.
+    """The expression for the cache after the function's call, and the parameter whose default value it is (or an empty
+    string); an empty tuple as the expression if the cache does not exist any more after the call.
     """
     arguments = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
     if owner and arguments[:1] == [held[0]]:
@@ -109,7 +108,7 @@ def _last(node: ast.AST) -> str:
 
 
 def chain(node: ast.AST | None) -> Chain:
-    """The names of ``a.b.c``; empty for anything else."""
+    """The names of ``a.b.c`` as a tuple; empty for any other expression."""
     if isinstance(node, ast.Name):
         return (node.id,)
     if isinstance(node, ast.Attribute) and (first := chain(node.value)):
@@ -118,8 +117,8 @@ def chain(node: ast.AST | None) -> Chain:
 
 
 def _held(node: ast.AST | None, aliases: Mapping[str, Chain]) -> Chain:
-    """The cache that a value is looked up in: of ``kept[key]``, ``kept.get(key)``, ``getattr(x, "kept", None)``, or a
-    name for it.
+    """The cache of the look-up ``kept[key]``, ``kept.get(key)`` or ``getattr(x, "kept", None)``, or of a name for such
+    a look-up (``aliases``); empty if there is none.
     """
     if isinstance(node, ast.NamedExpr):
         return _held(node.value, aliases)
@@ -137,7 +136,7 @@ def _held(node: ast.AST | None, aliases: Mapping[str, Chain]) -> Chain:
 
 
 def _aliases(function: Function) -> dict[str, Chain]:
-    """Names bound to a cache lookup: ``found = kept.get(key)``."""
+    """The names that a function binds to a cache look-up: ``found`` in ``found = kept.get(key)``."""
     return {
         each.targets[0].id: held
         for each in ast.walk(function)
@@ -149,8 +148,8 @@ def _aliases(function: Function) -> dict[str, Chain]:
 
 
 def _missing(test: ast.AST, aliases: Mapping[str, Chain]) -> set[Chain]:
-    """The holders of which a condition asks only whether something is in them; empty if it may be true for another
-    reason as well.
+    """The caches of which a condition only asks whether something is in them; empty if the condition may depend on
+    anything else.
     """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _missing(test.operand, aliases)
@@ -174,7 +173,7 @@ def _missing(test: ast.AST, aliases: Mapping[str, Chain]) -> set[Chain]:
 
 
 def _stores(nodes: Sequence[ast.AST]) -> Iterator[Chain]:
-    """What the code writes into, or binds."""
+    """The names and attributes that the code assigns, writes an entry of, or adds to."""
     for node in (each for one in nodes for each in ast.walk(one)):
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign):
@@ -190,7 +189,7 @@ def _stores(nodes: Sequence[ast.AST]) -> Iterator[Chain]:
 
 
 def _regions(block: Sequence[ast.stmt], aliases: Mapping[str, Chain]) -> Iterator[tuple[Chain, list[ast.AST]]]:
-    """Each holder that is filled when something is missing, and the code that runs then."""
+    """Each cache that is filled if something is missing in it, and the code that runs then."""
     code = [each for each in block if not isinstance(each, _DEFINITIONS)]
     for at, node in enumerate(code):
         rest = code[at + 1 :]
@@ -217,9 +216,7 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
 def _filled(
     held: Chain, branches: Sequence[list[ast.stmt]], there: list[ast.stmt], rest: list[ast.stmt]
 ) -> Iterator[tuple[Chain, list[ast.AST]]]:
-    """The branch that fills the holder; or, if the branch ``there`` for a cached result returns it, the
-    code after it.
-    """
+    """The branch that fills the cache or, if the branch ``there`` for a cached result returns it, the code after it."""
     filling = next((body for body in branches if held in _stores(body)), None)
     if filling is not None:
         yield held, list(filling)
@@ -240,9 +237,9 @@ def _words(node: ast.AST | None) -> set[str]:
 def _computing(
     block: Sequence[ast.AST], region: Sequence[ast.AST]
 ) -> tuple[frozenset[Chain], frozenset[tuple[str, Chain]]]:
-    """What ``region`` calls, and passes to functions, to compute the cached result.
+    """The functions that ``region`` calls, and the arguments that it passes, to compute the cached result.
 
-    Calls that the rest of ``block`` makes, too, are left out: they recompute it, to check the cache.
+    Calls that the rest of ``block`` makes too are left out: they recompute the result, to check the cache.
     """
     inner = _calls(region)
     at = {id(each) for each in inner}
@@ -255,7 +252,9 @@ def _calls(nodes: Sequence[ast.AST]) -> list[ast.Call]:
 
 
 def _called(nodes: Sequence[ast.Call]) -> tuple[frozenset[Chain], frozenset[tuple[str, Chain]]]:
-    """What is called, and what is given to functions that are called by their names."""
+    """The names of the functions that are called, and pairs of a function called by its name and an argument passed to
+    it.
+    """
     calls, passed = set[Chain](), set[tuple[str, Chain]]()
     for node in nodes:
         name = chain(node.func)
@@ -268,11 +267,10 @@ def _called(nodes: Sequence[ast.Call]) -> tuple[frozenset[Chain], frozenset[tupl
 
 
 def resolved(fill: Fill, all_calls: Sequence[ast.Call], functions: Mapping[str, ast.AST]) -> frozenset[Chain]:
-    """All that may be a module whose results the cache of ``fill`` keeps, as names and attributes that the notebook
-    has.
+    """All names (with attributes) that may be a module whose results the cache of ``fill`` keeps.
 
-    ``functions`` are the notebook's functions by name: what they call counts as well. An argument stands for what
-    ``all_calls``, the calls in the notebook, have given for it.
+    ``functions`` are the notebook's functions by name: functions that they call count as well. For a parameter, the
+    arguments that ``all_calls`` (the calls in the notebook) pass for it are returned.
     """
     found, calls, met = set[Chain](), set(fill.calls), set[str]()
     found |= {each for name, each in fill.passed if name in functions}
@@ -297,8 +295,8 @@ def resolved(fill: Fill, all_calls: Sequence[ast.Call], functions: Mapping[str, 
 
 
 def given_for(fill: Fill, argument: str, calls: Sequence[ast.Call]) -> set[Chain]:
-    """What ``calls``, those of the function of ``fill``, give for its argument ``argument``, as names and attributes;
-    other expressions are left out.
+    """The arguments that calls of the function of ``fill``, among ``calls``, pass for its parameter ``argument``, as
+    names and attributes; other expressions are left out.
     """
     at = fill.arguments.index(argument) - (1 if fill.arguments[:1] == ("self",) else 0)
     found = set()

@@ -1,6 +1,4 @@
-"""What the code of a cell does through the functions of the notebook that it calls, by their names (:func:`reaching`
-and :func:`does`).
-"""
+"""What the code of a cell does through the notebook's functions that it calls (:func:`reaching` and :func:`does`)."""
 
 from __future__ import annotations
 
@@ -11,14 +9,16 @@ from pitfall_lab.panel.cells_run import Cell
 
 
 def definitions(runs: list[Cell]) -> dict[str, ast.AST]:
-    """The functions and methods in the cells ``runs`` by name, as syntax trees; the newest wins."""
+    """The functions and methods in the cells ``runs`` by name, as syntax trees; of several with one name, the
+    newest.
+    """
     nodes = (node for run in runs for node in ast.walk(run.tree))
     return {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
 
 
 def reaching(words: str, runs: list[Cell]) -> set[str]:
-    """The names of functions and methods in the cells ``runs`` whose text contains ``words``, and of those that call
-    one of them, directly or not.
+    """The names of functions and methods in the cells ``runs`` whose source contains ``words``, and of those that call
+    one of them, directly or indirectly.
     """
     calls = {name: set(called_in(node)) for name, node in definitions(runs).items()}
     found = {name for name, node in definitions(runs).items() if words in ast.unparse(node)}
@@ -28,8 +28,8 @@ def reaching(words: str, runs: list[Cell]) -> set[str]:
 
 
 def called_in(node: ast.AST) -> Iterator[str]:
-    """Yield the names of the functions and methods that the code calls, for each call; an empty string for a call of
-    something else.
+    """Yield the name of the function or method of each call in the code; an empty string for a call of any other
+    expression.
     """
     for each in ast.walk(node):
         if isinstance(each, ast.Call):

@@ -1,5 +1,5 @@
-"""The calls and assignments of a cell in the order in which they run, through the notebook's own functions
-(:func:`in_order`).
+"""The calls and assignments of a cell in the order in which they run, including those in the notebook's functions that
+it calls (:func:`in_order`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from pitfall_lab.panel.cells_run import Cell
 
 DEEP = 5
-"""So many calls of own functions inside each other are followed."""
+"""How many nested calls of the notebook's functions are followed."""
 
 
 def in_order(tree: ast.AST, runs: list[Cell]) -> Iterator[ast.Call | ast.Assign]:
-    r"""Yield the calls and assignments of ``tree``, each loop once, and those of the notebook's functions (from the
-    cells ``runs``) where they are called.
+    r"""Yield the calls and assignments of ``tree`` in the order in which they run, each loop once, including those in
+    the notebook's functions (from the cells ``runs``) where these are called.
 
-    A function that is given to another one (``opt.step(closure)``) counts as called there.
+    A function that is passed to another one (``opt.step(closure)``) counts as called there.
 
     >>> cells = [Cell(1, "", "def f():\n    b()")]
     >>> [ast.unparse(each) for each in in_order(ast.parse("for x in a():\n    f()\n    c(d())"), cells)]
@@ -30,8 +30,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def own_functions(runs: list[Cell]) -> dict[str, Function]:
-    """The functions in the cells ``runs`` by name, and the methods of their classes by their name with a dot before it,
-    so that ``opt.step()`` does not lead into a function ``step``; the newest wins.
+    """The functions in the cells ``runs`` by name, and the methods of their classes by name with a dot before it, so
+    that ``opt.step()`` is not taken for a call of a function ``step``; of several with one name, the newest.
     """
     found: dict[str, Function] = {}
     for node in (each for run in runs for each in ast.walk(run.tree)):
@@ -45,17 +45,17 @@ def own_functions(runs: list[Cell]) -> dict[str, Function]:
 
 
 def key_of(call: ast.Call) -> str:
-    """The key in :func:`own_functions` of what is called."""
+    """The key in :func:`own_functions` of the function that is called."""
     return ("." if isinstance(call.func, ast.Attribute) else "") + name_called(call)
 
 
 def keys_called(node: ast.AST) -> Iterator[str]:
-    """The keys of all that the code calls."""
+    """The keys in :func:`own_functions` of all functions that the code calls."""
     return (key_of(each) for each in ast.walk(node) if isinstance(each, ast.Call))
 
 
 def name_called(call: ast.Call) -> str:
-    """The name of the function or method that is called; empty if it has none."""
+    """The name of the function or method that is called; empty for a call of any other expression."""
     function = call.func
     return (
         function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
@@ -78,7 +78,7 @@ def _events(node: ast.AST, functions: Mapping[str, Function], depth: int) -> Ite
 
 
 def _inner(node: ast.AST) -> list[ast.AST]:
-    """The parts of the code in the order in which they run."""
+    """The inner syntax nodes of a node in the order in which they run."""
     if isinstance(node, (ast.For, ast.AsyncFor)):
         return [node.iter, *node.body, *node.orelse]
     if isinstance(node, ast.Call):

@@ -1,10 +1,10 @@
-"""Why a cell failed, if the panel had warned before of just this, or if the live objects show it: :func:`cause` returns
-a :class:`Cause`.
+"""Why a cell failed, if the panel had warned of this before, or if the live objects show it (:func:`cause`).
 
-An error is taken for the one about a graph that was warned of if torch's message is the one that the live graph gave
-(or, for a used graph, says that a backward went through it a second time), and the cell has not recomputed that graph;
-for one about data that a cell has changed once more, if a value is out of range and the failed cell reads the data.
-Where a cell has computed its loss from a used graph, the name through which it did so is found after the error.
+An error is matched with a warning about a graph if torch's message is the one that was predicted for the live graph
+(or, for a graph whose backward has run, the one about a second backward) and the cell has not recomputed that graph. It
+is matched with a warning about data changed twice if it is about a value out of range and the failed cell reads the
+data. If a cell computed its loss from a graph whose backward had run, the variable through which it did so is searched
+for after the error.
 """
 
 # ruff: noqa: PLC0415 - the catalogue of errors is large, and few cells fail
@@ -55,12 +55,12 @@ Found = (
     | ComputedBuffer | KeptInference | Stepped | ConvertedModule
 )  # fmt: skip
 OUTSIDE = ("PLE12", "PLE44")
-"""Families of errors about values (such as indices) outside of what a function takes."""
+"""Families of errors about values (such as indices) that are out of a function's range."""
 
 
 class Cause(NamedTuple):
-    """Why a cell failed: ``what`` was found in the live objects or the cells' texts; ``sentence``, ``explanation`` and
-    ``fix`` are the texts of the warning about it. ``rule`` is the code of the rule that it belongs to, empty if there
+    """Why a cell failed: ``what`` is the finding in the live objects or in the sources of the cells; ``sentence``,
+    ``explanation`` and ``fix`` are the texts of the warning about it. ``rule`` is the code of its rule, empty if there
     is none.
     """
 
@@ -72,22 +72,23 @@ class Cause(NamedTuple):
 
 
 class LiveLooks(NamedTuple):
-    """Functions that look at live objects after a cell has failed. Each returns None, or something empty, where it
-    finds nothing.
+    """Functions that examine live objects after a cell has failed; each returns None, or an empty value, if it finds
+    nothing.
 
-    ``search`` finds what led into a used graph, from the names that the cell made and read. ``is_module``: whether a
-    name is a module with parameters. ``computed``: those of some names whose tensors are results of operations.
-    ``missing``: the tensor whose gradient, which is None, the failed expression reads, and why it has none.
-    ``switched``: what has switched a global setting. ``kinds``: the dtypes and devices of those of some names that are
-    floating-point tensors or modules with parameters. ``inferred``: those of some names whose tensors were made in
-    inference mode. ``rows``: the range of the row numbers that a failed lookup was given, and how many rows its table
-    has. ``sizes``, given the name of a table and its number of rows: the name ``x`` of which the cell that made the
-    table has used ``len(x)``, and that length now, if it is not the number of rows. ``copied``: the tensor that a
-    failed deepcopy has met. ``old``: the object that the error follows from, whose class has been defined anew since it
-    was made. ``buffer``: a buffer or attribute of a module from which some of the names were computed, and whose graph
-    was freed. ``kept``: the tensor of inference mode that a failed cell has met, held by a name, a module, a collection
-    or an object of the notebook. ``stepped``: the scheduler that a failed cell has moved past its last step, with the
-    cells that moved it before. ``converted``: the first of some names that is a module whose dtype a cell has changed.
+    ``search``: the variable that connects the failed backward with a graph whose backward has run, from the names that
+    the cell made and read. ``is_module``: whether a name is a module with parameters. ``computed``: those of some names
+    whose tensors are results of operations. ``missing``: the tensor whose ``.grad``, which is None, the failed
+    expression reads, and why it is None. ``switched``: the statement that changed a global setting. ``kinds``: the
+    dtypes and devices of those of some names that are floating-point tensors or modules with parameters. ``inferred``:
+    those of some names whose tensors were created in inference mode. ``rows``: the range of the indices of a failed
+    look-up, and the number of rows of its table. ``sizes``, given the name of a table and its number of rows: the name
+    ``x`` whose ``len(x)`` the cell that created the table used, and that length now, if it is not the number of rows.
+    ``copied``: the tensor at which a deepcopy failed. ``old``: an object that explains the error, as its class was
+    redefined after it was created. ``buffer``: a buffer or attribute of a module from which some of the names were
+    computed, and whose graph was freed. ``kept``: an inference tensor that the failed cell used, held by a name, a
+    module, a collection or an object of the notebook. ``stepped``: the scheduler that a failed cell stepped beyond its
+    last step, with the cells that stepped it before. ``converted``: the first of some names that is a module whose
+    dtype a cell has changed.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -110,8 +111,8 @@ class LiveLooks(NamedTuple):
 def cause(
     error: BaseException | None, text: str, known: Sequence[Broken | Used | WrittenAgain], ran: Ran, look: LiveLooks
 ) -> Cause | None:
-    """The reason why the cell with this text failed with ``error``, if it was among the findings ``known`` before or
-    ``look`` finds it in the live objects; else None. ``ran`` are the runs before it.
+    """The reason why the cell with the source ``text`` failed with ``error``, if it is among the findings ``known`` or
+    ``look`` finds it in the live objects; None otherwise, or if ``error`` is None. ``ran`` are the runs before it.
     """
     if error is None:
         return None
@@ -126,7 +127,9 @@ def cause(
 
 
 def _of_objects(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
-    """The tensor, module or scheduler that torch's message speaks of, and what made it so."""
+    """The tensor, module or scheduler that torch's message is about, and how it came into its state; None if it is not
+    found.
+    """
     words = str(error)
     if NO_GRAPH in words:
         roots = [each for each in cell.backwards if each.isidentifier()]
@@ -149,7 +152,7 @@ def _of_objects(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> 
 
 
 def _of_used(cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
-    """What led a backward into a graph that was freed before."""
+    """The variable or buffer through which a backward reached a graph that had been freed; None if it is not found."""
     made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
     buffer = look.buffer(made)
     said = freed(buffer, ran) if buffer is not None else None
@@ -160,7 +163,9 @@ def _of_used(cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
 
 
 def _of_inference(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
-    """What inference mode has made: the value of a name, or what a module or a collection has kept."""
+    """The inference tensor that a failed cell used: the value of a name, or one that a module or a collection keeps;
+    None if it is not found.
+    """
     kept = look.kept(error)
     named = [kept.name] if kept is not None and kept.name == kept.root else []
     inferred = look.inferred(_from_before(cell, ran)) or named
@@ -173,7 +178,7 @@ def _of_inference(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -
 
 
 def _of_classes(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
-    """An object whose class has been defined anew, if the error follows from that."""
+    """An object whose class has been redefined since it was created, if that explains the error; else None."""
     if not isinstance(error, (TypeError, AttributeError, PickleError)):
         return None
     read = cell.flow[0].union(*(read_in_functions(each, ran) for each in cell.tree.body))
@@ -183,7 +188,7 @@ def _of_classes(error: BaseException, cell: Cell, ran: Ran, look: LiveLooks) -> 
 
 
 def _of_leaves(error: BaseException, cell: Cell, look: LiveLooks) -> Cause | None:
-    """The result of an operation that was given where only a leaf is taken."""
+    """The result of an operation that was passed where only a leaf is accepted; None if it is not found."""
     if NO_COPY in str(error):
         copied = look.copied(error)
         return _not_copied(copied) if copied is not None else None
@@ -192,7 +197,7 @@ def _of_leaves(error: BaseException, cell: Cell, look: LiveLooks) -> Cause | Non
 
 
 def _of_known(words: str, known: Sequence[Broken | Used | WrittenAgain], cell: Cell, ran: Ran) -> Cause | None:
-    """The reason that had been warned of."""
+    """The cause of the error among the findings that were warned of; None if none of them fits."""
     for each in known:
         if isinstance(each, WrittenAgain):
             if _is_outside(each, words, cell, ran):
@@ -203,7 +208,7 @@ def _of_known(words: str, known: Sequence[Broken | Used | WrittenAgain], cell: C
 
 
 def _of_settings(words: str, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
-    """The global setting that an error follows from, if a cell has switched it."""
+    """The global setting that explains the error, if a cell has changed it; else None."""
     setting = _setting(words)
     switched = look.switched(setting) if setting is not None else None
     why = refused_by(switched, look.kinds(_from_before(cell, ran)), ran) if switched is not None else None
@@ -214,13 +219,13 @@ _RULES: dict[Setting, str] = {"grad": "PLE32", "dtype": "PLE21", "device": "PLE2
 
 
 def _from_before(cell: Cell, ran: Ran) -> list[str]:
-    """The names that a cell reads and does not make itself, in the order of its text."""
+    """The names that a cell reads and does not assign itself, in the order of its source."""
     taken = cell.flow[0].union(*(read_in_functions(each, ran) for each in cell.tree.body)) - cell.assigned
     return sorted(taken, key=lambda name: (cell.text.find(name), name))
 
 
 def _setting(words: str) -> Setting | None:
-    """The global setting that an error may follow from."""
+    """The global setting that may explain an error with this message; None if there is none."""
     if NO_GRAPH in words:
         return "grad"
     if "deterministic implementation" in words:
@@ -284,7 +289,7 @@ def _no_leaf(what: Computed) -> Cause:
 
 
 def _not_copied(what: Copied) -> Cause:
-    """Why a deepcopy has failed: a tensor with a graph inside of what was copied."""
+    """The cause of a failed deepcopy: a tensor with a graph inside the copied object."""
     name, made, more = f"`{what.name}`", called(what.made), what.others
     held, attribute = f"`{what.module}`", what.attribute
     en, zh = (f" in {made}", f" {made} 中 ") if made else ("", "")
@@ -329,7 +334,7 @@ def _not_copied(what: Copied) -> Cause:
 
 
 def _no_gradient(what: Missing) -> Cause:
-    """Why the gradient that a cell read is None."""
+    """The cause of a ``.grad`` that is None although a cell reads it."""
     name, made = what.name, called(what.made)
     en, zh = (f" in {made}", f" {made} 中 ") if made else ("", "")
     if what.why == "computed":
@@ -395,10 +400,10 @@ def _no_gradient(what: Missing) -> Cause:
 
 
 def runs_of(what: Found) -> tuple[int | None, ...]:
-    """The numbers of the runs that made the graph in ``what`` and, if it was changed, that changed what it had saved;
-    or that made what failed otherwise.
+    """The numbers of the runs that created the graph in ``what`` and, if a saved tensor was changed, of the run that
+    changed it; for other findings, of the runs that created what failed.
 
-    None for a run that is not known; empty where running earlier cells again would not help.
+    None for an unknown run; empty if running earlier cells again would not help.
     """
     if isinstance(what, (Switched, WrittenAgain, OldObject)):
         return ()
@@ -422,9 +427,7 @@ def _is_it(what: Broken | Used, words: str, text: str) -> bool:
 
 
 def _is_outside(what: WrittenAgain, words: str, cell: Cell, ran: Ran) -> bool:
-    """Whether torch raised an error about a value out of range, and the cell reads the data that was
-    changed once more.
-    """
+    """Whether torch raised an error about a value out of range, and the cell reads the data that was changed twice."""
     from pitfall_lab.rules.refusals import family_of
 
     found = family_of(words)
@@ -443,7 +446,7 @@ def _taken(cell: Cell, ran: Ran) -> set[str]:
 def _said(what: Broken | Used | WrittenAgain, ran: Ran, last: Cell | None = None) -> Cause | None:
     """Return the warning about ``what`` in the past tense; None if there is none.
 
-    ``last``: the failed cell, if it is not yet among the runs.
+    ``last`` is the failed cell, if it is not yet among the runs.
     """
     message: dict[str, Any] | None
     if isinstance(what, Broken):

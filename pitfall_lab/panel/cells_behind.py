@@ -1,4 +1,4 @@
-"""Finds the earlier cells that computed what a failed cell uses: recorded together with it, they show where the failure
+"""Finds the earlier cells that computed what a failed cell uses; recorded together with it, they show where the failure
 began (:func:`behind`).
 """
 
@@ -13,9 +13,9 @@ from pitfall_lab.panel.written_names import changed
 from pitfall_lab.trace import T
 
 MOST = 8
-"""The largest number of cells that are offered: more are a notebook, which is better run from its top."""
+"""How many cells are offered at most; with more, running the notebook from its top is better."""
 Kind = Callable[[str], str]
-"""The kind of the object that a name has now: ``tensor``, ``module``, …; empty for what is of no interest."""
+"""The kind of the object that a name has now: ``tensor``, ``module``, …; empty for other objects."""
 
 
 class Behind(NamedTuple):
@@ -28,12 +28,11 @@ class Behind(NamedTuple):
 
 
 def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ()) -> Behind | None:
-    """The earlier runs of cells in ``ran`` that have to be repeated before the failed run ``failed``; ``None`` if there
-    are none, or more than :data:`MOST`, or if one in ``known`` is not among them. ``kind`` returns the kind of a name's
-    object.
+    """The earlier runs of cells in ``ran`` to repeat before the failed run ``failed``; None if there are none, or more
+    than :data:`MOST`, or if a run in ``known`` is not among them. ``kind`` returns the kind of a name's object.
 
-    ``known`` are the numbers of runs that are known to matter: the one that made a graph, and the one that changed what
-    it had saved; None in it is passed over. Runs that are not ``whole`` are left out.
+    ``known`` are the numbers of runs that are known to matter: the one that created a graph, and the one that changed a
+    tensor saved in it; None in it is ignored. Runs that are not ``whole`` are left out.
     """
     runs = [each for each in ran.since(0) if each.count != failed.count and each.whole]
     sure = {count for count in known if count is not None and count != failed.count}
@@ -48,8 +47,8 @@ def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ())
 
 
 def _back(failed: Cell, runs: list[Cell], sure: set[int], kind: Kind) -> list[Cell]:
-    """Return the runs that computed the names which the failed cell uses, found from the last run
-    back to the first ``sure`` one.
+    """Return the runs that computed the names which the failed cell uses, searched from the last run back to the first
+    one in ``sure``.
     """
     wanted, chosen = failed.flow[0], list[Cell]()
     for run in reversed(runs):
@@ -73,7 +72,9 @@ _USED = ("tensor", "module")
 
 
 def _restoring(names: list[str], chosen: list[Cell], runs: list[Cell], kind: Kind) -> list[Cell]:
-    """Return the runs that bind names which the chosen runs change, so that these begin from the same values."""
+    """Return the runs that bind the ``names``, which the chosen runs change, so that these start from the same
+    values.
+    """
     earlier = [run for run in runs if run.count < chosen[0].count and run.succeeded]
     found = {}
     for name in names:

@@ -1,6 +1,4 @@
-"""The cells that have run in this kernel (:class:`Ran`): their numbers, ids and texts, and
-what can be read from these.
-"""
+"""The cells that have run in this kernel (:class:`Ran`): their numbers, ids and sources, and what the sources show."""
 
 from __future__ import annotations
 
@@ -23,10 +21,11 @@ _WITH = re.compile(r"%%pitfall\b[^\n]*\s--with\b")
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a cell: ``count`` is its number (as in ``In [5]``), ``id`` the notebook's id for the cell (empty if
-    there is none), ``text`` its Python code, ``succeeded`` False if it has raised an error.
+    """One run of a cell: ``count`` is its number (as in ``In [5]``), ``id`` the notebook's id of the cell (empty if
+    there is none), ``text`` its Python source, ``succeeded`` False if it raised an error.
 
-    ``whole``: its text is the cell's alone; else it begins with earlier cells, and lines are not the cell's lines.
+    ``whole`` is False if the source begins with the sources of earlier cells, so that its lines are not the cell's
+    lines.
     """
 
     count: int
@@ -50,30 +49,30 @@ class Cell:
 
     @cached_property
     def flow(self) -> tuple[set[str], dict[str, set[str]]]:
-        """The names that the cell reads from earlier cells, and for each that it binds the names of earlier cells that
-        it was computed from.
+        """The names that the cell reads from earlier cells, and, for each name that it binds, the names from earlier
+        cells that its value was computed from.
         """
         return flow(self.tree)
 
     @cached_property
     def carried(self) -> frozenset[str]:
-        """Return the names that the cell reads from an earlier cell and binds again: a second run would start from its
-        own result.
+        """Return the names that the cell reads from earlier cells and binds again: a second run would start from the
+        result of the first.
         """
         taken, made = self.flow
         return frozenset(taken & made.keys())
 
     @cached_property
     def written(self) -> frozenset[str]:
-        """The names into whose objects the cell's code writes, that of its functions and classes included, as far as
-        its text shows.
+        """The names whose objects the cell's code changes in place (including code in its functions and classes), as
+        far as the source shows it.
         """
         return frozenset(name for statement in self.tree.body for name in written_into(statement))
 
     @cached_property
     def backwards(self) -> tuple[str, ...]:
-        """The expressions on which the cell's text calls ``backward``, those inside its functions and classes included;
-        empty if there are none.
+        """The expressions on which the cell's source calls ``backward``, including those inside its functions and
+        classes; empty if there are none.
         """
         if ".backward" not in self.text:
             return ()
@@ -82,8 +81,8 @@ class Cell:
 
     @cached_property
     def backwards_run(self) -> frozenset[str]:
-        """Of :attr:`backwards`, those outside of the cell's top-level functions and classes: running the cell itself
-        calls them, unless it is in a branch that was not taken.
+        """Those of :attr:`backwards` outside the cell's top-level functions and classes: running the cell calls them,
+        unless they are in a branch that was not taken.
         """
         if not self.backwards:
             return frozenset()
@@ -93,34 +92,34 @@ class Cell:
 
     @cached_property
     def writes(self) -> list[RewriteStatement]:
-        """The statements outside of loops and functions that change something in place, once more with each run; empty
-        for a cell that is not ``whole``.
+        """The statements outside loops and functions that change an object in place, so that each further run changes
+        it again; empty for a cell that is not ``whole``.
         """
         return writes(self.tree) if self.whole else []
 
     @cached_property
     def fills(self) -> list[Fill]:
-        """The code of the cell that fills something when it is missing (:func:`.cache_fills.fills`); an empty list if
-        there is none.
+        """The code of the cell that fills a cache if something is missing in it (:func:`.cache_fills.fills`); an empty
+        list if there is none.
         """
         return fills(self.tree) if any(word in self.text for word in _FILLING) else []
 
     @cached_property
     def calls(self) -> list[ast.Call]:
-        """All calls in the cell's text, those in its functions and classes included."""
+        """All calls in the cell's source, including those in its functions and classes."""
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
 
     @cached_property
     def assigned(self) -> frozenset[str]:
-        """The names that the cell binds to another object or deletes, also inside its functions, and those of its
-        top-level definitions. ``x += …`` and imports do not count.
+        """The names that the cell binds to another object or deletes, including those in its functions, and the names
+        of its top-level definitions. ``x += …`` and imports do not count.
         """
         defined = {each.name for each in self.tree.body if isinstance(each, _DEFINITIONS)}
         return assigned(self.tree) | defined
 
     def line(self, name: str = "") -> int | None:
-        """Return the line of the cell's only statement; of several, that of the only one that changes the object of
-        ``name`` in place (``w -= …``, ``w.mul_()``). Imports, functions and classes, and what is in these, do not
+        """Return the line of the cell's only statement; if there are several, of the only one that changes the object
+        of ``name`` in place (``w -= …``, ``w.mul_()``). Imports, functions and classes, with their contents, do not
         count.
 
         None if there is not exactly one, or the cell is not ``whole``.
@@ -133,10 +132,10 @@ class Cell:
         return statements[0].lineno if len(statements) == 1 else None
 
     def line_writing(self, name: str) -> int | None:
-        """The line of the only statement that changes the object of ``name`` in place (``w -= …``, ``w.mul_()``;
-        ``w = …`` is none), outside of functions and classes, if nothing else is before it on that line.
+        """The line of the only statement outside functions and classes that changes the object of ``name`` in place
+        (``w -= …`` or ``w.mul_()``, but not ``w = …``), if nothing else is before it on that line.
 
-        Else ``None``; also for a cell that is not ``whole``, and for a ``name`` with a dot (``net.weight``).
+        None if there is not exactly one, if the cell is not ``whole``, and for a ``name`` with a dot (``net.weight``).
         """
         found = [each for each in simple(self.tree.body) if name in written_into(each)]
         lines = self.text.split("\n")
@@ -150,8 +149,8 @@ class Cell:
 
 
 def is_whole(raw: str) -> bool:
-    """Whether a cell as it was typed (``raw``) is run alone, and not with the texts of earlier cells before it
-    (``%%pitfall --with 2,3``).
+    """Whether a cell, as it was typed (``raw``), runs alone and not after the sources of earlier cells (``%%pitfall
+    --with 2,3``).
     """
     return _WITH.match(raw) is None
 
@@ -177,7 +176,7 @@ class Ran:
         self._cells: dict[int, Cell] = {}
 
     def add(self, cell: Cell) -> None:
-        """Add a run; the oldest one is removed when there are too many."""
+        """Add a run; if there are more than :data:`MOST`, the oldest one is removed."""
         self._cells[cell.count] = cell
         if len(self._cells) > MOST:
             del self._cells[next(iter(self._cells))]

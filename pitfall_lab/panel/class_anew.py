@@ -1,4 +1,4 @@
-"""Why a cell failed with an object whose class another cell has defined anew since the object was made
+"""Why a cell failed with an object whose class another cell has redefined since the object was created
 (:func:`class_anew`).
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def class_anew(found: OldObject, cell: Cell, ran: Ran) -> tuple[T, T, T] | None:
-    """Sentence, explanation and fix for the object ``found``; ``None`` if no text of a cell defines the class.
+    """Sentence, explanation and fix for the object ``found``; None if no cell's source defines the class.
 
     ``cell`` is the failed cell, which is not yet among the runs ``ran``.
     """
@@ -37,7 +37,7 @@ def class_anew(found: OldObject, cell: Cell, ran: Ran) -> tuple[T, T, T] | None:
 
 
 def _last(runs: list[Cell], name: str, before: int) -> int | None:
-    """The last run before this one that has bound the name."""
+    """The number of the last run before ``before`` that has bound the name; None if there is none."""
     return max((run.count for run in runs if name in run.assigned and run.count < before), default=None)
 
 

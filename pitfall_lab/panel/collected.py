@@ -1,5 +1,5 @@
-"""Reads from the texts of the cells whether a list or dict collects results (:func:`is_collected`), and whether a loop
-that fills it empties it as well (:func:`adds`, :func:`empties`).
+"""Reads from the sources of the cells whether a list or dict collects results (:func:`is_collected`), and whether a
+loop that fills it also empties it (:func:`adds`, :func:`empties`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _EMPTIES = {"clear", "pop", "popleft"}
 
 
 def list_of(element: str) -> str:
-    """The expression of the list or dict that an element is in; empty for what is no element.
+    """The expression of the list or dict that contains an element; empty if the expression is no element.
 
     >>> list_of("net.losses[0]"), list_of("h")
     ('net.losses', '')
@@ -25,9 +25,9 @@ def list_of(element: str) -> str:
 
 def is_collected(element: str, ran: Ran) -> bool:
     """Whether the cells in ``ran`` add to the list or dict of this element (an expression such as ``losses[0]``), and
-    nothing in it is replaced by what is computed from it. False for what is no element.
+    no assignment replaces it, or an entry of it, by a value computed from it. False if the expression is no element.
 
-    A list of hidden states that each step replaces is carried on, not collected.
+    A list of hidden states that each step replaces is not a collection.
     """
     name = _last(list_of(element))
     if not name:
@@ -47,8 +47,8 @@ def adds(code: ast.AST, name: str) -> bool:
 
 
 def empties(code: ast.AST, name: str) -> bool:
-    """Whether the code creates the list or dict whose expression ends with ``name`` again, or takes something out of
-    it.
+    """Whether the code assigns a new object to the list or dict whose expression ends with ``name``, or removes
+    something from it.
     """
     for node in ast.walk(code):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
@@ -68,7 +68,7 @@ def _is_call(node: ast.AST, methods: Container[str], name: str) -> bool:
 
 
 def _carries(code: ast.AST, name: str) -> bool:
-    """Whether an assignment replaces the list, or something in it, by what is computed from it."""
+    """Whether an assignment replaces the list, or an entry of it, by a value computed from it."""
     for node in ast.walk(code):
         if isinstance(node, ast.Assign) and name in _names(node.value):
             targets = [each for target in node.targets for each in _parts(target)]
@@ -90,7 +90,7 @@ def _is_slot(target: ast.expr, name: str) -> bool:
 
 
 def _is_whole(target: ast.expr, name: str) -> bool:
-    """Whether the target is the list itself, or all that is in it (``losses[:]``)."""
+    """Whether the target is the list itself, or any slice of it (``losses[:]``)."""
     if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
         target = target.value
     return isinstance(target, (ast.Name, ast.Attribute)) and _last(ast.unparse(target)) == name

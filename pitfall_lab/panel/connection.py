@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 
 PAGE = 500
 EVERY = 20_000
-"""How many rows are sent when every one is wanted, to be sorted or searched."""
+"""How many rows are sent at most if all of them are requested, to be sorted or searched."""
 CELLS, BYTES = 50, 2_000_000
-"""How many past cells' rows are kept, and how many bytes in all."""
+"""After how many past cells the rows are kept, and how many bytes in total."""
 SECONDS, PART, LONGEST = 0.02, 0.01, 0.2
 """Processor time after a cell: SECONDS, or the fraction PART of the cell's run time if that
 is more, but at most LONGEST.
@@ -135,10 +135,10 @@ class LivePanel:
     # ------------------------------------------------------------------ the connection
 
     def opened(self, comm: Any, opening: Mapping[str, Any]) -> None:
-        """Called when a front end opens the connection ``comm`` with the message ``opening``: keep it, listen to it,
-        and send a first message.
+        """Keep the connection ``comm`` that a front end has opened with the message ``opening``, listen to it, and send
+        a first message.
 
-        An invalid opening is answered, and the connection closed.
+        An invalid opening is answered by an error message, and the connection closed.
         """
         try:
             language = protocol.opening((opening.get("content") or {}).get("data"))
@@ -158,7 +158,7 @@ class LivePanel:
         self._languages.pop(comm, None)
 
     def received(self, comm: Any, data: Mapping[str, Any]) -> None:
-        """Send the answer to a front end's message ``data`` over ``comm``; a ``Watch`` is remembered and gets none. An
+        """Send the answer to a front end's message ``data`` over ``comm``; a ``Watch`` is stored and gets no answer. An
         error becomes an answer, never an exception.
         """
         try:
@@ -220,8 +220,8 @@ class LivePanel:
     # ------------------------------------------------------------------ the cells
 
     def before(self, info: Any) -> None:
-        """Called before a cell runs: note that it runs, whether torch was imported before it, and the sequence number
-        that its first graph node will get.
+        """Called before a cell runs: note that a cell is running, whether torch was imported before it, and the
+        sequence number that its first graph node will get.
         """
         with self._lock:
             self._running = True
@@ -234,8 +234,8 @@ class LivePanel:
         self._began = time.perf_counter()
 
     def statement(self, line: int) -> None:
-        """Called before the statement at this line of the running cell: pass it on, so that
-        nodes can be given their line.
+        """Called before the statement on this line of the running cell: pass the line on, so that new graph nodes can
+        be assigned to it.
         """
         live = self._watching() if self._comms and self._running else None
         if live is not None:
@@ -243,7 +243,7 @@ class LivePanel:
 
     def after(self, result: Any) -> None:
         """Called after a cell has run, with IPython's ``ExecutionResult``: send rows and warnings to the front ends
-        that want them.
+        that requested them.
         """
         took = time.perf_counter() - self._began
         with self._lock:
@@ -252,9 +252,10 @@ class LivePanel:
                 self._after(result, took)
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
-        """The reason why the cell that ran last, with this text, has failed with ``error``, if it had been warned of
-        before or the live objects show it; else None, also if there was no error or the live objects have never been
-        looked at (torch was not imported).
+        """The reason why the cell that ran last, with the source ``text``, failed with ``error``, if the panel had
+        warned of it before or the live objects show it.
+
+        None if not, if there was no error, or if live objects have never been examined (torch was not imported).
         """
         if error is None or self._live is None:
             return None
@@ -358,14 +359,14 @@ class LivePanel:
         return has_parameters(self._shell.user_ns.get(name))
 
     def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
-        """How an earlier run of the cell with this text failed, if with another error and nothing was changed since;
-        else None.
+        """How an earlier run of the cell with the source ``text`` failed, if it failed with another error and nothing
+        was changed since; None otherwise.
         """
         return self._failures.before(text, error, self._ran)
 
     def warned(self, cell: str, text: str, counts: Sequence[int]) -> list[Mapping[str, Any]]:
-        """The latest warnings that point to a cell: to the one with the id ``cell``, or without ids with the text
-        ``text``, or to one of the runs with the numbers ``counts``; an empty list if there are none.
+        """The latest warnings that point to a cell: to the one with the id ``cell`` (without ids: with the source
+        ``text``), or to one of the runs with the numbers ``counts``; an empty list if there are none.
         """
         runs = {
             run.count
@@ -375,9 +376,9 @@ class LivePanel:
         return [each for each in self._said if any(one["count"] in runs for one in each["cells"])]
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
-        """The earlier cells in which the failure of this cell, which is the last that ran, began; ``None`` if there are
-        none, too many, or running them again would not help. ``error`` is what the cell raised (None: nothing),
-        ``text`` its text.
+        """The earlier cells in which the failure of this cell, which ran last, began; None if there are none, too many,
+        or running them again would not help. ``error`` is the exception of the cell (None if it raised none), ``text``
+        its source.
         """
         if error is None or "torch" not in sys.modules:
             return None
@@ -445,8 +446,8 @@ class LivePanel:
     def _look(
         self, seconds: float, *, rows: tuple[int, int] | None, stale: bool
     ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return the rows and the warnings for the present state of the namespace; None for
-        the one that was not requested.
+        """Return the rows and the warnings for the present state of the namespace; each is None if it was not
+        requested.
         """
         began = time.thread_time()
         live = self._watching()
@@ -589,7 +590,9 @@ class LivePanel:
         return is_seeded(self._shell.user_ns, library, seed)
 
     def _is_fixed(self, name: str) -> bool:
-        """Whether a name is a library, a function of a library, or a plain number or text."""
+        """Whether a name is a module, a function not defined in the notebook, or a plain number, bool, string or
+        None.
+        """
         value = self._shell.user_ns.get(name)
         own = type(value) is types.FunctionType and value.__module__ == "__main__"
         return not own and any(type(value) is each for each in _FIXED)
@@ -598,14 +601,14 @@ class LivePanel:
         return self._kind(name) in ("tensor", "array")
 
     def _is_of(self, name: str, source: str) -> bool:
-        """Whether the cell that bound a name last, before the one that ran now, computed it from ``source``."""
+        """Whether the last run, before the current one, that bound the name computed its value from ``source``."""
         runs = [run for run in self._ran.since(0) if name in run.assigned]
         return bool(runs) and runs[-1] is not self._ran.last and source in runs[-1].flow[1].get(name, ())
 
     def _ahead(self, said: dict[str, Any] | None, root: str, what: Broken | Used) -> dict[str, Any] | None:
         """Return the warning with an offer to record its cells together with the backward that has not been run yet.
 
-        A warning about an error that has happened is returned as it is, and None for None.
+        A warning about an error that has happened is returned unchanged; None for None.
         """
         if said is None or said["failed"]:
             return said
@@ -643,7 +646,7 @@ class LivePanel:
         return [cell for cell, _ in self._past.values()]
 
     def _keep(self, rows: dict[str, Any] | None) -> None:
-        """Store the rows as they are after this cell, so that they can be shown again later."""
+        """Store the rows after this cell, so that they can be shown again later."""
         if rows is None:
             return
         self._past[rows["cell"]["count"]] = rows["cell"], json.dumps(rows)

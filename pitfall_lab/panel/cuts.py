@@ -1,5 +1,5 @@
-"""Finds, in the texts of the cells, the statement that made plain numbers out of a model's output on the way to a name
-(:func:`cut`), or ran something in inference mode.
+"""Finds, in the sources of the cells, the statement that turned a model's output into values without a graph on the way
+to a name (:func:`cut`), or ran code in inference mode.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.name_flow import binds, flow, reads, simple, statements
 
 _METHODS = {"detach", "numpy", "item", "tolist", "data"}
-"""What takes numbers out of the graph, as methods or attributes in the text of a cell."""
+"""Methods and attributes in a cell's source that return values without the graph."""
 _FUNCTIONS = {"tensor", "as_tensor", "from_numpy", "asarray", "array", "float", "int"}
-"""What makes plain numbers of a tensor, as functions in the text of a cell."""
+"""Functions in a cell's source that make values without a graph from a tensor."""
 _CONTEXTS = {"no_grad", "inference_mode"}
 
 
 class CutStatement(NamedTuple):
-    """A statement that leaves the graph behind, on the way from the model ``module`` (a name) to another name: it is at
-    ``line`` (None: not known) of the run with the number ``cell``, and ``words`` of it do so: ``.detach()``,
-    ``torch.tensor(…)``, ``with no_grad``.
+    """A statement that ends the graph, on the way from the output of the model ``module`` (a name) to another name.
+
+    It is on ``line`` (None: unknown) of the run with the number ``cell``; ``words`` is what ends the graph:
+    ``.detach()``, ``torch.tensor(…)``, ``with no_grad``.
     """
 
     cell: int
@@ -31,10 +32,10 @@ class CutStatement(NamedTuple):
 
 
 def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None = None) -> CutStatement | None:
-    """The statement nearest to the model whose output ``name`` was computed from, of those that leave the graph behind;
-    ``None`` if there is none or no model is found. ``is_module``: whether a name is a model.
+    """Of the statements that end the graph of the model's output from which ``name`` was computed, the one nearest to
+    the model; None if there is none or no model is found. ``is_module``: whether a name is a model.
 
-    The names are followed backwards from run to run of ``ran``, and within one from statement to statement. ``last``: a
+    Names are followed backwards from run to run of ``ran``, and within a run from statement to statement. ``last``: a
     run that is not in ``ran``.
     """
     wanted, found = {name}, None
@@ -53,8 +54,8 @@ def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None
 
 
 def _ordered(tree: ast.Module) -> list[ast.stmt]:
-    """The statements in the order of the text; the headers of loops and ``with`` as assignments
-    (``x = xs`` for ``for x in xs``).
+    """The statements in the order of the source; the headers of loops and ``with`` as assignments (``x = xs`` for ``for
+    x in xs``).
     """
     return sorted(
         statements(tree),
@@ -63,7 +64,7 @@ def _ordered(tree: ast.Module) -> list[ast.stmt]:
 
 
 def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[CutStatement]:
-    """The cuts of a statement, nearest to the model first: its own, those of functions that it
+    """The parts of a statement that end the graph, nearest to the model first: its own, those of functions that it
     calls, and a ``with`` around it.
     """
     line = getattr(statement, "lineno", None) if run.whole else None
@@ -86,8 +87,8 @@ def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[CutStatement]
 
 
 def _in_class_of(module: str, ran: Ran) -> Iterator[CutStatement]:
-    """Where the class of a module, if a cell defines it, switches grad mode off: in
-    ``forward``, or in a method that it calls.
+    """The statements in the class of a module, if a cell defines it, that switch grad mode off: in ``forward``, or in a
+    method that ``forward`` uses.
     """
     trees = [(run, node) for run in reversed(list(ran.since(0))) for node in run.tree.body]
     makes = (node.value for _, node in trees if isinstance(node, ast.Assign) and module in binds(node))
@@ -118,8 +119,8 @@ def _context(node: ast.AST) -> str:
 
 
 def in_inference_mode(ran: Ran) -> list[Cell]:
-    """The runs that have executed something in inference mode, themselves or in functions of the notebook that they
-    call, as far as their texts show; oldest first.
+    """The runs that executed code in inference mode, themselves or in functions of the notebook that they call, as far
+    as their sources show; oldest first.
     """
     if not any("inference_mode" in run.text for run in ran.since(0)):
         return []
@@ -136,8 +137,8 @@ def _is_inference(statement: ast.stmt, ran: Ran) -> bool:
 
 
 def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.FunctionDef]]:
-    """The notebook's functions that a statement calls by their names, each after the cell of ``ran`` that defines it:
-    those that a ``def`` outside of classes, blocks and other functions makes.
+    """The notebook's functions that a statement calls by name, each preceded by the cell of ``ran`` that defines it;
+    only functions defined by a top-level ``def``.
     """
     called = {
         node.func.id for node in ast.walk(statement) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -149,7 +150,7 @@ def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.Funct
 
 
 def read_in_functions(statement: ast.stmt, ran: Ran) -> set[str]:
-    """The names of the notebook that are read in its functions which the statement calls by their names
+    """The names of the notebook that are read in its functions which the statement calls by name
     (:func:`functions_of`); an empty set if there are none.
     """
     found: set[str] = set()
@@ -160,7 +161,7 @@ def read_in_functions(statement: ast.stmt, ran: Ran) -> set[str]:
 
 
 def _words(statement: ast.AST) -> str:
-    """The innermost part of a statement that leaves a graph behind: ``.detach()``,
+    """The part of a statement that ends a graph, the innermost if there are several: ``.detach()``,
     ``torch.tensor(…)``; empty if there is none.
     """
     found = ""
@@ -173,7 +174,7 @@ def _words(statement: ast.AST) -> str:
 
 
 def _name(node: ast.AST) -> str:
-    """Return the last part of the name of what is called: ``no_grad`` for ``torch.no_grad()``."""
+    """Return the last part of a name, also of a called one: ``no_grad`` for ``torch.no_grad()``."""
     while isinstance(node, ast.Call):
         node = node.func
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

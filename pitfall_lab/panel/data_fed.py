@@ -1,7 +1,8 @@
-"""Reads from the texts of cells which data a model is trained on and which data it is only given (:class:`Uses`).
+"""Reads from the sources of cells on which data a model is trained, and which data is only passed to it
+(:class:`Uses`).
 
-The statements are followed in their order, through the notebook's functions that they call by name, with the names that
-each value was computed from.
+The statements are followed in their order, through the notebook's functions that they call by name, together with the
+names from which each value was computed.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _NONE: Sources = frozenset()
 
 
 class Uses:
-    """What the cells that were read (:meth:`read`) have done with names. ``functions`` are the notebook's functions by
-    name, whose statements are followed where they are called.
+    """What the cells that were read (:meth:`read`) do with names. ``functions`` are the notebook's functions by name,
+    whose statements are followed where they are called.
 
-    ``trained``: the names that what a backward started from was computed from; ``fed``: for each call of a model its
-    name, with what its inputs were computed from; ``called``: the names of the functions and methods that were called.
-    ``atoms`` are the expressions (``loader``, ``parts[0]``) that are not followed further back, and so are ``models``,
-    the names of models.
+    ``trained``: the names from which the roots of backwards were computed. ``fed``: for each call of a model, its name
+    and the names from which its inputs were computed. ``called``: the names of the functions and methods that were
+    called. ``atoms`` are expressions (``loader``, ``parts[0]``), and ``models`` the names of models, that are not
+    followed further back.
     """
 
     def __init__(self, functions: Mapping[str, ast.AST], atoms: Collection[str], models: Collection[str] = ()) -> None:
@@ -43,7 +44,7 @@ class Uses:
         self._body(tree.body, self._globals)
 
     def _body(self, body: Sequence[ast.stmt], env: dict[str, Sources]) -> Sources:
-        """Follow statements; return what their ``return`` statements return was computed from."""
+        """Follow statements; return the names from which the values of their ``return`` statements were computed."""
         returned = _NONE
         for statement in body:
             self._left -= 1
@@ -70,7 +71,7 @@ class Uses:
         return _NONE.union(*(self._body(block, env) for block in blocks if block))
 
     def _header(self, node: ast.stmt, env: dict[str, Sources]) -> None:
-        """Follow what a statement evaluates before the statements inside it."""
+        """Follow the expressions that a statement evaluates before the statements inside it."""
         if isinstance(node, (ast.For, ast.AsyncFor)):
             self._bind(node.target, self._of(node.iter, env), env)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
@@ -107,7 +108,9 @@ class Uses:
             self._add(target, sources, env)
 
     def _add(self, target: ast.expr, sources: Sources, env: dict[str, Sources]) -> None:
-        """Something was written into an object: it was computed from that as well."""
+        """Record that a value with these sources was written into an object, which then counts as computed from them as
+        well.
+        """
         while isinstance(target, (ast.Attribute, ast.Subscript)):
             target = target.value
         if isinstance(target, ast.Name) and not (env is self._globals and target.id in self._atoms):
@@ -117,7 +120,7 @@ class Uses:
         return env[name] if name in env else self._globals.get(name, frozenset({name}))
 
     def _of(self, node: ast.AST, env: dict[str, Sources]) -> Sources:
-        """What an expression is computed from; the calls in it are followed."""
+        """The names from which an expression is computed; calls in it are followed."""
         if isinstance(node, ast.Name):
             return self._name(node.id, env)
         if isinstance(node, (ast.Subscript, ast.Attribute)) and (text := ast.unparse(node)) in self._atoms:

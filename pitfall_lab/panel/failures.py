@@ -1,5 +1,7 @@
-"""Remembers how cells have failed (:class:`Failures`). A failed run may have changed what its cell starts from: run
-again, the cell then raises another error, or none, and only the earlier one tells the reason.
+"""Remembers how cells have failed (:class:`Failures`).
+
+A failed run may have changed what its cell starts from: when run again, the cell then raises another error, or none,
+and only the earlier one shows the reason.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ MOST = 50
 
 
 class Failed(NamedTuple):
-    """The run with the number ``run`` of a cell has failed with the error message ``message``; ``cause`` is why, None
-    if the panel does not know.
+    """A failed run of a cell: ``run`` is its number, ``message`` the error message, ``cause`` the reason (None if the
+    panel does not know it).
     """
 
     run: int
@@ -25,17 +27,17 @@ class Failed(NamedTuple):
 
 
 class Failures:
-    """The failures of cells, by their texts."""
+    """The failures of cells, by their sources."""
 
     def __init__(self) -> None:
         self._by_text: dict[str, Failed] = {}
 
     def ran(self, cell: Cell, error: BaseException | None, cause: Cause | None, ran: Ran) -> None:
-        """Remember the failure of a cell that has just run, with ``error`` (None: it has not failed) for the reason
+        """Remember the failure of a cell that has just run, with ``error`` (None: it did not fail) and the reason
         ``cause`` (None: unknown). ``ran`` are the runs before it.
 
-        One with another message does not replace the cell's earlier failure if since then only this cell ran, or cells
-        that bind and write nothing: it may only follow from the earlier one.
+        It does not replace an earlier failure of the cell with another message if since then only this cell ran, or
+        cells that bind and write nothing: then it may only be a consequence of the earlier one.
         """
         if not cell.whole:
             return
@@ -45,8 +47,8 @@ class Failures:
             del self._by_text[next(iter(self._by_text))]
 
     def before(self, text: str, error: BaseException | None, ran: Ran) -> Failed | None:
-        """The earlier failure of the cell with this text, if ``error`` is another one or None, and since then only this
-        cell ran, or cells that bind and write nothing; else None.
+        """The earlier failure of the cell with the source ``text``, if ``error`` is another error or None, and since
+        then only this cell ran, or cells that bind and write nothing; else None.
         """
         failed = self._by_text.get(text)
         if failed is None or (error is not None and str(error) == failed.message):

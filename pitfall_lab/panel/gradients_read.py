@@ -16,7 +16,7 @@ def gradients_read(error: BaseException, namespace: Mapping[str, Any]) -> Iterat
     """Yield, for each ``….grad`` in the expression that failed with ``error``, in the innermost frame of the notebook's
     own code, the expression before ``.grad`` and its object.
 
-    Only names and attributes that can be looked up without running code are followed; others are left out.
+    Only names and attributes that can be looked up without running code are resolved; others are left out.
     ``namespace`` has the notebook's names and their objects.
     """
     last: TracebackType | None = None
@@ -48,8 +48,8 @@ def gradients_read(error: BaseException, namespace: Mapping[str, Any]) -> Iterat
 
 
 def _value(node: ast.expr, inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
-    """The object of a name, or of an attribute of a module or of an object of the notebook's own classes;
-    ``None`` if it is not known.
+    """The object of a name, or of an attribute of a module or of an object of the notebook's own classes; None if it is
+    unknown.
     """
     if isinstance(node, ast.Name):
         return inner.get(node.id, outer.get(node.id))

@@ -1,8 +1,8 @@
-"""Reads from the text of a cell which numbers it computes from data that it then changes by them
+"""Reads from the source of a cell which values it computes from data that it then changes by means of them
 (:func:`kept_numbers`).
 
-``mu = x.mean(); x = x - mu`` and ``order = n.argsort(); n = n[order]`` find the numbers of the data only once: run
-again, the cell starts from its own result.
+``mu = x.mean(); x = x - mu`` and ``order = n.argsort(); n = n[order]`` are correct only once: when run again, the cell
+starts from its own result.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _DRAWS = ("rand", "shuffle", "perm", "sample", "dropout", "bernoulli", "multinom
 
 
 class KeptNumber(NamedTuple):
-    """A number that a cell computes from data that it then changes by it: the cell computes ``name`` from ``source``,
-    and then binds ``source`` to something computed with ``name``.
+    """A value that a cell computes from data and then uses to change the data: the cell computes ``name`` from
+    ``source``, and then binds ``source`` to a value computed with ``name``.
 
-    ``key`` is the statement that computes it (its dumped syntax tree), to be found again in another run; ``names`` are
-    the other names that it reads.
+    ``key`` is the statement that computes it (its dumped syntax tree), by which it is found again in another run;
+    ``names`` are the other names that the statement reads.
     """
 
     name: str
@@ -31,7 +31,7 @@ class KeptNumber(NamedTuple):
 
 
 def kept_numbers(tree: ast.Module, carried: Collection[str]) -> list[KeptNumber]:
-    r"""The numbers of a cell that are right only in its first run.
+    r"""The values that a cell computes correctly only in its first run.
 
     ``carried`` are the names that the cell reads from an earlier one and binds again.
 
@@ -65,7 +65,7 @@ def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _draws(expression: ast.expr) -> bool:
-    """Whether an expression may give other numbers at each run, because it draws them."""
+    """Whether an expression may give another value in each run, as it draws random numbers."""
     words = (each.attr if isinstance(each, ast.Attribute) else each.id
              for each in ast.walk(expression) if isinstance(each, (ast.Attribute, ast.Name)))  # fmt: skip
     return any(one in word for word in words for one in _DRAWS)

@@ -1,6 +1,6 @@
-"""Why a cell failed with an object that an earlier cell has moved on, filled or converted: a scheduler without steps
-left, a table that a layer has kept from inference mode, a module of another dtype. Each function returns the sentence,
-explanation and fix of a warning.
+"""Why a cell failed with an object that an earlier cell has stepped, filled or converted: a scheduler without remaining
+steps, an inference tensor kept by a layer, a module of another dtype. Each function returns the sentence, explanation
+and fix of a warning.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def kept_from(found: KeptInference, cell: Cell) -> tuple[T, T, T]:
-    """Sentence, explanation and fix for ``found``, a tensor of inference mode that is kept; ``cell`` is the first that
-    has run something in inference mode since the object was made.
+    """Sentence, explanation and fix for ``found``, an inference tensor that is kept; ``cell`` is the first cell that
+    ran code in inference mode since the object that keeps it was created.
     """
     where, name = called(cell.count), f"`{expression(found.name)}`"
     sentence = T(
@@ -63,8 +63,8 @@ def kept_from(found: KeptInference, cell: Cell) -> tuple[T, T, T]:
 
 
 def stepped_before(found: Stepped, ran: Ran) -> tuple[T, T, T]:
-    """Sentence, explanation and fix for ``found``, a scheduler that earlier cells have moved towards its last step;
-    ``ran`` are the runs of cells.
+    """Sentence, explanation and fix for ``found``, a scheduler that earlier cells have stepped; ``ran`` are the runs of
+    cells.
     """
     name = f"`{found.name}`"
     made = next((run.count for run in reversed(list(ran.since(0))) if found.name in run.assigned), None)
@@ -101,9 +101,7 @@ def stepped_before(found: Stepped, ran: Ran) -> tuple[T, T, T]:
 
 
 def converted_before(found: ConvertedModule) -> tuple[T, T, T]:
-    """Sentence, explanation and fix for ``found``, a module whose parameters an earlier cell has converted to another
-    dtype.
-    """
+    """Sentence, explanation and fix for ``found``, a module that an earlier cell has converted to another dtype."""
     name, where = f"`{found.name}`", called(found.cell)
     others = ", ".join(f"`{each}`" for each in found.also)
     also = T("", "")
@@ -132,7 +130,7 @@ def converted_before(found: ConvertedModule) -> tuple[T, T, T]:
 
 
 def expression(name: str) -> str:
-    """The name of a part of a module as Python takes it.
+    """The name of a submodule or tensor, as torch writes it, as a Python expression.
 
     >>> expression("net.blocks.0.table")
     'net.blocks[0].table'

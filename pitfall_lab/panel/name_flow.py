@@ -1,4 +1,4 @@
-"""Reads from the text of a cell which names it takes from earlier cells, and from which names each name is computed
+"""Reads from the source of a cell which names it reads from earlier cells, and from which names each name is computed
 (:func:`flow`).
 """
 
@@ -12,8 +12,8 @@ _LOOKS = {"len", "type", "isinstance", "print"}
 
 
 def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements without statements inside them, those inside of blocks too, in order; the bodies of functions and
-    classes are left out.
+    """The statements that contain no other statements, in order, including those inside blocks; the bodies of functions
+    and classes are left out.
     """
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -31,8 +31,8 @@ def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
-    r"""The names that a cell reads from earlier cells; and, for each name that it binds, the names of earlier cells
-    that it was computed from.
+    r"""The names that a cell reads from earlier cells and, for each name that it binds, the names of earlier cells from
+    which its value was computed.
 
     >>> taken, made = flow(ast.parse("a = x * 2\nb = a + y\nc = b.shape"))
     >>> sorted(taken), {name: sorted(names) for name, names in made.items()}
@@ -52,8 +52,8 @@ def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
 
 
 def statements(tree: ast.Module) -> list[ast.stmt]:
-    """The definitions, the headers of loops and ``with`` as assignments (``x = xs`` for ``for x in xs``), and the
-    simple statements of a cell, in this order.
+    """The statements of a cell, in this order: the definitions, the headers of loops and ``with`` as assignments (``x =
+    xs`` for ``for x in xs``), and the simple statements.
     """
     return [*_definitions(tree), *_headers(tree), *simple(tree.body)]
 
@@ -76,8 +76,8 @@ def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def reads(node: ast.AST) -> Iterator[str]:
-    """The names whose values a statement uses; reading only a shape or type does not count. What functions, classes and
-    lambdas read is left out: for the definition of one there are no names.
+    """The names whose values a statement uses, except where only a shape or type is read. What functions, classes and
+    lambdas read is left out: their definitions give no names.
     """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         return

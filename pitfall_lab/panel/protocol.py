@@ -28,8 +28,8 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class RowsRequest:
-    """A front end's request for the rows of the panel's table from the one with index ``first`` on: one page, or, with
-    ``every``, all rows, to be sorted there.
+    """A front end's request for rows of the panel's table, from the index ``first`` on: one page or, with ``every``,
+    all rows, to be sorted in the front end.
     """
 
     first: int = 0
@@ -55,7 +55,7 @@ class PictureRequest:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A front end's request for the rows of the panel's table as they were after the cell with the number ``cell``."""
+    """A front end's request for the rows of the panel's table after the cell with the number ``cell``."""
 
     cell: int
 
@@ -64,7 +64,7 @@ Ask = Watch | RowsRequest | Unfold | PictureRequest | Past
 
 
 class BadMessage(Exception):
-    """A message that does not follow the protocol; ``text`` is the answer, in English and Chinese."""
+    """A message that does not follow the protocol; ``text`` is the answer to it, in English and Chinese."""
 
     def __init__(self, text: T) -> None:
         super().__init__(text.en)
@@ -72,8 +72,8 @@ class BadMessage(Exception):
 
 
 def opening(data: Any) -> Language:
-    """The language of a front end, from ``data``, the content of the message that opens the connection (``en`` unless
-    it asks for ``zh``); raises :class:`BadMessage` if the front end has another version of the protocol.
+    """The language of a front end, ``en`` unless it asks for ``zh``; ``data`` is the content of the message that opens
+    the connection. Raises :class:`BadMessage` if the front end has another version of the protocol.
     """
     version = data.get("version") if type(data) is dict else None
     if type(version) is not int or version != VERSION:
@@ -135,7 +135,7 @@ _ATTRIBUTES = {"from": "first", "all": "every"}
 
 
 def text(said: T) -> dict[str, str]:
-    """A sentence in both languages, as the protocol writes it."""
+    """A sentence in both languages, as a dict for a message."""
     return {"en": said.en, "zh": said.zh}
 
 

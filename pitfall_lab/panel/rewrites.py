@@ -1,5 +1,5 @@
-"""Reads from the text of a cell which data one of its statements changes in place, so that a second run would change it
-once more (:func:`writes`).
+"""Reads from the source of a cell which data its statements change in place, so that a second run changes it again
+(:func:`writes`).
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 _ADDING = (ast.BitOr, ast.BitAnd)
-"""Operators of which a second use changes nothing more."""
+"""Operators that change nothing more when they are applied a second time."""
 _METHODS = {
     "add_", "sub_", "subtract_", "mul_", "multiply_", "div_", "divide_", "pow_", "neg_", "exp_", "expm1_", "log_",
     "log2_", "log10_", "log1p_", "sqrt_", "rsqrt_", "square_", "reciprocal_", "sigmoid_", "tanh_", "logit_",
     "bitwise_not_", "logical_not_", "cumsum_", "remainder_",
     "floor_divide_", "true_divide_", "t_", "transpose_", "squeeze_", "unsqueeze_",
 }  # fmt: skip
-"""Methods of tensors that change them once more when they are called again."""
+"""Methods of tensors that change them again when they are called again."""
 
 
 class RewriteStatement(NamedTuple):
-    """A statement outside of loops and functions that changes ``target`` (an expression) in place; ``root`` is the name
-    that the target begins with, ``text`` the statement, ``line`` its line in the cell.
+    """A statement outside loops and functions that changes ``target`` (an expression) in place; ``root`` is the name
+    with which the target begins, ``text`` the statement's source, ``line`` its line in the cell.
 
-    ``key`` is the statement's dumped syntax tree, to be found again in an edited cell. ``made``: the cell has bound the
-    root before, by a call. ``names`` are the other names that the statement reads.
+    ``key`` is the statement's dumped syntax tree, by which it is found again in an edited cell. ``made``: the cell has
+    bound the root before, by a call. ``names`` are the other names that the statement reads.
     """
 
     target: str
@@ -37,8 +37,8 @@ class RewriteStatement(NamedTuple):
 
 
 def writes(tree: ast.Module) -> list[RewriteStatement]:
-    r"""The statements of a cell that change something in place, so that each run changes it once more; those inside of
-    loops, functions and classes are left out.
+    r"""The statements of a cell that change an object in place, so that each run changes it again; those inside loops,
+    functions and classes are left out.
 
     >>> [(each.target, each.text, each.made) for each in writes(ast.parse("y = from_numpy(a)\ny -= 1\nx[:, 0] /= s\nz[0] = 1"))]
     [('y', 'y -= 1', True), ('x', 'x[:, 0] /= s', False)]
@@ -69,7 +69,7 @@ def writes(tree: ast.Module) -> list[RewriteStatement]:
 
 def assigned(tree: ast.Module) -> frozenset[str]:
     """The names that a cell binds to another object, or deletes: ``x = …``, ``for x in …``, but not ``x += …``. Names
-    that its functions bind inside count; the names of definitions and imports do not.
+    bound inside its functions count; the names of definitions and imports do not.
     """
     kept = {id(node.target) for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}
     names = (
@@ -81,9 +81,9 @@ def assigned(tree: ast.Module) -> frozenset[str]:
 def repeated(
     found: Iterable[RewriteStatement], is_data: Callable[[str], bool], is_of: Callable[[str, str], bool]
 ) -> list[RewriteStatement]:
-    """Those of ``found`` that are no step of a state (such as a hand-written update): writes into what the cell has
-    made by a call; and writes by plain numbers, or by what came from the data, if all of the cell's writes into the
-    same name are such.
+    """Those of ``found`` that are probably unintended when repeated, unlike a step of a state (such as a hand-written
+    update): writes to an object that the cell created by a call; and writes by constants, or by values computed from
+    the data, if this is true of all of the cell's writes to the same name.
 
     ``is_data``: whether a name is a tensor or an array. ``is_of``: whether a name was computed from another one in an
     earlier cell.

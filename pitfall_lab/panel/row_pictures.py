@@ -20,11 +20,11 @@ _OPAQUE = T("This cannot be looked at without running code of its class.", "дЄНи
 def picture(
     namespace: Mapping[str, Any], path: tuple[str, ...], view: View, language: Language
 ) -> tuple[str | None, T] | None:
-    """A picture of the notebook's object at ``path``, as SVG in ``language`` (None where a text says all), and the
-    picture as text, in English and Chinese.
+    """Return a picture of the notebook's object at ``path``, as SVG in ``language`` (None if the text is enough), and
+    the picture as text, in English and Chinese; None if the object no longer exists.
 
-    ``view`` says of what: its storage, its autograd graph, or what keeps it alive. ``None`` if the object no longer
-    exists. ``namespace`` has the notebook's names and their objects.
+    ``view`` is what is drawn: its storage, its autograd graph, or what keeps it alive. ``namespace`` has the notebook's
+    names and their objects.
     """
     from pitfall_lab.observe.live.inside import resolve
     from pitfall_lab.observe.live.keeping import keeping

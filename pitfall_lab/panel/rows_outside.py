@@ -1,4 +1,4 @@
-"""Why an embedding was given row numbers that it does not have: which indices, which table, and what gave its size
+"""Why an embedding was given indices beyond its rows: which indices, which table, and what determined its size
 (:func:`outside`).
 """
 
@@ -22,8 +22,8 @@ _SIZED = (dict, list, tuple, set)
 
 
 def looked_up(error: BaseException) -> tuple[Any, Any] | None:
-    """The indices and the table of the ``embedding`` or ``embedding_bag`` of torch in which ``error`` was raised;
-    ``None`` if it was another call.
+    """The indices and the table of the call of torch's ``embedding`` or ``embedding_bag`` in which ``error`` was
+    raised; None if it was another call.
     """
     step, found = error.__traceback__, None
     while step is not None:
@@ -37,8 +37,8 @@ def looked_up(error: BaseException) -> tuple[Any, Any] | None:
 
 
 def sizes_of(name: str, rows: int, ran: Ran, namespace: Mapping[str, Any]) -> tuple[str, int]:
-    """The name whose length the cell that made ``name`` has used, and its length now, if that is not ``rows``, the
-    number of rows that were made, any more; else an empty text and 0. ``ran`` are the runs of cells; ``namespace`` has
+    """The name whose length the cell that created ``name`` used, and its length now, if that differs from ``rows``, the
+    number of rows that were created; an empty string and 0 otherwise. ``ran`` are the runs of cells; ``namespace`` has
     the notebook's names and their objects.
     """
     maker = next((run for run in reversed(list(ran.since(0))) if name in run.assigned), None)
@@ -53,8 +53,8 @@ def sizes_of(name: str, rows: int, ran: Ran, namespace: Mapping[str, Any]) -> tu
 
 
 def outside(found: RowsAsked, ran: Ran, grown: tuple[str, int]) -> tuple[T, T, T]:
-    """Sentence, explanation and fix for ``found``, row numbers that an embedding does not have; ``grown`` is what
-    :func:`sizes_of` has returned: a name whose length has changed, and its length now. ``ran`` are the runs of cells.
+    """Sentence, explanation and fix for ``found``, indices beyond the rows of an embedding; ``grown`` is the result of
+    :func:`sizes_of`: a name whose length has changed, and its length now. ``ran`` are the runs of cells.
     """
     root = found.table.partition(".")[0]
     runs = list(ran.since(0))

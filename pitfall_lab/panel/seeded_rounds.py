@@ -1,5 +1,5 @@
-"""Reads from the texts of the cells that a loop sets a seed to the same number in each of its rounds, and draws random
-numbers in it (:func:`seeded`).
+"""Finds, in the sources of the cells, a loop that sets a seed to the same number in each iteration and draws random
+numbers (:func:`seeded`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pitfall_lab.panel.cells_run import Cell
 
 _RESTORES = {"fork_rng", "set_rng_state", "set_state", "setstate", "isolate_rng"}
 _ALL = {"seed_everything", "set_seed", "seed_all"}
-"""Functions of libraries that set the seeds of all of them."""
+"""Functions of libraries that set the seeds of torch, NumPy and Python."""
 _OF_TORCH = {
     "randperm", "randn", "rand", "randint", "randn_like", "rand_like", "randint_like", "bernoulli", "multinomial",
     "normal", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "dropout", "gumbel_softmax", "rand_int",
     "random_split", "poisson", "trunc_normal_", "rrelu",
 }  # fmt: skip
-"""Torch's functions and methods that draw random numbers, by the name in the text of a cell."""
+"""Torch's functions and methods that draw random numbers, by their name in a cell's source."""
 
 
 class Seeded(NamedTuple):
-    """A loop that sets the same seed in each round and then draws random numbers: at ``line`` of its cell, the function
-    ``setter`` (empty: the loop itself) sets the seed of ``library`` to ``seed`` (None: not known), and ``drawn`` (an
-    expression) draws from it.
+    """A loop that sets the same seed in each iteration and then draws random numbers: on ``line`` of its cell; the
+    function ``setter`` (empty: the loop itself) sets the seed of ``library`` to ``seed`` (None: unknown), and ``drawn``
+    (an expression) draws from it.
 
     ``library`` is ``torch``, ``numpy``, ``random``, or the name of a ``torch.Generator``.
     """
@@ -45,11 +45,11 @@ class _Seed(NamedTuple):
 
 def seeded(last: Cell, runs: list[Cell], what: Callable[[str], str]) -> Iterator[Seeded]:
     """Yield the first loop of the cell ``last``, or of the functions that it calls, that sets the same seed in each
-    round and draws from it; nothing if there is none. ``runs`` are the cells that have run.
+    iteration and draws random numbers from it; nothing if there is none. ``runs`` are the cells that have run.
 
-    Loops whose rounds make or reset a model or an optimizer are left out, and those that set the seed themselves unless
-    they train or do not read what they count. ``what`` says of a name whether its object draws when it is used:
-    ``dropout``, ``loader`` or empty; it is asked only where the loop trains.
+    Loops whose iterations create or reset a model or an optimizer are left out, and so are loops that set the seed
+    themselves, unless they train or do not read their loop variable. ``what`` returns for a name whether its object
+    draws when it is used: ``dropout``, ``loader`` or an empty string; it is asked only if the loop trains.
     """
     if not any(word in run.text for run in runs for word in ("seed(", *_ALL)):
         return
@@ -76,7 +76,7 @@ _Functions = Mapping[str, Function]
 
 
 def _loops(last: Cell, functions: _Functions) -> Iterator[ast.For | ast.While]:
-    """The loops of a cell itself, then those of the functions that it calls, directly or not."""
+    """The loops of the cell itself, then those of the functions that it calls, directly or indirectly."""
     code = [each for each in last.tree.body if not isinstance(each, (*_DEFINES, ast.ClassDef))]
     work: list[ast.AST] = [ast.Module(code, [])]
     met = set[str]()
@@ -89,7 +89,9 @@ def _loops(last: Cell, functions: _Functions) -> Iterator[ast.For | ast.While]:
 
 
 def _all(node: ast.AST, functions: _Functions, without: str = "") -> list[ast.AST]:
-    """The code, and the bodies of the functions that it calls, directly or not, but for one of them."""
+    """The code, and the bodies of the functions that it calls, directly or indirectly, except the function
+    ``without``.
+    """
     work, met = [node], {without}
     for each in work:  # the list grows during the iteration
         for name in keys_called(each):
@@ -104,7 +106,7 @@ def _text(node: ast.AST, functions: _Functions) -> str:
 
 
 def _makes(inside: ast.AST, functions: _Functions, modules: Iterable[str]) -> bool:
-    """Whether each round makes a model or an optimizer of its own, or sets one back: the same seed is wanted then."""
+    """Whether each iteration creates a model or an optimizer, or resets one: then the same seed is intended."""
     calls = (call for part in _all(inside, functions) for call in ast.walk(part) if isinstance(call, ast.Call))
     return any(_is_new(call, modules) for call in calls)
 
@@ -120,14 +122,14 @@ def _is_new(call: ast.Call, modules: Iterable[str]) -> bool:
 
 
 def _is_parameters(node: ast.expr) -> bool:
-    """Whether an argument is what an optimizer is made from."""
+    """Whether an argument is a call of ``parameters()``, as an optimizer gets."""
     return isinstance(node, ast.Call) and name_called(node) == "parameters"
 
 
 def _seeds(
     body: list[ast.stmt], functions: _Functions, given: Mapping[str, ast.expr | None], changing: set[str], depth: int
 ) -> Iterator[_Seed]:
-    """The seeds that each run of these statements sets to a number that does not change from round to round."""
+    """The seeds that each run of these statements sets to a number that is the same in each iteration."""
     for statement in body:
         if isinstance(statement, (ast.With, ast.AsyncWith)):
             restores = any(word in ast.unparse(each) for each in statement.items for word in _RESTORES)
@@ -152,7 +154,7 @@ def _seeds_of(
 
 
 def _libraries(call: ast.Call, name: str) -> Iterator[str]:
-    """What a call sets the seed of."""
+    """The libraries, or the name of the generator, whose seed a call sets."""
     words = ast.unparse(call.func)
     if words in ("torch.manual_seed", "torch.random.manual_seed", "manual_seed"):
         yield "torch"
@@ -167,7 +169,7 @@ def _libraries(call: ast.Call, name: str) -> Iterator[str]:
 
 
 def _arguments(call: ast.Call, function: Function, given: Mapping[str, ast.expr | None]) -> dict[str, ast.expr | None]:
-    """What the parameters of a function are in a call of it; ``None`` for what is not known."""
+    """The values of the parameters of a function in a call of it; None for unknown ones."""
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     found: dict[str, ast.expr | None] = dict.fromkeys([*names, *(each.arg for each in function.args.kwonlyargs)])
     found |= dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
@@ -181,7 +183,7 @@ def _arguments(call: ast.Call, function: Function, given: Mapping[str, ast.expr 
 
 
 def _value(node: ast.expr | None, given: Mapping[str, ast.expr | None], changing: set[str]) -> tuple[bool, int | None]:
-    """Whether a seed is the same in each round, and which number it is, if the text shows it."""
+    """Whether a seed is the same in each iteration, and its number if the source shows it (else None)."""
     if isinstance(node, ast.Name) and node.id in given:
         node = given[node.id]
     if isinstance(node, ast.Constant) and type(node.value) is int:
@@ -192,7 +194,7 @@ def _value(node: ast.expr | None, given: Mapping[str, ast.expr | None], changing
 
 
 def _ignores_target(loop: ast.For | ast.While) -> bool:
-    """Whether the rounds of a loop do not use what it counts, so that only what they draw differs."""
+    """Whether a ``for`` loop does not read its loop variable, so that its iterations differ only by what they draw."""
     if isinstance(loop, ast.While):
         return False
     read = set[str]().union(*(_names(part, ast.Load) for part in loop.body))
@@ -204,8 +206,8 @@ def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
 
 
 def _drawn(inside: ast.AST, found: _Seed, functions: _Functions, what: Callable[[str], str]) -> Iterator[str]:
-    """What draws from the seeded generator in the round, outside of the function that sets the seed; in it only if it
-    trains as well.
+    """The expressions that draw from the seeded generator in an iteration, outside the function that sets the seed;
+    inside it only if that function trains.
     """
     setter = functions.get(found.setter)
     without = found.setter if setter is not None and ".backward(" not in _text(setter, functions) else ""
@@ -220,7 +222,9 @@ def _drawn(inside: ast.AST, found: _Seed, functions: _Functions, what: Callable[
 
 
 def _draws_from(call: ast.Call) -> str:
-    """What a call draws from: a library's global generator, or the name of a generator; empty if it draws nothing."""
+    """The generator from which a call draws: the library of a global generator, or the name of a generator; empty if it
+    draws nothing.
+    """
     name, words = name_called(call), ast.unparse(call.func)
     generator = next((each.value for each in call.keywords if each.arg == "generator"), None)
     if generator is not None:

@@ -1,4 +1,4 @@
-"""Says, from the text of cells, what running them again does apart from assigning their names again
+"""Says, from the source of cells, what running them again does besides assigning their names again
 (:func:`side_effects`).
 """
 
@@ -21,12 +21,12 @@ _DRAWING = {
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "normal_", "uniform_",
     "bernoulli", "bernoulli_", "multinomial", "dropout", "shuffle", "choice", "sample",
 }  # fmt: skip
-"""Calls that draw random numbers, of torch, NumPy and Python, by the name in the text of a cell."""
+"""Calls of torch, NumPy and Python that draw random numbers, by their name in a cell's source."""
 
 
 def side_effects(text: str) -> T:
-    """A sentence, in English and Chinese, about what running the cells with this text again changes, as far as their
-    text shows: what they change once more, random numbers, files, commands.
+    """A sentence, in English and Chinese, about what running the cells with the source ``text`` again changes, as far
+    as the source shows: objects changed again, random numbers, files, commands.
     """
     try:
         tree = ast.parse(text)
@@ -77,7 +77,7 @@ def _calls(tree: ast.AST) -> Iterator[str]:
 
 
 def _opens_to_write(tree: ast.AST) -> bool:
-    """Whether some ``open(path, mode)`` or ``path.open(mode)`` has a mode that writes."""
+    """Whether an ``open(path, mode)`` or ``path.open(mode)`` has a literal mode that writes."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

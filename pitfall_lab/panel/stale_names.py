@@ -1,9 +1,9 @@
 """Finds names whose value was computed from an older value of another name, so that running all cells in order gives
-something else (:class:`Order`).
+another result (:class:`Order`).
 
-Found by reading the texts of the cells that ran, statement by statement. A name is out of date if the cell that bound
-its source has run again with another value, and the name was not computed again. It is not out of date if *another*
-cell has bound the source's name (names are often reused), nor if only a shape or dtype of the source was used.
+The sources of the cells that ran are read statement by statement. A name is out of date if the cell that bound its
+source has run again with another value, and the name was not computed again. It is not out of date if *another* cell
+has bound the source's name (names are often reused), nor if only a shape or dtype of the source was used.
 """
 
 # ruff: noqa: PLC0415 - a notebook without torch does not import it
@@ -23,10 +23,10 @@ _PLAIN = (int, float, str, bool, bytes, type(None))
 
 
 class Value(NamedTuple):
-    """What a name was bound to by the run ``cell``, and a number (``mark``) that identifies the value.
+    """The value to which the run ``cell`` bound a name; ``mark`` is a number that identifies the value.
 
-    ``made_from`` has, for each name that it was computed from, the mark of its value and the id of the cell that had
-    bound it.
+    ``made_from`` has, for each name from which it was computed, the mark of that name's value and the id of the cell
+    that had bound it.
     """
 
     cell: Cell
@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
 class OutOfOrder(NamedTuple):
     """A name that is out of date: ``name``, bound in the run with the number ``made``, was computed from a value of
-    ``source`` that run ``again`` has replaced.
+    ``source`` that the run ``again`` has replaced.
     """
 
     name: str
@@ -46,9 +46,9 @@ class OutOfOrder(NamedTuple):
 
 
 class Order:
-    """Tracks which name was computed from which, from cell to cell.
+    """Tracks from cell to cell from which names each name was computed.
 
-    Cells without an id are ignored, as no re-run can be recognised.
+    Cells without an id are ignored, as it cannot be recognised that they run again.
     """
 
     def __init__(self) -> None:
@@ -58,8 +58,10 @@ class Order:
 
     def ran(self, cell: Cell, namespace: Mapping[str, Any], *, succeeded: bool) -> list[OutOfOrder]:
         """Called after a cell has run; return the names it has read whose values were computed from an older value of
-        another name. An empty list if there are none, if it has not succeeded, or if it has no id. ``namespace`` has
-        the notebook's names and their objects.
+        another name.
+
+        An empty list if there are none, if the cell has not succeeded, or if it has no id. ``namespace`` has the
+        notebook's names and their objects.
         """
         taken, made = cell.flow
         if not succeeded or not cell.id:
@@ -104,10 +106,10 @@ class Order:
 
 
 def _look(value: Any, cell: Cell, name: str) -> Any:
-    """Return a key that two values share if they are equal as far as can be known without running code of their class.
+    """Return a key that is equal for values that are equal, as far as can be known without running code of their class.
 
-    For a value that cannot be compared without running its class's code, it is the statements that bind the name: the
-    same statements are taken to give the same value. A module is a different one each time, with its own parameters.
+    For a value that cannot be compared so, the key is the statements that bind the name: the same statements are
+    assumed to give the same value.
     """
     if any(type(value) is each for each in _PLAIN):  # compared by identity: a metaclass may define __eq__
         return type(value), value

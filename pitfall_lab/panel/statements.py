@@ -1,4 +1,4 @@
-"""Reports each statement of a cell just before it is run: IPython compiles and runs a cell's statements one by one
+"""Reports each statement of a cell just before it runs: IPython compiles and runs a cell's statements one by one
 (:class:`Statements`).
 """
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Statements:
-    """Calls ``report`` with the line of each statement of a cell before IPython runs it; how it is run and what it
-    raises is unchanged. ``report`` may raise: that is ignored.
+    """Calls ``report`` with the line of each statement of a cell before IPython runs it; how it runs and what it raises
+    is unchanged. Exceptions of ``report`` are ignored.
     """
 
     def __init__(self, shell: InteractiveShell, report: Callable[[int], None]) -> None:
@@ -36,6 +36,6 @@ class Statements:
         self._mine = vars(self._shell)["run_code"] = run_code
 
     def remove(self) -> None:
-        """Stop watching statements; a wrapper that other code has put around ours is left in place."""
+        """Stop reporting statements; a wrapper that other code has put around ours is left in place."""
         if vars(self._shell).get("run_code") is self._mine:
             del self._shell.run_code

@@ -1,4 +1,4 @@
-"""Finds, from the text of a cell or a statement, the names whose objects it changes: ``w -= …``, ``h[0] = …``,
+"""Finds, in the source of a cell or a statement, the names whose objects it changes: ``w -= …``, ``h[0] = …``,
 ``h.mul_()`` (:func:`written_into` and :func:`changed`).
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 def written_into(statement: ast.AST) -> set[str]:
-    """The names whose objects ``statement`` changes, as far as its text shows: ``w -= …``, ``h[0] = …``,
+    """The names whose objects ``statement`` changes in place, as far as the source shows: ``w -= …``, ``h[0] = …``,
     ``h.mul_()``, ``opt.step()``.
     """
     found = set()
@@ -42,8 +42,8 @@ def _root(node: ast.expr) -> str:
 
 
 def changed(cell: str) -> list[str]:
-    r"""The names that the cell with the text ``cell`` takes from earlier cells and changes, sorted: run again, it would
-    start from something else. An empty list if the text is not valid Python.
+    r"""The names that the cell with the source ``cell`` reads from earlier cells and changes, sorted: when run again,
+    it would start from other values. An empty list if the source is not valid Python.
 
     >>> changed("h.mul_(2)\ny = h + w\nw -= 1\nopt.step()")
     ['h', 'opt', 'w']
@@ -67,8 +67,8 @@ def changed(cell: str) -> list[str]:
 
 
 def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
-    """The simple statements and the headers of blocks, in the order of the text; what a
-    function does is left to its calls.
+    """The simple statements and the targets of loops and ``with`` headers, in the order of the source; definitions are
+    left out.
     """
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

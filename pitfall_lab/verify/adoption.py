@@ -1,5 +1,5 @@
-"""Makes shadows (the engine's copies) of tensors, storages, nodes and arrays that torch created without the shadow
-having modelled it (:class:`Adoption`).
+"""Creates shadows (the engine's copies) of tensors, storages and nodes that torch created without a modelled call, and
+records arrays on their memory (:class:`Adoption`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NUMBERED_ALIKE = T(
 
 
 class Adoption:
-    """Gives a shadow (the engine's copy) and a record (a row in the tables of known objects) to objects that come from
-    an unobserved or unmodelled operation. Effects are what the trace needs to describe them.
+    """Gives a shadow (the engine's copy) and a record (an entry in the tables of known objects) to objects that come
+    from an unobserved or unmodelled operation. The effects that its methods return describe them in the trace.
     """
 
     def __init__(self, world: World, describe: Description) -> None:
@@ -40,8 +40,8 @@ class Adoption:
     def adopt(
         self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: TensorFacts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
-        """Make the record of the tensor ``real``, which is seen for the first time, of its base, its graph, its
-        gradient and the NumPy arrays in ``frame`` on its memory; return it and the effects to be written into the
+        """Create the record of the tensor ``real``, which is seen for the first time, and those of its base, its graph,
+        its gradient and the NumPy arrays in ``frame`` on its memory; return it and the effects to be written into the
         trace.
 
         ``names`` are its variables; if empty, they are looked up from ``frame`` (None: not at all). ``seen``: the
@@ -75,8 +75,8 @@ class Adoption:
         return record, effects + self._describe.tensor(record, seen, "observed")
 
     def shadow_of(self, real: Any, seen: TensorFacts) -> tuple[ShadowTensor, StorageRecord, list[Effect]]:
-        """Make the engine's copy (shadow) of the tensor ``real`` with the facts ``seen``, in its present state, and
-        find or make the record of its storage; return both, and the effects for the trace.
+        """Create the engine's copy (shadow) of the tensor ``real`` with the facts ``seen``, in its present state, and
+        find or create the record of its storage; return both, and the effects for the trace.
         """
         storage, effects = self._storage(real, seen)
         base, more = self._base(real)
@@ -139,8 +139,8 @@ class Adoption:
         return record.shadow, effects
 
     def _unseen(self, base: Any, seen: TensorFacts) -> tuple[ShadowTensor, StorageRecord] | None:
-        """The shadow and storage of a base that has no record, because only views of it have been
-        observed; None if there is none.
+        """The shadow and storage of a base that has no record, because only views of it have been observed; None if
+        there is none.
         """
         storage = (
             self._records.storage_of(seen) if tensor_facts.base_of(base) is None else None
@@ -156,7 +156,7 @@ class Adoption:
         return None
 
     def take_base(self, real: Any, shadow: ShadowTensor, storage: StorageRecord) -> None:
-        """Give ``shadow``, that of the gradient ``real`` which ``autograd.grad`` returned on ``storage``, its base:
+        """Give ``shadow``, the shadow of a gradient ``real`` on ``storage`` that ``autograd.grad`` returned, its base:
         torch may return a view of an internal tensor.
 
         Nothing happens if ``real`` is no view.
@@ -190,8 +190,8 @@ class Adoption:
     def _grown(self, known: StorageRecord, real: Any, seen: TensorFacts) -> list[Effect]:
         """Update a storage that a call without a model has enlarged; return the effects.
 
-        An empty list, and nothing is changed, if ``real`` still fits into its known size or has another dtype, or if
-        the storage has several StorageImpls.
+        An empty list, and nothing is changed, if ``real`` still fits into the known size of the storage or has another
+        dtype, or the storage has several StorageImpls.
         """
         reach = (
             0
@@ -213,10 +213,10 @@ class Adoption:
     # ------------------------------------------------------------------ arrays
 
     def meet_array(self, array: np.ndarray, frame: FrameType | None, effects: list[Effect]) -> list[str]:
-        """The label (``t3``), in a list, of an array that a call returned, if it shares memory with a tensor; else an
-        empty list.
+        """Return the label (``t3``), in a list, of an array that a call returned, if it shares memory with a tensor;
+        else an empty list.
 
-        The effects of recording the array are appended to ``effects``; other arrays on the memory are not looked for.
+        The effects of recording the array are appended to ``effects``; other arrays on the memory are not searched for.
         From now on lines are watched in ``frame`` (None: not).
         """
         seen = array_facts(array)
@@ -230,8 +230,8 @@ class Adoption:
     def _enter_array(
         self, array: np.ndarray, storage: StorageRecord, names: list[str], frame: FrameType | None
     ) -> list[Effect]:
-        """Record a NumPy array that shares memory with a tensor: from now on the memory can
-        change without a new version.
+        """Record a NumPy array that shares memory with a tensor: from now on the memory can change without a new
+        version.
         """
         self._records.share(storage)
         record = self._records.find(array)
@@ -245,11 +245,11 @@ class Adoption:
     # ------------------------------------------------------------------ nodes
 
     def mirror_node(self, node: Any, effects: list[Effect]) -> Node:
-        """Make shadows of torch's ``node`` and of every node that it leads to and that is not known yet; return the
-        shadow of ``node``. The effects that describe them are appended to ``effects``.
+        """Create shadows of torch's ``node`` and of every unknown node to which it leads; return the shadow of
+        ``node``. The effects that describe them are appended to ``effects``.
 
-        Raises :class:`~pitfall_lab.observe.recorder.Enough`, which ends the recording, if two living nodes have one
-        identity.
+        Raises :class:`~pitfall_lab.observe.recorder.Enough`, which ends the recording, if two live nodes have the same
+        key.
         """
         self._tell_apart(node)
         order: list[Any] = []
@@ -275,7 +275,8 @@ class Adoption:
         """Raise :class:`Enough` if a node of another thread has the same key as this node.
 
         Torch numbers the nodes of each thread from 0, so two nodes can have the same key, and it would be unknown which
-        one a backward ran. It shows when a living tensor whose shadow has the known node has a different node in torch.
+        one a backward ran. It is detected when a live tensor whose shadow has the known node has a different node in
+        torch.
         """
         known = self._records.nodes.get(tensor_facts.node_key(node))
         for record in list(self._records.by_id.values()) if known is not None else ():
@@ -328,8 +329,8 @@ class Adoption:
         return found
 
     def _saved_view(self, storage: StorageRecord, seen: TensorFacts) -> ShadowTensor | None:
-        """A shadow on known memory for a saved tensor that is no object of the program; it uses
-        the counter of a tensor there.
+        """A shadow on known memory for a saved tensor that is no object of the program; it uses the counter of a tensor
+        there.
 
         None if no tensor there has the saved tensor's version.
         """

@@ -1,9 +1,9 @@
-"""Runs the shadow's backward up to each place where torch runs user code, and continues it with what that code returned
+"""Runs the shadow's backward up to each point where torch runs user code, and continues it with what that code returned
 (:class:`Listening`).
 
 Only torch can run hooks, a custom Function's ``backward`` and nodes without a model. The shadow's backward is suspended
 before each of them. Hooks on torch's nodes report when torch gets there and which gradients the user code returned; the
-shadow continues with those.
+shadow continues with these.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ Key = tuple[Node, bool]
 
 class Listening:
     """One backward of the shadow that is suspended (``waiting``) while torch runs the same backward, ``call``.
+
     :meth:`finish` must be called when torch's backward has returned or raised.
     """
 
@@ -79,8 +80,8 @@ class Listening:
             self._lost = True
 
     def _skip_leaves(self) -> None:
-        """Resume the shadow's backward where it has stopped after a leaf: what a leaf's hooks
-        do is observed when they do it.
+        """Resume the shadow's backward where it is suspended after a leaf: the effects of a leaf's hooks are observed
+        when they run.
         """
         while (stop := self.waiting.stop) is not None and stop.after and stop.node.leaf is not None:
             self.waiting.resume()
@@ -98,8 +99,8 @@ class Listening:
         )
 
     def recognise(self, real: Any) -> ShadowTensor | None:
-        """The shadow of a gradient that user code has received (``real``), found by its values; None if these are
-        unknown or no gradient has them.
+        """Return the shadow of a gradient that user code has received (``real``), found by its values; None if these
+        are unknown or no gradient has them.
         """
         numbers = tensor_facts.window_values(real, self._limit)
         if numbers is None or self._lost:
@@ -111,9 +112,9 @@ class Listening:
         """Remove the hooks and continue the shadow's backward with what is known; return what it did. An error that the
         shadow predicts is stored in the memory of the call, as ``predicted``.
 
-        Unless ``failed`` (torch's call raised), the backward is run to its end. If torch's own engine raised
+        Unless ``failed`` (torch's call raised), the backward is run to its end. If torch's engine raised
         (``by_engine``), it is run past leaves to the next node that waits for a gradient, because the error may have
-        come after a leaf, whose hooks do not change other gradients.
+        occurred after a leaf, whose hooks do not change other gradients.
         """
         self._posts.leave()
         try:

@@ -1,5 +1,5 @@
-"""Records what the program does with torch's objects other than calling operations (:class:`BesideCalls`): schedulers,
-state_dicts, data loaders, and numbers that a trace does not show.
+"""Records events and values that are not operations in a trace (:class:`BesideCalls`): uses of schedulers, state dicts
+and data loaders, and values that a trace does not show.
 """
 
 from __future__ import annotations
@@ -61,24 +61,28 @@ from pitfall_lab.trace import (
 from pitfall_lab.verify.optimizer_records import Label, Optimizers, WeaklyHeld
 
 MOST = 60
-"""The number of schedulers, of loaded states, of passes and of stray attributes that are recorded."""
+"""How many schedulers, loaded states, passes and stray attributes are recorded, of each at most."""
 SOON = 400
-"""The calls after a loading in which a tensor of the module gets its label as soon as it is used."""
+"""For how many calls after a loading a tensor of the module is looked up at each call, to get its label as soon as it
+is used.
+"""
 COPIES = "torch.Tensor.copy_"
 SHOWN = 3
 FIRST = 3
-"""The number of steps of each scheduler that are recorded one by one, and of findings at one place in the program."""
+"""How many steps of each scheduler are recorded one by one, and how many findings at one position in the program, each
+at most.
+"""
 LOOKS = 10
-"""The calls at one place whose numbers are looked at; later ones may take the fast path, which looks at none."""
+"""How many calls at one position have their values examined; later ones may take the fast path, which examines none."""
 COMPARED = lost_numbers.CONVERSIONS | compared_numbers.COMPARING | counted_numbers.COUNTED
 LOOKED_AT = COMPARED | tied_scores.STRICT | zeroed_entries.WRITING | zeroed_entries.RANKING | zeroed_entries.SHARING
 SELDOM = lost_numbers.JOINING - lost_numbers.CONVERSIONS
-"""Of these calls, which are many and seldom convert anything, only the first at each place is looked at, and none for
-which the fast path would have to be left.
+"""Frequent calls that seldom convert anything: only the first at each position is examined, and none for which the fast
+path would have to be left.
 """
 SETTINGS = ("T_max", "T_0", "eta_min", "step_size", "gamma", "total_iters", "total_steps", "best")
 MODES = ("min", "max")
-"""Of a scheduler that looks at a metric; the setting is the position in this list, and ``best`` the
+"""The modes of a scheduler that uses a metric; its setting ``mode`` is the index in this list, and ``best`` the best
 metric before its last step.
 """
 
@@ -115,7 +119,7 @@ class _Schedule:
 
 @dataclass(slots=True)
 class _Stored:
-    """A data set, the numbers that it kept when the last pass over it began, and where that was."""
+    """A data set, the values that it stored when the last pass over it began, and the position of that pass."""
 
     dataset: weakref.ref[Any]
     parts: list[stored_examples.StoredPart]
@@ -124,8 +128,8 @@ class _Stored:
 
 
 class _Plain:
-    """The tensors of a module that no state has, with their names: those in plain attributes, and buffers with
-    ``persistent=False``.
+    """The tensors of a module that no state dict contains, with their names: those in plain attributes, and buffers
+    with ``persistent=False``.
     """
 
     def __init__(self, module: Any) -> None:
@@ -139,15 +143,15 @@ class _Plain:
             held.name(label)
 
     def named(self, *, buffers: bool = False) -> tuple[tuple[str, str], ...]:
-        """The name and the label of each tensor in a plain attribute, or of each buffer, that has a label."""
+        """Return the name and the label of each tensor in a plain attribute, or of each buffer, that has a label."""
         return tuple(
             (name, held.labels[0]) for name, held, is_buffer in self._held if held.labels and is_buffer is buffers
         )
 
 
 class BesideCalls:
-    """Collects the parts of :class:`pitfall_lab.trace.Beside` while the program runs; :meth:`finished` returns them.
-    ``label`` gives a tensor's label in the trace, ``memory`` that of its storage, or None; a ``step`` is the number of
+    """Collects the entries of :class:`pitfall_lab.trace.Beside` while the program runs; :meth:`finished` returns them.
+    ``label`` returns a tensor's label in the trace, ``memory`` that of its storage, or None; a ``step`` is the number of
     events so far.
     """
 
@@ -160,16 +164,16 @@ class BesideCalls:
         self._loaded: list[tuple[Loading, WeaklyHeld, _Plain, weakref.ref[Any] | None]] = []
         self._saved: list[tuple[Saving, _Plain]] = []
         self._fresh = 0
-        """The number of calls after which the tensors of a loaded module are no longer looked up one by one."""
+        """For how many more calls the tensors of the last loaded module are looked up at each call."""
         self._strays: dict[tuple[int, str], tuple[Stray, WeaklyHeld]] = {}
         self._datasets: list[tuple[weakref.ref[Any], dict[str, str]]] = []
-        """Those with a generator of their own, and its state at the last pass."""
+        """The data sets with a generator of their own, and its state at the last pass."""
         self._passes: list[DataPass] = []
         self._losses: list[Lost] = []
         self._compared: list[Compared] = []
         self._stored: list[_Stored] = []
         self._suspect: _Stored | None = None
-        """The data set whose numbers had changed when a pass over it began: now each line is watched."""
+        """The data set whose values had changed when a pass over it began: now each line is watched."""
         self._drifts: list[Drift] = []
         self._counts = counted_numbers.Counts()
         self._picks = picked_rows.Picks()
@@ -185,11 +189,11 @@ class BesideCalls:
 
     @property
     def is_following(self) -> bool:
-        """Whether the next call must be shown too, as ranks of equal scores are followed."""
+        """Whether the next call must be passed to :meth:`after` too, as ranks of equal scores are followed."""
         return self._orders.is_following
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
-        """Called before a method of ``owner`` is called in ``frame``: record what it is (``kind``).
+        """Called before a method of ``owner`` is called in ``frame``: record the event (``kind``).
 
         That is a scheduler's creation or step, the loading or saving of a module's state, the loading of an optimizer's
         state, the beginning of a pass over a loader, or of writing a file. Nothing is recorded if no code of the
@@ -272,7 +276,9 @@ class BesideCalls:
         return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes, undivided)
 
     def _look_at_workers(self, loader: Any, step: int, span: Span | None) -> None:
-        """At the beginning of a pass: record what the workers of the loader do not have as the program has it now."""
+        """At the beginning of a pass: record an attribute whose value in the loader's workers differs from the
+        program's.
+        """
         try:
             found = self._workers.begins(loader, span)
         except Exception:  # objects of the program may refuse to be read
@@ -282,9 +288,10 @@ class BesideCalls:
             self._copies.append(WorkerCopy(step, kind, name, workers, span, started, before, after))
 
     def _look_at_examples(self, loader: Any, frame: FrameType, span: Span | None) -> None:
-        """At the beginning of a pass: watch the lines of a data set whose numbers are not those of the pass before.
+        """At the beginning of a pass: watch the lines of a data set whose values differ from those at the previous
+        pass.
 
-        At the first pass the numbers are only remembered. A loader with worker processes is left out.
+        At the first pass the values are only stored. A loader with worker processes is left out.
         """
         dataset = data_loading.source_of(loader)
         if vars(loader).get("num_workers"):
@@ -303,11 +310,11 @@ class BesideCalls:
         self._lines.start(frame)
 
     def line_done(self, frame: FrameType, span: Span | None, step: int) -> None:
-        """Called after a line of the program, ``span``, has run in ``frame``: see whether it changed numbers of a data
+        """Called after a line of the program, ``span``, has run in ``frame``: check whether it changed values of a data
         set that is watched.
 
-        If the data set was making an example in ``frame``, this is recorded, once for each data set; else the new
-        numbers are remembered.
+        If the data set was creating an example in ``frame``, this is recorded, once for each data set; else the new
+        values are stored.
         """
         known = self._suspect
         dataset = known.dataset() if known is not None else None
@@ -325,8 +332,8 @@ class BesideCalls:
             known.parts = stored_examples.parts(dataset)
 
     def before(self, call: Call, step: int) -> None:
-        """Called before a call: record numbers that the call will lose (integer overflow), for the first calls that do
-        so at each place of the program itself.
+        """Called before a call: record values that the call will lose (integer overflow), for the first calls that do
+        so at each position of the program itself.
 
         At the first copy of a loading (``copy_`` in ``load_state_dict``), compare the names of the state with those of
         the module. ``step`` is the call's step in the trace.
@@ -353,11 +360,11 @@ class BesideCalls:
             self._loaded[-1] = replace(loading, fit=fit, apart=apart[:MOST]), held, plain, None
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Called after a call with its ``result``: record numbers that a conversion has lost, targets of a loss that
-        are outside 0 to 1, rows that an index picked, and layers that were computed in one piece; count classes, empty
-        rows and the like.
+        """Called after a call with its ``result``: record values that a conversion has lost, targets of a loss that are
+        outside 0 to 1, rows that an index selected, and layers that were computed in one operation; count classes,
+        empty rows and the like.
 
-        Apart from rows and layers, only the first calls at each place are looked at (:meth:`looks`).
+        Apart from rows and layers, only the first calls at each position are examined (:meth:`looks`).
         """
         if call.name == skipped_parts.WHOLE and len(self._skipped) < MOST:
             with unseen(), torch.no_grad():
@@ -403,19 +410,19 @@ class BesideCalls:
                 self._ties.after(call, step)
 
     def _skip(self, call: Call, step: int) -> None:
-        """Record, once for each place, the functions of the program that a call left out."""
+        """Record, once for each position, the functions of the program that a call did not run."""
         for each in skipped_parts.skipped_parts(call, self._sources.is_user):
             label = self._label(each.weight) if each.weight is not None else None
             said = Skipped(step, each.part, each.kind, each.function, each.asks, each.own, label)
             self._skipped.setdefault((call.span, each.part, each.function), said)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the numbers of the next call of the function ``name`` at the place ``span`` will be read after the
+        """Whether the values of the next call of the function ``name`` at the position ``span`` will be read after the
         call.
 
-        They are read for functions that convert or compare numbers, in the program itself: of the first ``LOOKS`` (10)
-        calls at a place, until ``FIRST`` (3) findings there or ``MOST`` (60) in all were recorded. More calls are read
-        while numbers are counted at the place.
+        They are read for functions that convert or compare values, in the program itself: for the first ``LOOKS`` (10)
+        calls at a position, until ``FIRST`` (3) findings there or ``MOST`` (60) in all were recorded. More calls are
+        read while values are counted at the position.
         """
         is_own = span is not None and span.source == 0
         if is_own and any(each.looks(name, span) for each in (self._counts, self._zeros, self._ties, self._orders)):
@@ -423,7 +430,7 @@ class BesideCalls:
         return self._compares(name, span)
 
     def _compares(self, name: str, span: Span | None) -> bool:
-        """Whether what the next call of this function at this place loses, or compares, is recorded."""
+        """Whether the values that the next call of this function at this position loses or compares are recorded."""
         return (
             name in COMPARED
             and self._looks[span, name] < LOOKS
@@ -440,7 +447,7 @@ class BesideCalls:
             self._losses.append(Lost(step, *found))
 
     def stepping(self, optimizer: Any, tensors: Iterable[Any], frame: FrameType | None, step: int) -> None:
-        """Called before one of an optimizer's first steps, which ``frame`` makes: look for attributes that torch does
+        """Called before one of an optimizer's first steps, which ``frame`` makes: search for attributes that torch does
         not read, on the optimizer, on the modules in the variables there, and on ``tensors``.
         """
         self._name()
@@ -474,7 +481,7 @@ class BesideCalls:
         paired: Iterable[paired_numbers.PairedNumbers] = (),
     ) -> Beside:
         """Return all that was collected, at the end of the program. ``tensors`` are the tensors still alive;
-        ``unfinite`` and ``paired`` are records made elsewhere, which become parts of it.
+        ``unfinite`` and ``paired`` are records made elsewhere that are included.
         """
         self._look([stray_attributes.of_tensors(tensors)], step)
         self._name()

@@ -1,4 +1,4 @@
-"""A bug report about disagreements between torch and the shadow, ready to paste into an issue
+"""Writes a bug report about disagreements between torch and the shadow, ready to paste into an issue
 (:func:`disagreement_report`).
 """
 

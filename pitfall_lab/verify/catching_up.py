@@ -22,13 +22,13 @@ from pitfall_lab.verify.records import TensorRecord, torch_key_of
 from pitfall_lab.verify.shared_state import World
 
 SEARCHES = 4
-"""How many times the name of a parameter is searched for."""
+"""How many times the name of a parameter is searched for at most."""
 
 
 class CatchingUp:
     """Gives the shadow of a tensor the state that the tensor has in torch now: before a call uses it, and after a call
-    that the engine did not predict, or predicted wrongly. The effects that its methods return show these changes in
-    the trace.
+    that the engine did not predict, or predicted wrongly. The effects that its methods return show these changes in the
+    trace.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class CatchingUp:
         self._describe, self._memory, self._pairing, self._adoption = describe, memory, pairing, adoption
 
     def meet(self, real: Any, frame: FrameType) -> list[Effect]:
-        """Update the record of the argument ``real`` before the call runs, or make one; return the effects.
+        """Update the record of the argument ``real`` before the call runs, or create one; return the effects.
 
-        A write found here gets an event of its own. A parameter without a name is looked for in the variables of
-        ``frame``, ``SEARCHES`` (4) times.
+        A write found here gets an event of its own. A parameter without a name is searched for in the variables of
+        ``frame``, up to ``SEARCHES`` (4) times.
         """
         record = self._records.find(real)
         if record is None:
@@ -60,8 +60,8 @@ class CatchingUp:
         return self.catch_up(real, announce=True)
 
     def catch_up(self, real: Any, *, announce: bool = False, regenerates: bool = False) -> list[Effect]:
-        """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the
-        effects, none for an unknown tensor.
+        """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the effects, none for
+        an unknown tensor.
 
         ``announce``: writes found here get an event of their own. ``regenerates``: torch has read the tensor's grad_fn,
         or may have, so a stale grad_fn is regenerated in the shadow too.
@@ -99,10 +99,10 @@ class CatchingUp:
         return effects
 
     def _catch_up_history(self, record: TensorRecord, real: Any, seen: TensorFacts) -> list[Effect]:
-        """Give the shadow the grad_fn that torch has (after an unobserved custom Function, a hook, or
-        requires_grad set from C++).
+        """Give the shadow the grad_fn that torch has (after an unobserved custom Function, a hook, or requires_grad set
+        from C++).
 
-        Returns the effects of nodes that are new; the shadow's own node is kept where it matches torch's.
+        Returns the effects of nodes that are new; the shadow's own node is kept if it matches torch's.
         """
         shadow = record.shadow
         if shadow is None or seen.inference:

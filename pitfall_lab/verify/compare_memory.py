@@ -1,5 +1,5 @@
-"""Compares the contents of storages in torch and the shadow (:class:`MemoryComparison`), and finds writes that no
-version counter counted.
+"""Compares the contents of storages in torch and the shadow (:class:`MemoryComparison`), and finds writes that changed
+no version.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ PRECISE = {"float64": ("float16", "float32"), "float32": ("float16",)}
 
 
 PER_CHANCE, SCALED, MOST_SCALED = 100, 1000, 1e-3
-"""Of how many elements of a gradient one may differ by more than its bound; and how far a gradient that differs so may
-be scaled as a whole: in units in the last place, and at most.
+"""One in how many elements of a gradient may differ by more than its bound, and by which factor such a gradient may be
+scaled as a whole: in units in the last place, and at most.
 """
 
 
 def largest(array: np.ndarray) -> float:
-    """The largest absolute value of the finite elements; 0 if there are none."""
+    """Return the largest absolute value of the finite elements; 0 if there are none."""
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
 def total(array: np.ndarray) -> float:
-    """The sum of the absolute values of the finite elements."""
+    """Return the sum of the absolute values of the finite elements."""
     return float(np.abs(array[np.isfinite(array)]).sum(dtype=np.float64))
 
 
 def length(array: np.ndarray) -> float:
-    """The Euclidean norm of the finite elements."""
+    """Return the Euclidean norm of the finite elements."""
     return float(np.sqrt(np.square(np.abs(array[np.isfinite(array)]), dtype=np.float64).sum()))
 
 
 def _is_rounding(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray) -> bool:
-    """Whether a gradient differs from the modelled one by rounding: each element by at most ``allowed``, or all but a
-    few of very many, as it happens by chance.
+    """Whether a gradient differs from the modelled one only by rounding: each element by at most ``allowed``, or all
+    but a few of very many, which happens by chance.
 
-    ``allowed`` comes from four disturbed runs, which now and then lie close together: of 4,096 elements some differ by
-    two or three times as much. At most one in ``PER_CHANCE`` may, by no more than the largest ``allowed``, and the
-    gradient as a whole must not be scaled: a factor that is wrong by a thousandth moves all elements.
+    ``allowed`` comes from four perturbed runs, whose results are sometimes close together: of 4,096 elements some
+    differ by two or three times as much. At most one in ``PER_CHANCE`` may, by no more than the largest ``allowed``,
+    and the gradient as a whole must not be scaled: a factor that is wrong by a thousandth changes all elements.
     """
     far = beyond(observed, modelled, dtype, allowed)
     if not far.any() or np.count_nonzero(far) * PER_CHANCE > far.size:
@@ -65,8 +65,8 @@ def _is_rounding(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed
 
 
 class MemoryComparison:
-    """Compares storage contents. After each comparison the shadow has torch's values, where these can be read. A
-    storage is given as its record and ``real``, a tensor on it.
+    """Compares storage contents. After each comparison the shadow has torch's values, if these can be read. A storage
+    is given as its record and ``real``, a tensor on it.
     """
 
     def __init__(self, world: World, describe: Description) -> None:
@@ -91,10 +91,10 @@ class MemoryComparison:
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Whether the contents of ``storage`` are equal up to rounding; if not, record a disagreement at ``step``. The
-        shadow gets torch's values wherever these can be read.
+        shadow gets torch's values if these can be read.
 
-        True where there is nothing to compare: torch's contents cannot be read, or the shadow has none of this dtype
-        and size.
+        True if there is nothing to compare: torch's contents cannot be read, or the shadow has none of this dtype and
+        size.
         """
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
@@ -115,7 +115,8 @@ class MemoryComparison:
         """Whether two contents of ``storage``, torch's and the shadow's, are equal up to rounding; the tolerance of a
         gradient depends on how it was computed.
 
-        That of other contents depends on the largest result, else on the operands of the call and their coarsest dtype.
+        The tolerance of other contents depends on the largest result, else on the operands of the call and their
+        coarsest dtype.
         """
         if observed.dtype.kind == "f" and self._rounding.knows(storage):
             return near(observed, modelled, storage.dtype) or _is_rounding(
@@ -142,7 +143,7 @@ class MemoryComparison:
         return not self._silently
 
     def _operand_scale(self) -> float:
-        """A bound on the numbers that this call may have added up: if they cancel, only their rounding error is left.
+        """A bound on the values that this call may have added up: if they cancel, only their rounding error is left.
 
         For sums of products it is the product of the operands' norms, for element-wise operations the largest value of
         an operand, else the largest sum of the absolute values of an operand.
@@ -159,10 +160,10 @@ class MemoryComparison:
         return max((total(data) for data in floats), default=0.0)
 
     def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
-        """The contents of torch's storage up to the shadow's size, flat; None if they cannot be read or have
-        more elements than the limit.
+        """The contents of torch's storage up to the shadow's size, flat; None if they cannot be read or have more
+        elements than the limit.
 
-        What torch reserves behind it (in ``F.mse_loss``) is not compared.
+        Memory that torch reserves beyond this size (in ``F.mse_loss``) is not compared.
         """
         flat = tensor_facts.flat_values(real, self.limit)
         return flat if flat is None else flat[: storage.shadow.size]
@@ -176,9 +177,9 @@ class MemoryComparison:
             self._engine.fill(storage.shadow, flat)
 
     def written(self, step: int, applied: Applied | None, wrote: Sequence[StorageRecord | None]) -> tuple[str, ...]:
-        """The labels (``S2``) of the storages that a call wrote, each once: those that the shadow wrote (``applied``;
-        None: unknown), those whose version has grown (``wrote``), and those found by their bytes since the last call of
-        this method.
+        """Return the labels (``S2``) of the storages that a call wrote, each once: those that the shadow wrote
+        (``applied``; None: unknown), those whose version has increased (``wrote``), and those found by their bytes
+        since the last call of this method.
 
         The write is entered under ``step`` in the world's table of writes.
         """
@@ -194,10 +195,10 @@ class MemoryComparison:
     # ------------------------------------------------------------------ writes outside torch functions
 
     def look_for_writes(self, span: Span | None) -> None:
-        """Look for writes by NumPy code to memory that it shares with a tensor; they get an event at ``span`` (None:
-        without a place).
+        """Search for writes by NumPy code to memory that it shares with a tensor; they get an event at ``span`` (None:
+        without a source position).
 
-        One event for all storages that were written since the last look: windows of one array overlap.
+        All storages that were written since the last search get one event: slices of one array overlap.
         """
         written: list[StorageRecord] = []
         effects: list[Effect] = []
@@ -216,9 +217,9 @@ class MemoryComparison:
             self._announce(written, span, effects)
 
     def _is_unwritten(self, storage: StorageRecord) -> bool:
-        """Whether the bytes in memory are those of the shadow; False if that takes a closer look.
+        """Whether the bytes in memory are those of the shadow; False if only a full comparison can show it.
 
-        This runs after each line for each storage: a batch of examples that view one array has hundreds.
+        This runs after each line for each storage: a batch of examples that are views of one array has hundreds.
         """
         record, modelled = self._records.by_mark.get(storage.readable), storage.shadow.data
         real = record() if record is not None else None
@@ -234,7 +235,7 @@ class MemoryComparison:
         Return the effects that show the new contents.
 
         With ``announce``, the write gets an event of its own at ``span``, which contains them; else it belongs to the
-        call that is compared now. No effects where the contents are equal or cannot be compared.
+        call that is compared now. There are no effects if the contents are equal or cannot be compared.
         """
         effects = self._take_over(storage, real)
         if effects and announce:
@@ -244,7 +245,9 @@ class MemoryComparison:
         return effects
 
     def _take_over(self, storage: StorageRecord, real: Any) -> list[Effect]:
-        """Give the shadow the contents of torch's storage; return the effects, none where they are equal."""
+        """Give the shadow the contents of torch's storage; return the effects, none if they are equal or cannot be
+        compared.
+        """
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
         if observed is None or modelled is None or observed.dtype != modelled.dtype or observed.size != modelled.size:
@@ -255,7 +258,7 @@ class MemoryComparison:
         return self._describe.storage(storage, "observed")
 
     def _announce(self, written: list[StorageRecord], span: Span | None, effects: list[Effect]) -> None:
-        """Write an event for writes that were not part of a call."""
+        """Write an event for writes that do not belong to a call."""
         op = "numpy" if any(storage.shared for storage in written) else "unseen"
         step = self._writer.reserve()
         arrays = []

@@ -1,5 +1,5 @@
-"""Compares the version counters of torch and the shadow (:class:`Versions`), also those of tensors that a call did not
-name.
+"""Compares the version counters of torch and the shadow (:class:`Versions`), also those of tensors that are no
+arguments of a call.
 
 A write through one tensor increments the version of all tensors that share its counter, and of no others. The shadow
 predicts which: a version that differs from its prediction is a disagreement, even though the shadow then continues with
@@ -26,8 +26,9 @@ class Versions:
 
     def after_writes(self, step: int, written: Iterable[Storage]) -> bool:
         """Compare the versions of all tensors on the storages that a call has ``written``; False if one differs, which
-        is recorded as a disagreement at ``step``. True if the program may increment versions in calls that are not
-        observed.
+        is recorded as a disagreement at ``step``.
+
+        Always True if the program may increment versions in calls that are not observed.
         """
         places = [self._records.storages.get(storage.mark) for storage in written]
         found = [
@@ -38,7 +39,7 @@ class Versions:
     def agree(self, place: StorageRecord) -> bool:
         """Whether the versions of all tensors on one storage are the shadow's; nothing is recorded or changed.
 
-        True if the program may increment versions in calls that are not observed.
+        Always True if the program may increment versions in calls that are not observed.
         """
         return self._world.writes_unseen or all(_is_equal(record, real) for record, real in self._tensors(place))
 
@@ -49,8 +50,8 @@ class Versions:
         """Whether the version of the tensor ``real`` is its shadow's; if not, record a disagreement at ``step`` and
         copy torch's version to the shadow.
 
-        If the program may increment versions in calls that are not observed, a difference is no disagreement, and the
-        answer is True.
+        If the program may increment versions in calls that are not observed, a difference is no disagreement: the
+        version is copied, and the result is True.
         """
         counter = None if record.shadow is None else record.shadow.counter
         if counter is None or tensor_facts.is_at_version(real, counter.version):
@@ -61,8 +62,8 @@ class Versions:
         return self._world.writes_unseen
 
     def at_the_end(self) -> None:
-        """Compare the versions of all tensors that are alive at the end of the program; not if the
-        program may have written unseen.
+        """Compare the versions of all tensors that are alive at the end of the program; not if the program may have
+        written unseen.
         """
         if self._world.writes_unseen:
             return

@@ -1,5 +1,5 @@
 """Compares torch's result with the prediction (:class:`Comparison`), records each difference as a Disagreement, and
-continues from torch's values.
+continues with torch's values.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Comparison:
         return results, len(self._writer.disagreements) == before, effects
 
     def _touched(self, call: Call, applied: Applied, reals: list[Any]) -> list[Any]:
-        """The results and the arguments that the call may have changed, together with the
-        bases of both that have a record.
+        """The results and the arguments that the call may have changed, together with the bases of both that have a
+        record.
         """
         touched = {id(real): real for real in itertools.chain(reals, self._changed(call, applied))}
         for real in list(touched.values()):
@@ -116,8 +116,8 @@ class Comparison:
     def _bind(self, step: int, real: Any, shadow: ShadowTensor) -> tuple[str, list[Effect]]:
         """Connect ``shadow`` with ``real`` unless something contradicts it; return the tensor's label and effects.
 
-        Another tensor or storage than predicted is a disagreement, and then ``real`` is adopted as it is; not where the
-        shadow could not know, because a hook returned or received the tensor.
+        If the tensor or storage is not the predicted one, this is a disagreement, and ``real`` is adopted as a new
+        tensor; it is no disagreement if the shadow could not know it, because a hook returned or received the tensor.
         """
         known = self._records.find(real)
         if known is not None and known.shadow is shadow:
@@ -169,8 +169,10 @@ class Comparison:
 
     def bind(self, step: int, real: Any, shadow: ShadowTensor) -> list[Effect]:
         """Connect ``shadow`` with ``real``, a tensor that is not the result of a call, and return the effects that
-        describe it. Another tensor or storage than the shadow predicts is a disagreement at ``step``, unless the shadow
-        could not know it (a gradient that user code may have seen).
+        describe it.
+
+        If the tensor or storage is not the predicted one, this is a disagreement at ``step``, unless the shadow could
+        not know it (a gradient that user code may have seen).
         """
         if shadow.loose:
             _take_layout(real, shadow)
@@ -186,8 +188,8 @@ class Comparison:
         return record.label, effects
 
     def _compare_plain(self, step: int, mine: Any, theirs: Any) -> None:
-        """Compare results that are plain Python values, floats up to the rounding of float32;
-        other types are not compared.
+        """Compare results that are plain Python values, floats up to the rounding of float32; other types are not
+        compared.
         """
         kinds = (bool, int, float, str)
         if type(mine) in kinds and type(theirs) in kinds and mine != theirs:
@@ -225,8 +227,8 @@ class Comparison:
         return effects + self._describe.storage(record.storage, by) + self._describe.tensor(record, seen, by)
 
     def _follow_storage(self, record: TensorRecord, real: Any, seen: TensorFacts) -> bool:
-        """Whether the shadow has the storage that torch's tensor has now, which may be another one than
-        the record's (``p.data = …``).
+        """Whether the shadow has the storage that torch's tensor has now, which may differ from the record's (``p.data
+        = …``).
 
         If so, the record gets it, too.
         """
@@ -246,8 +248,8 @@ class Comparison:
     ) -> list[str]:
         """The names of the facts in which torch and the shadow differ; each is recorded as a disagreement.
 
-        The facts are shape, stride, offset, dtype, requires_grad, is_leaf and version; one that
-        torch does not show is left out.
+        The facts are shape, stride, offset, dtype, requires_grad, is_leaf and version; one that torch does not show is
+        left out.
         """
         both: dict[str, tuple[Any, Any]] = {
             "shape": (seen.shape, shadow.shape),
@@ -268,10 +270,10 @@ class Comparison:
     def _same_history(
         self, step: int, record: TensorRecord, real: Any, seen: TensorFacts, effects: list[Effect]
     ) -> bool:
-        """Whether torch and the shadow have the same graph behind the tensor; nodes that are new
-        are described in ``effects``.
+        """Whether the tensor has the same graph in torch and in the shadow; effects of new nodes are appended to
+        ``effects``.
 
-        True without a look if the shadow's grad_fn is stale: reading torch's would regenerate it.
+        True without a comparison if the shadow's grad_fn is stale: reading torch's would regenerate it.
         """
         if record.shadow is not None and record.shadow.has_stale_grad_fn:
             return True
@@ -307,7 +309,8 @@ class Comparison:
     def _plain_gradient(
         self, step: int, record: TensorRecord, real: Any, modelled: ShadowTensor
     ) -> list[Effect] | None:
-        """Short comparison of a leaf's first gradient in a recording without values: a dense tensor in new memory.
+        """Compare a leaf's first gradient in a recording without values, in a short way: for a dense tensor in new
+        memory.
 
         The result is the same as that of :meth:`_gradient`, in less time. Returns None, with nothing changed, if the
         short comparison does not apply or finds a difference.
@@ -354,8 +357,8 @@ class Comparison:
     def _enter_gradient(
         self, step: int, record: TensorRecord, observed: Any, modelled: ShadowTensor, memory: Any
     ) -> list[Effect]:
-        """Enter a new gradient and its storage in the tables of known tensors; return the trace
-        effects that describe the gradient.
+        """Enter a new gradient and its storage in the tables of known tensors; return the trace effects that describe
+        the gradient.
         """
         records, counter = self._records, modelled.counter
         assert counter is not None
@@ -392,12 +395,12 @@ class Comparison:
     def _meet_gradient(
         self, step: int, observed: Any, modelled: ShadowTensor | None, *, ran_user_code: bool
     ) -> tuple[TensorRecord | None, list[Effect]]:
-        """The record of a gradient, and the effects of making one; a new record is
-        connected with the shadow's gradient.
+        """The record of a gradient, and the effects of creating one; a new record is connected with the shadow's
+        gradient.
 
-        Whether torch stores the incoming gradient or a copy depends on who else holds it, and shows in its storage and
-        version. The shadow does not know that for a gradient with unknown values, nor after user code has received
-        gradients (``ran_user_code``).
+        Whether torch stores the incoming gradient or a copy depends on what else refers to it, and can be seen from its
+        storage and version. The shadow cannot predict it for a gradient with unknown values, nor after user code has
+        received gradients (``ran_user_code``).
         """
         known = self._records.find(observed)
         if known is not None:
@@ -421,10 +424,8 @@ class Comparison:
         return (storage.label if storage else None) == self._records.storage_label(shadow.storage)
 
     def _take_over(self, step: int, observed: Any, modelled: ShadowTensor) -> tuple[TensorRecord, list[Effect]]:
-        """Adopt a gradient whose storage is not the predicted one, and compare its values with the
-        shadow's; return its record.
-
-        Also returns the effects.
+        """Adopt a gradient whose storage is not the predicted one, and compare its values with the shadow's; return its
+        record and the effects.
         """
         record, effects = self._adoption.adopt(observed, None)
         theirs, mine = tensor_facts.window_values(observed, self._memory.limit), modelled.window()
@@ -436,8 +437,8 @@ class Comparison:
 def _take_layout(real: Any, gradient: ShadowTensor) -> None:
     """Copy the strides, offset and version of torch's gradient to a shadow gradient whose own are unknown.
 
-    They are unknown where its values are, or where it is ``loose``: a sum returns expanded gradients, and torch may
-    have accumulated into it in place.
+    They are unknown if its values are, or if it is ``loose``: a sum returns expanded gradients, and torch may have
+    accumulated into it in place.
     """
     unknown = gradient.storage.data is None or gradient.loose
     if unknown and gradient.storage.mark and not gradient.numel and gradient.shape == tuple(real.shape):

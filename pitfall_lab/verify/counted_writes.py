@@ -1,7 +1,7 @@
-"""Whether all that changes a tensor is counted by its ``_version`` (:class:`CountedWrites`).
+"""Determines whether the ``_version`` of tensors counts everything that changes them (:class:`CountedWrites`).
 
-The number alone does not say it: a program may write past the counter, by ``.data`` or through NumPy, and count a write
-that changes nothing.
+The number alone does not show this: a program may write without changing it, by ``.data`` or through NumPy, and a write
+that changes no value counts too.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pitfall_lab.observe.private import DispatchMode
 
 
 class CountedWrites(DispatchMode):  # type: ignore[misc]
-    """Counts, as a context manager, changes of the elements of ``tensors`` (on the CPU) that go past their version
-    counters: their number is in ``uncounted`` after the ``with`` block.
+    """Counts, as a context manager, changes of the elements of ``tensors`` (on the CPU) that do not increment their
+    versions; ``uncounted`` is the number of these after the ``with`` block.
 
-    The elements are compared around each operation. torch moves the counter of what an operation has written when the
-    operation has ended; so the counter is read at the next operation, or at the end.
+    The elements are compared around each operation. Torch increments the version of what an operation has written only
+    when the operation has ended; so the version is read at the next operation, or at the end.
 
     >>> w = torch.ones(2)
     >>> with CountedWrites(w) as writes:
@@ -34,7 +34,7 @@ class CountedWrites(DispatchMode):  # type: ignore[misc]
         self._tensors = tensors
         self._seen: list[bytes] = []
         self._due: dict[int, int] = {}
-        """Tensors that the last operation has written, by their place, with their version before it."""
+        """Tensors that the last operation has written, by their index, with their version before it."""
 
     def __enter__(self) -> Self:
         self._seen = self._elements()
@@ -56,7 +56,9 @@ class CountedWrites(DispatchMode):  # type: ignore[misc]
             self._seen = now
 
     def _look(self) -> None:
-        """Count what the last operation has changed without moving the counter, and what has changed since then."""
+        """Count what the last operation has changed without incrementing the version, and what has changed since
+        then.
+        """
         now = self._elements()
         self.uncounted += sum(self._tensors[n]._version == version for n, version in self._due.items())
         self.uncounted += sum(a != b for a, b in zip(now, self._seen, strict=True))

@@ -19,9 +19,8 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Description:
-    """Brings the trace's state up to date with the tables of known objects; each method but :meth:`saved` returns the
-    effects that do so, which become part of an event. ``by`` says where the facts come from (torch, the shadow, or
-    both).
+    """Updates the trace's state from the tables of known objects; each method but :meth:`saved` returns the effects for
+    this, which become part of an event. ``by`` is the origin of the facts (torch, the shadow, or both).
     """
 
     def __init__(self, world: World) -> None:
@@ -30,7 +29,7 @@ class Description:
 
     def tensor(self, record: TensorRecord, seen: TensorFacts, by: By) -> list[Effect]:
         """Return the effects that describe the tensor of ``record``, with the facts ``seen``, its version counter, and
-        of which node it is the output; only what has changed.
+        the node whose output it is; only what has changed.
         """
         value = self._tensor_value(record, seen)
         effects = self._writer.changes(f"tensors.{record.label}", value, by)
@@ -90,7 +89,7 @@ class Description:
 
     def array(self, record: TensorRecord, array: np.ndarray) -> list[Effect]:
         """Return the effects that describe a NumPy array with the fields of a tensor; it has no version counter and no
-        grad_fn.
+        grad_fn. Only what has changed.
         """
         seen, storage = array_facts(array), record.storage
         offset = (seen["pointer"] - storage.pointer) // seen["itemsize"] if storage is not None else None
@@ -115,8 +114,8 @@ class Description:
         return self._writer.changes(f"tensors.{record.label}", value, "observed")
 
     def storage(self, record: StorageRecord, by: By) -> list[Effect]:
-        """Return the effects that describe a storage and its contents (short, or
-        abbreviated); only what has changed.
+        """Return the effects that describe a storage and its contents (abbreviated if they are long); only what has
+        changed.
         """
         numbers = cells(record.shadow.data)
         value = {
@@ -174,9 +173,9 @@ class Description:
         return effects
 
     def saved(self, saved: Saved) -> dict[str, Any]:
-        """The fields of :class:`~pitfall_lab.trace.Failure` that say which saved tensor it is about, as a dict:
-        ``saved`` (its slot), ``tensor``, ``storage`` and ``counter`` (labels, or None), ``saved_at`` (the step, or
-        None) and ``changed_at`` (the steps that increased the version since).
+        """Return the fields of :class:`~pitfall_lab.trace.Failure` that identify a saved tensor, as a dict: ``saved``
+        (its slot), ``tensor``, ``storage`` and ``counter`` (labels, or None), ``saved_at`` (the step, or None) and
+        ``changed_at`` (the steps that increased the version since).
         """
         counter = self._records.counter_label(saved.counter)
         node = self._records.node_label(saved.node)
@@ -197,8 +196,8 @@ class Description:
         return self._records.shadow_label(saved.tensor) or self._output_label(saved)
 
     def _output_label(self, saved: Saved) -> str | None:
-        """Return the label of the living tensor with the shape and place of a saved output (saved
-        without its tensor); None if none.
+        """Return the label of the live tensor with the shape, strides and offset of a saved output (saved without its
+        tensor); None if there is none.
         """
         record = self._records.memory(saved.storage.mark)
         for other, _ in self._records.live(record) if record is not None else ():
@@ -225,8 +224,8 @@ def read(record: TensorRecord, real: Any) -> TensorFacts:
 
 
 def quiet_grad_fn(shadow: ShadowTensor, *, regenerates: bool = False) -> Node | None:
-    """The grad_fn of the shadow, or None if it has none or reading it raises (a view whose base was written in a way
-    that autograd forbids).
+    """Return the grad_fn of the shadow, or None if it has none or reading it raises (a view whose base was written in a
+    way that autograd forbids).
 
     A stale grad_fn counts as None, unless ``regenerates`` is True: then it is regenerated, as it is in torch when the
     program reads it.

@@ -1,8 +1,8 @@
 """Explains errors of a backward through a graph from before the recording (:func:`explained`), by reading torch's live
 graph.
 
-The recorder does not know what nodes saved that were made before it started. When a backward raises at such a node,
-torch's own node still has the saved tensor that failed the version check, with its saved and its present version.
+The recorder does not know what nodes created before its start have saved. When a backward raises at such a node,
+torch's node still has the saved tensor that failed the version check, with its saved and its present version.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pitfall_lab.trace import Effect, Failure
 from pitfall_lab.verify.records import Records
 
 MOST = 5_000
-"""How many nodes are searched; those nearest to the loss first."""
+"""How many nodes are searched at most; those nearest to the loss first."""
 
 
 def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, list[Effect]]:
-    """The ``failure`` of the backward ``call``, and the effects to record with it.
+    """Return the ``failure`` of the backward ``call``, and the effects to record with it.
 
-    If a node from before the recording saved a tensor whose version check gives this very message, the failure becomes
-    ``saved-tensor-modified``, with the node and both versions, and the one effect enters the saved tensor. Else the
-    failure is unchanged, and there are no effects.
+    If a node from before the recording saved a tensor whose version check gives exactly this message, the failure
+    becomes ``saved-tensor-modified``, with the node and both versions, and the only effect enters the saved tensor.
+    Else the failure is unchanged, and there are no effects.
     """
     if failure.kind != "other" or failure.type != "RuntimeError":
         return failure, []
@@ -40,8 +40,8 @@ def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, 
 
 
 def _slots(node: Any) -> tuple[tensor_facts.Slot, ...]:
-    """The saved tensors of a node; none if torch raises, as it does for a custom Function
-    whose saved tensors were freed.
+    """The saved tensors of a node; none if torch raises, as it does for a custom Function whose saved tensors were
+    freed.
     """
     try:
         return tuple(tensor_facts.slots_of(node))
@@ -50,7 +50,7 @@ def _slots(node: Any) -> tuple[tensor_facts.Slot, ...]:
 
 
 def _behind(roots: list[Any]) -> list[Any]:
-    """The nodes of a graph, at most :data:`MOST`, nearest to its roots first."""
+    """The nodes of a graph, about :data:`MOST` at most, nearest to its roots first."""
     found = [node for node in roots if node is not None]
     seen = set(found)
     for node in found:  # the list grows during the iteration

@@ -1,8 +1,8 @@
-"""Finds the operation that makes the first NaN or infinity (:class:`FiniteWatch`), in forward and in backward, from
-torch's own numbers.
+"""Finds the operation that creates the first NaN or infinity (:class:`FiniteWatch`), in forward and in backward, from
+torch's own values.
 
-It is used in a recording that is made only after another one has shown such a number: every result of every call is
-read, whatever its size. Nothing is kept but the labels of tensors, a few numbers, and where they came from.
+It is used in a recording that is made only after another one has shown such a value: every result of every call is
+read, whatever its size. Stored are only the labels of tensors, a few numbers, and their origins.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from pitfall_lab.verify.shared_state import World
 FINITE, INFINITE, NAN = range(3)
 _WORDS: tuple[Any, ...] = ("finite", "inf", "nan")
 MOST = 12
-"""The largest number of operations that :meth:`FiniteWatch.finished` returns."""
+"""How many operations :meth:`FiniteWatch.finished` returns at most."""
 SPREAD = 10
-"""A NaN that reaches no backward is reported if at least so many later results contain it."""
+"""In how many later results a NaN that reaches no backward must be to be reported."""
 TESTS = spellings("nan_to_num", in_place=True) | {
     "isnan", "isfinite", "isinf", "nanmean", "nansum", "nanmedian", "nanquantile",
 }  # fmt: skip
-"""Calls that test for NaN or infinity, or leave them out: a program that has them expects some."""
+"""Calls that test for NaN or infinity, or ignore them: a program that uses them expects some."""
 MEANS = frozenset({"mean", "std", "var", "median"})
-"""Statistics that are NaN for no numbers, or for one."""
+"""Statistics that are NaN for no values, or for one."""
 LOSSES = frozenset({"cross_entropy", "nll_loss"})
 
 
 @dataclass(slots=True)
 class Finite:
-    """What is asked of a recording, and what it answers, about NaN and infinity.
+    """What a recording is requested to find about NaN and infinity, and what it has found.
 
-    ``closely``: look for the operations that made the first ones. ``spoiled`` is set by the recording when a backward
-    began from NaN or infinity or made some, or when a tensor that is left at the end has NaN.
+    ``closely``: search for the operations that created the first ones. ``spoiled`` is set by the recording if a
+    backward began from NaN or infinity or created some, or if a tensor that is left at the end contains NaN.
     """
 
     closely: bool = False
@@ -95,7 +95,7 @@ class _FirstUnfinite:
 
 @dataclass(slots=True)
 class _Running:
-    """The state of a backward that is running: its hooks, and what they have seen."""
+    """The state of a backward that is running: its hooks, and what they have found."""
 
     posts: Posts
     seen: _FirstUnfinite | None = None
@@ -103,7 +103,7 @@ class _Running:
 
 @dataclass(slots=True)
 class NoWatch:
-    """Has the methods of :class:`FiniteWatch` and does nothing, for recordings that do not look for NaN."""
+    """Has the methods of :class:`FiniteWatch` and does nothing, for recordings that do not search for NaN."""
 
     world: World
 
@@ -117,27 +117,27 @@ class NoWatch:
         """Do nothing."""
 
     def finished(self) -> tuple[Unfinite, ...]:
-        """Return an empty tuple: nothing was looked for."""
+        """Return an empty tuple: nothing was searched for."""
         return ()
 
 
 @dataclass(slots=True)
 class FiniteWatch(NoWatch):
-    """Is called before and after each recorded call; :meth:`finished` returns the operations
-    that made NaN or infinity.
+    """Receives each recorded call before and after it runs; :meth:`finished` returns the operations that created NaN or
+    infinity.
     """
 
     _births: dict[tuple[Any, str, int], _Birth] = field(default_factory=dict)
     _origins: dict[str, _Birth | None] = field(default_factory=dict)
-    """Where the NaN or the infinity of a tensor came from, by label."""
+    """The operation in which the NaN or the infinity of a tensor was created, by the tensor's label."""
     _gradients: list[Unfinite] = field(default_factory=list)
     _told: set[Any] = field(default_factory=set)
     _noticed: bool = False
-    """Whether the program has tested a gradient, or what it computed from one, for NaN."""
+    """Whether the program has tested a gradient, or a value computed from one, for NaN."""
 
     def before(self, call: Call) -> None:
-        """Read whether the call's operands are finite before torch runs it; before a backward whose roots are all
-        finite, put hooks on the nodes of the graph.
+        """Store whether the call's operands are finite before torch runs it; before a backward whose roots are all
+        finite, register hooks on the nodes of the graph.
         """
         operands = [(real, state_of(real)) for real in tensors((call.args, call.kwargs))]
         call.memory["finite"] = operands
@@ -161,7 +161,7 @@ class FiniteWatch(NoWatch):
         return None if record is None else record.label
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Look for NaN and infinity in the results of ``call`` after torch has run it (of a backward: in the
+        """Search for NaN and infinity in the results of ``call`` after torch has run it (of a backward: in the
         gradients); ``step`` is its step in the trace.
         """
         operands: list[tuple[torch.Tensor, int]] = call.memory.pop("finite", [])
@@ -222,10 +222,8 @@ class FiniteWatch(NoWatch):
     # ------------------------------------------------------------------ backward
 
     def _begin(self, call: Call, operands: list[tuple[torch.Tensor, int]]) -> None:
-        """A backward begins: note where a root's NaN came from; if all roots are finite,
-        look at each node while it runs.
-
-        Leaves are not looked at.
+        """A backward begins: store the backward for a root's NaN or infinity with a known origin; if all roots are
+        finite, register hooks that examine each node but the leaves while it runs.
         """
         running = call.memory["nodes"] = _Running(
             Posts(lambda key, given, outgoing: self._came(running, key, given, outgoing))
@@ -250,8 +248,8 @@ class FiniteWatch(NoWatch):
             stack += [child for child, _ in tensor_facts.next_nodes(node)]
 
     def _came(self, running: _Running, key: Any, given: tuple[Any, ...], outgoing: tuple[Any, ...]) -> None:
-        """Called when torch has run a node: note the first one that made NaN or infinity out of finite
-        gradients (those ``given``).
+        """Called when torch has run a node: store the first one that returned NaN or infinity for finite gradients
+        (``given``).
         """
         with contextlib.suppress(Exception):  # it would be raised in the learner's backward
             if running.seen is not None or any(state_of(real) for real in tensors(given)):
@@ -286,8 +284,8 @@ class FiniteWatch(NoWatch):
             )
 
     def _reached(self, call: Call, result: Any) -> Iterator[tuple[str | None, Any]]:
-        """The leaves (for ``autograd.grad``: the inputs) whose gradient is not finite, each with
-        the numbers of that gradient.
+        """The leaves (for ``autograd.grad``: the inputs) whose gradient is not finite, each with the values of that
+        gradient.
         """
         if call.name == "torch.autograd.grad":
             inputs = tensors(call.args[1:2] or call.kwargs.get("inputs"))
@@ -305,18 +303,18 @@ class FiniteWatch(NoWatch):
                 yield label, _shown(gradient)
 
     def failed(self, call: Call) -> None:
-        """Called after a call has raised: forget what was read for it, and remove the hooks on its nodes."""
+        """Called after a call has raised: discard what was read for it, and remove the hooks on its nodes."""
         call.memory.pop("finite", None)
         running = call.memory.pop("nodes", None)
         if running is not None:
             running.posts.leave()
 
     def finished(self) -> tuple[Unfinite, ...]:
-        """Return the operations that first made a NaN or an infinity which reached a backward, or a NaN found in at
-        least ``SPREAD`` (10) later results; and the operations that these numbers came from.
+        """Return the operations that first created a NaN or an infinity which reached a backward, or a NaN found in at
+        least ``SPREAD`` (10) later results; and the operations from which these values came. Empty if there are none.
 
         At most ``MOST`` (12) are returned, in the order of the steps, followed by at most as many nodes that turned
-        finite gradients into NaN or infinity. Empty if there are none.
+        finite gradients into NaN or infinity.
         """
         chosen = [
             birth
@@ -330,8 +328,8 @@ class FiniteWatch(NoWatch):
 
 
 def state_of(real: Any) -> int:
-    """``NAN`` if the tensor has a NaN, else ``INFINITE`` if it has an infinity, else
-    ``FINITE``, also if it cannot be read.
+    """Return ``NAN`` if the tensor has a NaN, else ``INFINITE`` if it has an infinity, else ``FINITE``, also if it
+    cannot be read.
     """
     try:
         if not (real.is_floating_point() or real.is_complex()) or not real.numel() or real.device.type == "meta":
@@ -345,7 +343,9 @@ def state_of(real: Any) -> int:
 
 
 def first_bad(real: torch.Tensor, state: int) -> tuple[int, ...]:
-    """The index of the first element that is NaN (``state`` is ``NAN``) or infinite. The tensor must have one."""
+    """Return the index of the first element that is NaN (``state`` is ``NAN``) or infinite. The tensor must have
+    one.
+    """
     bad = (torch.isnan(real.detach()) if state == NAN else torch.isinf(real.detach())).reshape(-1)
     place, index = int(bad.to(torch.uint8).argmax().item()), []
     for size in reversed(real.shape):
@@ -370,8 +370,8 @@ def _writes(name: str) -> bool:
 
 
 def _why(call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, state: int) -> str:
-    """The kind of case that the call's name and operands show, in the words of
-    :class:`Unfinite` (``why``); else empty.
+    """The kind of case that the call's name and operands show, in the terms of :class:`Unfinite` (``why``); else
+    empty.
     """
     short = _short(call.name)
     plainly = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, float)]

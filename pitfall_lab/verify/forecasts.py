@@ -25,8 +25,8 @@ class Forecasts:
         self._made: dict[tuple[str, str], tuple[int, int]] = {}
 
     def forecast(self, step: int, stale: Iterable[tuple[Node, Saved]]) -> tuple[Forecast, ...]:
-        """The errors that backward will raise for the saved tensors that the call at ``step`` has made stale: ``stale``
-        are pairs of a node and its saved tensor. Empty if there are none.
+        """Return the errors that backward will raise for the saved tensors that the call at ``step`` has made stale:
+        ``stale`` are pairs of a node and its saved tensor. Empty if there are none.
 
         Those already forecast are left out, and those of nodes that are not in the trace.
         """
@@ -49,8 +49,8 @@ class Forecasts:
         return tuple(found)
 
     def came_true(self, failure: Failure, step: int) -> None:
-        """Note at the forecast of ``failure``, if there is one, that torch has raised the error at ``step``, and with
-        which message.
+        """Mark the forecast of ``failure``, if there is one, as raised by torch at ``step``, with torch's error
+        message.
         """
         place = self._made.get((failure.node or "", failure.saved or ""))
         if place is None or failure.kind != "saved-tensor-modified":

@@ -1,4 +1,4 @@
-"""Converts tensor contents to the trace's plain JSON values, abbreviated where they are long (:func:`cells`)."""
+"""Converts tensor contents to the trace's plain JSON values, abbreviated if they are long (:func:`cells`)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pitfall_lab.trace.text import plain
 
 
 def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, ...] = ()) -> Any:
-    """Return the array's elements, flat, as a trace's Cells (plain values; NaN and infinity as texts); None for None
+    """Return the array's elements, flat, as a trace's Cells (plain values; NaN and infinity as strings); None for None
     (unknown values).
 
-    An array with more than ``limit`` elements becomes a dict: ``count``, the number of them, and ``shown``, pairs of
-    index and value: both ends, the first NaN, and the places ``keep``; with ``mean``, ``low`` and ``high`` of its
-    elements if they are real, their sum is finite, and they are at most ``SUMMED`` (2^17).
+    An array with more than ``limit`` elements becomes a dict: ``count``, their number, and ``shown``, pairs of index
+    and value: both ends, the first NaN, and the indices ``keep``; with ``mean``, ``low`` and ``high`` of its elements
+    if they are real, their sum is finite, and there are at most ``SUMMED`` (2^17).
 
     >>> cells(np.array([0.5, np.nan])), cells(np.arange(40))["shown"][:2]
     ([0.5, 'nan'], [[0, 0], [1, 1]])
@@ -39,15 +39,14 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
 
 
 SUMMED = 2**17
-"""Of an array of at most this many elements the mean and the extremes are recorded: that takes a tenth of a
-millisecond."""
+"""How many elements an array may have for its mean and extremes to be recorded: that takes a tenth of a millisecond."""
 
 Gist = tuple[float, float, float] | tuple[()]
-"""The mean, the lowest and the highest of many numbers; empty where they are not known."""
+"""The mean, the lowest and the highest of many numbers; empty if they are unknown."""
 
 
 def _gist(flat: np.ndarray) -> Gist:
-    """The mean, the lowest and the highest element; empty for a long array, and where they are not finite numbers."""
+    """The mean, the lowest and the highest element; empty for a long array, and if they are not finite numbers."""
     if flat.size > SUMMED or flat.dtype.kind not in "fiu":
         return ()
     # In float64 no sum of narrower numbers overflows; for the others the program sees no warning of ours.
@@ -59,12 +58,13 @@ def _gist(flat: np.ndarray) -> Gist:
 
 
 def _named(gist: Gist) -> dict[str, float]:
-    """What a trace says of these three numbers, to four digits: an order of summing is hardly seen in them."""
+    """These three numbers as a trace stores them, with four digits: so few hardly depend on the order of summation."""
     return {key: float(f"{value:.4g}") for key, value in zip(("mean", "low", "high"), gist, strict=False)}
 
 
 def _first_nan(flat: np.ndarray) -> tuple[int, ...]:
-    """The place of the first NaN of a float array, in a tuple; empty where there is no NaN.
+    """The index of the first NaN of a float array, in a tuple; empty if there is no NaN.
+
     NumPy's ``argmax`` returns it.
     """
     place = int(flat.argmax()) if flat.dtype.kind == "f" else 0
@@ -73,8 +73,9 @@ def _first_nan(flat: np.ndarray) -> tuple[int, ...]:
 
 Look = np.ndarray[Any, np.dtype[Any]] | tuple[int, np.ndarray[Any, np.dtype[Any]], tuple[int, ...], Gist]
 """A copy of the elements of an array that a trace shows: all of a short array, else its size, the elements at both
-ends, the place of the first NaN, and its mean and extremes. An array is not scanned by Python's cyclic collector, as a
-list would be.
+ends, the index of the first NaN, and its mean and extremes.
+
+An array is not scanned by Python's cyclic collector, as a list would be.
 """
 
 
@@ -87,7 +88,7 @@ def look(flat: np.ndarray) -> Look:
 
 
 def as_json(seen: Look | None) -> Any:
-    """What :func:`cells` would have returned for the array."""
+    """Return what :func:`cells` would have returned for the array."""
     if seen is None:
         return None
     if not isinstance(seen, tuple):
@@ -109,8 +110,8 @@ def _plain(values: np.ndarray) -> list[Any]:
 
 
 def alike(one: Look | None, other: Look | None) -> bool:
-    """Whether :func:`as_json` returns the same for the values ``one`` and ``other`` of two tensors; None, for values
-    that are not known, is only like None.
+    """Whether :func:`as_json` returns the same for the values ``one`` and ``other`` of two tensors; None, for unknown
+    values, is like None only.
     """
     if one is None or other is None:
         return one is other
@@ -146,10 +147,10 @@ _TOLERANCE = {"float16": (2e-3, 1e-4), "bfloat16": (2e-2, 1e-3), "float32": (2e-
 
 
 def beyond(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> np.ndarray:
-    """Which elements of two arrays of one shape differ by more than ``allowed`` plus a relative tolerance for rounding
-    in ``dtype`` (2e-5 for float32), as an array of bools.
+    """Return which elements of two arrays of one shape differ by more than ``allowed`` plus a relative tolerance for
+    rounding in ``dtype`` (2e-5 for float32), as an array of bools.
 
-    Equal infinities count as equal, and NaN beside NaN.
+    Equal infinities count as equal, and so do two NaN.
     """
     rtol = _TOLERANCE.get(dtype, (1e-9,))[0]
     with np.errstate(all="ignore"):
@@ -162,20 +163,19 @@ def beyond(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.n
 
 def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
     """Whether each pair of elements of two arrays of one shape differs by at most ``allowed`` plus a relative tolerance
-    for rounding in ``dtype`` (2e-5 for float32); equal infinities count as equal, and NaN beside NaN.
+    for rounding in ``dtype`` (2e-5 for float32); equal infinities count as equal, and so do two NaN.
     """
     return not beyond(observed, modelled, dtype, allowed).any()
 
 
 def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float | None = None) -> bool:
     """Whether the elements of both arrays are the same up to rounding in ``dtype``; integers and booleans must be
-    equal. NaN equals NaN.
+    equal. NaN equals NaN. False if the shapes differ.
 
     Torch and the shadow round every operation once, but may add in a different order, so results can differ by several
     units in the last place (2e-5 of the number is allowed for float32), relative to the largest number involved. There
-    is also an absolute tolerance, in proportion to ``scale``, the largest number among the operands, or, without it, to
-    the largest finite number in ``observed``: when large operands cancel, their rounding error is what is left. False
-    if the shapes differ.
+    is also an absolute tolerance, proportional to ``scale``, the largest number among the operands, or, without it, to
+    the largest finite number in ``observed``: when large operands cancel, their rounding error remains.
     """
     if observed.shape != modelled.shape:
         return False

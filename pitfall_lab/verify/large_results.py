@@ -1,8 +1,8 @@
-"""How many large tensors a piece of code makes where a recording does not see it (:class:`LargeResults`).
+"""Counts the large tensors that code creates where a recording does not see it (:class:`LargeResults`).
 
-A recording sees ``torch.func.vmap(f)`` as one call with one result. What ``f`` makes of all rows at once is seen below
-the transform only. Functions of a program that torch calls during a call of its own, as hooks for saved tensors are,
-make tensors that are not in a recording either.
+A recording sees ``torch.func.vmap(f)`` as one call with one result. What ``f`` creates for the whole batch at once is
+visible only below the transform. Functions of a program that torch calls during one of its calls, such as hooks for
+saved tensors, create tensors that are not in a recording either.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class LargeResults(DispatchMode):  # type: ignore[misc]
     """Counts, as a context manager, the results on new memory whose storage has room for at least ``elements``
     elements.
 
-    ``count`` is the number of all of them, also of those that torch makes on the way to a result. ``inside`` is the
-    number of those that code of the file ``file`` (a code file name) makes while it runs inside of a call of torch's.
+    ``count`` is the number of all of them, including those that torch creates as intermediate results. ``inside`` is
+    the number of those that code of the file ``file`` (a code file name) creates while it runs inside a call of torch.
 
     >>> queries, keys = torch.zeros(4, 5), torch.zeros(6, 5)
     >>> with LargeResults(4 * 6 + 1) as large:
@@ -62,9 +62,9 @@ class LargeResults(DispatchMode):  # type: ignore[misc]
 
 
 class _Calls(TorchFunctionMode):
-    """Knows which code of a file has made the call of torch's that runs now.
+    """Stores which code of a file has made the call of torch that runs now.
 
-    A mode is off while it handles a call, so calls inside of that one do not come here.
+    A mode is off while it handles a call, so calls inside that one are not seen here.
     """
 
     def __init__(self, file: str) -> None:

@@ -63,12 +63,12 @@ CALLS_BACK = frozenset({"torch.nn.functional.triplet_margin_with_distance_loss"}
 
 
 class Lockstep:
-    """A :class:`pitfall_lab.observe.Listener` that writes a trace; :meth:`finish` returns it. Tensors with more than
-    ``value_limit`` elements are modelled without values (below 0: all); ``limit`` is the number of events after which
-    the recording pauses; with ``finite``, numbers that are not finite are looked for.
+    """A :class:`pitfall_lab.observe.Listener` that writes a trace; :meth:`finish` returns it.
 
-    The dictionary ``call.memory`` carries data from ``before`` to ``after``: the call's ``step``, the ``effects`` found
-    so far, its ``parent`` step, the ``reason`` why it was not modelled (or ""), the ``applied`` result of the shadow or
+    Tensors with more than ``value_limit`` elements are modelled without values (below 0: all); ``limit`` is the number
+    of events after which the recording pauses; with ``finite``, values that are not finite are searched for. The
+    dictionary ``call.memory`` passes data from ``before`` to ``after``: the call's ``step``, the ``effects`` found so
+    far, its ``parent`` step, the ``reason`` why it was not modelled (or ""), the ``applied`` result of the shadow or
     the error that it ``predicted``, and the nodes (``stale``) and storages (``wrote``) that mirroring reports.
     """
 
@@ -120,8 +120,8 @@ class Lockstep:
         """Whether the next call may take the fast path.
 
         Not while a backward runs, while effects wait for the next event, while a table of pairs is followed to the
-        number computed from it, or when the trace is full; in a recording with values, not while NumPy shares memory
-        with a tensor or an uncounted write waits for its event either.
+        number computed from it or ranks of equal scores are followed, or when the trace is full; in a recording with
+        values, also not while NumPy shares memory with a tensor or an uncounted write waits for its event.
         """
         if self._parents or self._pending or len(self._writer.events) >= self._writer.limit:
             return False
@@ -131,8 +131,8 @@ class Lockstep:
         return self._world.limit < 0 or (not self._records.shared and self._memory.is_silent)
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the next call of the function ``name`` at the place ``span`` must be recorded in the ordinary way,
-        and not on the fast path, because its numbers are to be read.
+        """Whether the next call of the function ``name`` at the position ``span`` must be recorded on the full path,
+        and not on the fast path, because its values are to be read.
         """
         return self._beside.looks(name, span)
 
@@ -150,7 +150,7 @@ class Lockstep:
         self._engine.suspicious = on_nodes or "register_prehook(" in program or "_raw_saved" in program
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
-        """Called after a line of the learner's program, ``span``, has run in ``frame``: look for what it changed
+        """Called after a line of the learner's program, ``span``, has run in ``frame``: search for what it changed
         without an observed call of torch.
 
         ``returned`` is what the line's function returns, if the line ended it, else None.
@@ -166,12 +166,12 @@ class Lockstep:
 
     def before(self, call: Call) -> Verdict:
         """Run the call in the shadow before torch runs it, and return a :class:`Verdict`, how the recorder is to run it
-        in torch: as one step, as one step in which the functions are watched that it calls (a backward), or by
-        recording its parts (a composite without a model).
+        in torch: as one step, as one step in which the functions that it calls are watched (a backward), or by
+        recording the calls inside it (a composite without a model).
 
         Raises :class:`TooLong` if the trace is full, unless the call is inside a backward; another ``Enough``, which
-        ends the recording, for what cannot be recorded (nodes that cannot be told apart, views that torch regenerates
-        by functions).
+        ends the recording, for what cannot be recorded (nodes that cannot be distinguished, views that torch
+        regenerates by functions).
         """
         if self._writer.full and not self._parents:  # a backward is recorded to its end
             raise TooLong(self._writer.limit)
@@ -248,8 +248,8 @@ class Lockstep:
             quiet_grad_fn(record.shadow, regenerates=True)
 
     def _regenerate_grad_fn(self, real: Any, step: int) -> None:
-        """Read the grad_fn of a view whose grad_fn is stale before a hook is registered on it;
-        torch 2.13 crashes otherwise.
+        """Read the grad_fn of a view whose grad_fn is stale before a hook is registered on it; torch 2.13 crashes
+        otherwise.
         """
         record = self._records.find(real)
         if record is None or record.shadow is None or not record.shadow.has_stale_grad_fn:
@@ -317,10 +317,10 @@ class Lockstep:
                 self._writer.amend(step, harms=harms)
 
     def _done_ahead(self, call: Call, step: int) -> Applied | None:
-        """The shadow's record of this call; None if it has none, or if it must not be compared.
+        """The shadow's record of this call; None if it has none, or it must not be compared.
 
-        That is if another thread ran meanwhile, if the shadow predicted an error (a disagreement), or for
-        ``autograd.grad`` through a node without a model.
+        It must not be compared if another thread ran meanwhile, if the shadow predicted an error (a disagreement), or
+        for ``autograd.grad`` through a node without a model.
         """
         applied: Applied | None = call.memory.get("applied")
         predicted: ShadowError | None = call.memory.get("predicted")
@@ -341,8 +341,8 @@ class Lockstep:
         return applied
 
     def composed(self, call: Call, result: Any) -> None:
-        """Called when a composite function that was recorded as its parts has returned ``result``: name this after the
-        variable it is assigned to.
+        """Called when a composite function whose inner calls were recorded has returned ``result``: give this the name
+        of the variable to which it is assigned.
         """
         labels = [
             record.label for real in argument_values.tensors(result) if (record := self._records.find(real)) is not None
@@ -350,7 +350,7 @@ class Lockstep:
         self._pending += self._naming.name_results(call, labels, len(self._writer.events))
 
     def failed(self, call: Call, error: BaseException) -> None:
-        """Compare the error that torch (or a hook of the learner's) raised with the one that the shadow predicted, and
+        """Compare the error that torch (or a hook of the learner) raised with the one that the shadow predicted, and
         write the event of the call.
         """
         self._finite_watch.failed(call)
@@ -393,8 +393,8 @@ class Lockstep:
         self.last_failure = (type(error).__name__, message, failure)
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Called when the program runs a region: a function that is recorded as one step, without its parts (compiled,
-        traced or transformed). ``span`` and ``scope`` are the place where the program entered it. Raises
+        """Called when the program runs a region: a function that is recorded as one step, without the calls inside it
+        (compiled, traced or transformed). ``span`` and ``scope`` are the position where the program entered it. Raises
         :class:`TooLong` if the trace is full.
         """
         self._passing.enter(region, span, scope)
@@ -426,8 +426,8 @@ class Lockstep:
         self._extent.pause(reason, span)
 
     def goes_on(self, span: Span | None) -> bool:
-        """Whether a paused recording resumes with a call of the program at ``span``: the line is new, and the trace has
-        room.
+        """Whether a paused recording resumes with a call of the program at ``span``: the line is new, and more events
+        are allowed.
 
         If so, what may have changed meanwhile is read before the call.
         """
@@ -448,15 +448,15 @@ class Lockstep:
         self._is_paused = self._world.writes_unseen = True
 
     def returns(self) -> None:
-        """Called when the recording continues after rounds of a loop that were not recorded: what they may have changed
-        is read from torch before the next call.
+        """Called when the recording continues after iterations of a loop that were not recorded: what they may have
+        changed is read from torch before the next call.
         """
         self._is_paused = False
         self.other_threads.happened = True
 
     def stepping(self, optimizer: Any, pace: Pace, frame: FrameType | None) -> None:
-        """Called before one of an optimizer's first steps, which ``frame`` makes: record the
-        parameters that it holds.
+        """Called before one of an optimizer's first steps, which ``frame`` makes: record the parameters that it
+        holds.
         """
         step = len(self._writer.events)
         if pace.steps < STEPS:
@@ -467,16 +467,16 @@ class Lockstep:
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType) -> None:
         """Record that the program is about to call, in ``frame``, a method of ``owner`` that passes through no function
-        mode (``kind`` says which).
+        mode (``kind`` names it).
         """
         self._beside.looked_up(kind, owner, frame, len(self._writer.events))
 
     def living_nodes(self) -> int:
-        """How many nodes the graphs of the living tensors have."""
+        """Return how many nodes the graphs of the live tensors have."""
         return living_nodes(record.graph_node for record in self._records.by_mark.values())
 
     def written(self) -> int:
-        """How many steps the trace has."""
+        """Return how many steps the trace has."""
         return len(self._writer.events)
 
     def _living(self) -> list[Any]:
@@ -493,19 +493,19 @@ class Lockstep:
         self._unseen.swapping(one, other, frame)
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called after ``torch.utils.swap_tensors`` has swapped two tensors in ``frame``: exchange their shadows and
-        write the event.
+        """Called after ``torch.utils.swap_tensors`` has swapped two tensors in ``frame``: swap their shadows and write
+        the event.
         """
         if self.lane is not None:
             self.lane.close()  # plans assume that a leaf keeps its AccumulateGrad node
         self._unseen.swapped(one, other, frame)
 
     def process_started(self, frame: FrameType) -> None:
-        """Called when the program has started another process: the trace gets a note."""
+        """Called when the program has started another process: add a note to the trace."""
         self._unseen.process_started(frame)
 
     def label(self, real: Any) -> str | None:
-        """The label of a live tensor in the trace, or None if it has none."""
+        """Return the label of a live tensor in the trace, or None if it has none."""
         record = self._records.find(real)
         return record.label if record is not None else None
 
@@ -516,7 +516,7 @@ class Lockstep:
 
     def finish(self, failure: Failure | None, rounds: Rounds | None = None, hashed: tuple[Hashed, ...] = ()) -> Trace:
         """Return the trace of the program that has just ended; ``failure`` is the error that ended it (None: none),
-        ``rounds`` knows which rounds of its loops were not recorded (None: all were recorded), ``hashed`` are the
+        ``rounds`` has the iterations of its loops that were not recorded (None: all were recorded), ``hashed`` are the
         tensors that were used as keys.
         """
         self.lines.stop()
@@ -572,7 +572,7 @@ class Lockstep:
         """The error that the shadow predicted for the call; None if it predicted none.
 
         While torch runs user code inside a backward (a hook, say): the error for reading the node's saved tensors, if
-        that is what was raised. Otherwise None, and the call's reason says that the error came from the program's code.
+        that is what was raised. Otherwise None, and the call's reason is that the error came from the program's code.
         """
         predicted: ShadowError | None = call.memory.get("predicted")
         listening: Listening | None = call.memory.get("listening")
@@ -588,8 +588,8 @@ class Lockstep:
         return None
 
     def _gradient_in_hand(self, step: int, real: Any) -> list[Effect]:
-        """Inside a hook, connect an unknown tensor with the incoming gradient of the shadow's
-        suspended backward, if it is that.
+        """Inside a hook, connect an unknown tensor with the incoming gradient of the shadow's suspended backward, if it
+        is that gradient.
 
         Returns the effects that describe it; empty in all other cases.
         """
@@ -618,7 +618,7 @@ class Lockstep:
         return self._forecasts.forecast(step, itertools.chain(modelled, call.memory.get("stale", ())))
 
     def _ran(self, call: Call) -> Applied:
-        """What a failing backward did until then, with the nodes that it ran."""
+        """What a failing backward did before it failed, with the nodes that it ran."""
         applied: Applied | None = call.memory.get("applied")
         return self._engine.applied() if applied is None else applied
 
@@ -631,7 +631,9 @@ class Lockstep:
         )
 
     def _put(self, call: Call, effects: list[Effect], by: By, reason: str, **ending: Any) -> None:
-        """Write the call's event; ``ending`` is what only calls that returned, or only calls that failed, have."""
+        """Write the call's event; ``ending`` are the fields that only calls that returned, or only calls that failed,
+        have.
+        """
         self._writer.put(
             Event(
                 call.memory["step"],
@@ -660,8 +662,8 @@ class Lockstep:
 
 
 def _is_one_step(name: str) -> bool:
-    """Whether a Python function of torch is recorded as one step even without a model, as
-    backward and the losses are.
+    """Whether a Python function of torch is recorded as one step even without a model, as backward and the losses
+    are.
     """
     return name in ATOMIC or name in BACKWARD or (name.endswith("_loss") and name not in CALLS_BACK)
 

@@ -58,8 +58,8 @@ class Mirroring:
         return results, effects
 
     def _meet_base(self, real: Any, base: Any) -> None:
-        """A write through a view gives its base a grad_fn: make a record for a base that only an operation
-        held (``F.linear`` of a row).
+        """Create a record for a base to which only an operation referred (``F.linear`` of a row), because a write
+        through a view gives its base a grad_fn.
         """
         known = self._records.find(real)
         mine = None if known is None or known.shadow is None else known.shadow.base
@@ -72,8 +72,8 @@ class Mirroring:
             self._records.enter(base, mine, tensor_facts.read(base).kind, len(self._writer.events) - 1, known.storage)
 
     def _note_write(self, call: Call, real: Any) -> None:
-        """If the argument's version has increased, record the write, and the saved tensors that it made
-        stale for the call's forecasts.
+        """If the argument's version has increased, record the write, and, for the call's forecasts, the saved tensors
+        that it made stale.
         """
         known = self._records.find(real)
         if known is None or known.shadow is None or known.shadow.counter is None:
@@ -102,8 +102,8 @@ class Mirroring:
         return effects
 
     def _release(self, call: Call) -> None:
-        """Mark the saved tensors of the nodes that a backward ran as freed, unless it was called with
-        retain_graph or create_graph.
+        """Mark the saved tensors of the nodes that a backward ran as freed, unless it was called with retain_graph or
+        create_graph.
         """
         if call.kwargs.get("retain_graph") or call.kwargs.get("create_graph"):
             return
@@ -144,8 +144,8 @@ class Mirroring:
 
 
 def _between(roots: list[Node], ends: list[Node] | None) -> list[Node]:
-    """The nodes that a backward from ``roots`` runs: all, or, given ``ends``, those from which an end is
-    reachable over at least one edge. An end is among them only if it leads to another end.
+    """The nodes that a backward from ``roots`` runs: all, or, given ``ends``, those from which an end is reachable over
+    at least one edge. An end is among them only if it leads to another end.
     """
     runs: dict[Node, bool] = {}
     stack = [(root, False) for root in roots]

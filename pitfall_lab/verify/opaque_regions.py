@@ -1,9 +1,9 @@
 """Records a region (a transformed, compiled or traced function) as one mirrored step: its results are copied from torch
 (:class:`Passing`).
 
-The end of a region cannot be observed. Its event is therefore written at the next call outside it, or at
-the program's end, and its results are the tensors, not known before, that the region's line assigned or that this next
-call is given.
+The end of a region cannot be observed. Its event is therefore written at the next call outside it, or at the program's
+end, and its results are the tensors, not known before, that the region's line assigned or that are arguments of this
+next call.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Passing:
         )
 
     def _note(self, name: str, span: Span | None, step: int) -> None:
-        """Add a note, once for each place, that the calls inside the region were not observed."""
+        """Add a note, once for each position, that the calls inside the region were not observed."""
         if (name, span) not in self._noted:
             self._noted.add((name, span))
             en = (
@@ -101,11 +101,11 @@ class Passing:
     def leave(
         self, frame: FrameType | None, arguments: Any, failure: Failure | None = None, parent: int | None = None
     ) -> None:
-        """The program has left the region: write its event. ``arguments`` are those of the next call, which ``frame``
-        makes (None: the program has ended).
+        """Write the event of the open region, which the program has left; nothing happens if no region is open.
 
-        ``failure``, the error that ended the program, is the event's if it was raised on the region's line; ``parent``
-        is the step of the backward that runs (None: none). Nothing happens if no region is open.
+        ``arguments`` are those of the next call, which ``frame`` makes (None: the program has ended). ``failure``, the
+        error that ended the program, becomes the event's error if it was raised on the region's line; ``parent`` is the
+        step of the backward that runs (None: none).
         """
         stretch, self._open = self._open, None
         if stretch is None:

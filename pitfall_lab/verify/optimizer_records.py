@@ -16,12 +16,13 @@ from pitfall_lab.trace import LoadedAgain, MisplacedAverages, OptimizerMade, Opt
 
 Label = Callable[[Any], str | None]
 MOST = 60
-"""The number of replaced options, and of states of other parameters, that are recorded."""
+"""How many replaced options, and how many states of other parameters, are recorded at most."""
 
 
 class WeaklyHeld:
-    """Tensors, held by weak references, and the labels of those that have one. A tensor gets its label in the trace
-    once an observed call has used it; :meth:`name` looks for new ones.
+    """Weak references to tensors, and the labels of those that have one.
+
+    A tensor gets its label in the trace once an observed call has used it; :meth:`name` searches for new ones.
     """
 
     def __init__(self, tensors: Iterable[Any] = ()) -> None:
@@ -30,7 +31,7 @@ class WeaklyHeld:
 
     @property
     def count(self) -> int:
-        """The number of tensors that were given to this object, including those that have no label of the trace yet."""
+        """The number of tensors that were added to this object, including those that have no label in the trace yet."""
         return len(self._given)
 
     def add(self, real: Any) -> None:
@@ -64,11 +65,11 @@ class _Made:
     pace: Pace | None = None
     given: list[float] = field(default_factory=list)
     options: dict[str, float] = field(default_factory=dict)
-    """The numbers among the options that it was made with."""
+    """The numbers among the options with which it was created."""
 
 
 class _Loaded(NamedTuple):
-    """A tensor of a state that an optimizer was given, its version then, and the place of that loading."""
+    """A tensor of a state that was loaded into an optimizer, its version then, and the position of that loading."""
 
     tensor: weakref.ref[Any]
     version: int
@@ -76,8 +77,8 @@ class _Loaded(NamedTuple):
 
 
 class Optimizers:
-    """The optimizers of the program, in the order in which they were created; an optimizer is known by its index among
-    them. ``label`` gives a tensor's label in the trace, or None.
+    """The optimizers of the program, in the order in which they were created; an optimizer is identified by its index
+    among them. ``label`` returns a tensor's label in the trace, or None.
 
     ``steps`` are the steps that were recorded, ``restored`` the options that a loaded state has replaced, and
     ``loaded_again`` the loadings of a state whose tensors an optimizer had written since it was loaded before.
@@ -94,8 +95,9 @@ class Optimizers:
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None, rate: float | None) -> None:
         """Called when an optimizer receives ``parameter``, in its constructor or later: add it to the record of the
-        optimizer, and the learning rate of its group (None: no plain number). ``step`` is the number of the trace's
-        next event, ``span`` the expression in the program (None: unknown).
+        optimizer, and the learning rate of its group (None: no plain number).
+
+        ``step`` is the number of the trace's next event, ``span`` the expression in the program (None: unknown).
         """
         number = self.number(optimizer)
         if number is None:
@@ -154,9 +156,11 @@ class Optimizers:
             self.restored.append(Restored(step, number, name, given, loaded, span, usual, began, earlier))
 
     def _load(self, number: int, state: restored_options.LoadedState, step: int, span: Span | None) -> None:
-        """Note the tensors of a state that no optimizer has, and whether some that were loaded before were written.
+        """Store the tensors of a state that no optimizer has, and record whether some that were loaded before have been
+        written since.
 
-        Those of an optimizer's present state were written by its steps, as is meant.
+        A state that is an optimizer's present one is not recorded: its tensors are written by the optimizer's steps, as
+        intended.
         """
         optimizers = [made.optimizer() for made in self._made]
         present = {id(entries) for each in optimizers if each is not None for entries in each.state.values()}
@@ -196,16 +200,16 @@ class Optimizers:
             self._misplaced.append((misplaced, WeaklyHeld([found.parameter])))
 
     def misplaced(self) -> tuple[MisplacedAverages, ...]:
-        """The averages that were loaded for other parameters, each with the label of its parameter if it has one; empty
-        if there are none.
+        """Return the averages that were loaded for other parameters, each with the label of its parameter if it has
+        one; empty if there are none.
         """
         for _, parameter in self._misplaced:
             parameter.name(self._label)
         return tuple(replace(each, parameter=next(iter(parameter.labels), None)) for each, parameter in self._misplaced)
 
     def made(self) -> tuple[OptimizerMade, ...]:
-        """All optimizers whose creation was observed, in that order, each with the labels of those of its tensors that
-        an observed call used.
+        """Return all optimizers whose creation was observed, in that order, each with the labels of those of its
+        tensors that an observed call used.
         """
         for made in self._made:
             made.held.name(self._label)
@@ -225,10 +229,10 @@ class Optimizers:
         )
 
     def number(self, optimizer: Any) -> int | None:
-        """The index of this optimizer among those whose creation was observed; None if it is not one of them."""
+        """Return the index of this optimizer among those whose creation was observed; None if it is not one of them."""
         return next((number for number, made in enumerate(self._made) if made.optimizer() is optimizer), None)
 
     def steps_of(self, number: int | None) -> int:
-        """How often the optimizer with this index has stepped so far; 0 for None."""
+        """Return how often the optimizer with this index has stepped so far; 0 for None."""
         pace = self._made[number].pace if number is not None else None
         return pace.steps if pace is not None else 0

@@ -32,8 +32,8 @@ class Outcomes:
     def failure(
         self, error: BaseException, message: str, predicted: ShadowError | None, step: int, span: Span | None
     ) -> Failure:
-        """The Failure for torch's ``error``, with this message at ``step`` and ``span``, and with the shadow's facts
-        about it if it was ``predicted`` (None: it was not).
+        """Return the Failure for torch's ``error``, with this message at ``step`` and ``span``, and with the shadow's
+        facts about it if it was ``predicted`` (None: it was not).
         """
         failure = Failure(type(error).__name__, message, "other", step, span)
         if predicted is None:
@@ -89,8 +89,8 @@ class Outcomes:
             )
 
     def harms(self, step: int, applied: Applied | None) -> tuple[Harm, ...]:
-        """The wrong gradients that a backward has left, from what the shadow did (``applied``; None: unknown); empty if
-        there are none.
+        """Return the wrong gradients that a backward has left, from what the shadow did (``applied``; None: unknown);
+        empty if there are none.
 
         A gradient is left out if its actual or its intended value is unknown.
         """
@@ -98,8 +98,8 @@ class Outcomes:
         return tuple(self._harm(step, harm) for harm in found if harm.torch is not None and harm.meant is not None)
 
     def _harm(self, step: int, harm: Any) -> Harm:
-        """A wrong gradient, the intended gradient, and the reads of changed saved
-        tensors that caused the difference.
+        """A wrong gradient, the intended gradient, and the reads of changed saved tensors that caused the
+        difference.
         """
         causes = []
         for node, saved in harm.causes:

@@ -19,7 +19,7 @@ Pair = tuple[Any, Node]
 
 class Pairing:
     """Matches each node of torch's graph with the node of the shadow's graph that models it, and compares what the two
-    saved. Both graphs are walked in parallel, without recursion: a chain of 2,000 operations is a usual graph.
+    saved. Both graphs are walked in parallel, without recursion: chains of 2,000 operations are common.
     """
 
     def __init__(self, world: World, describe: Description) -> None:
@@ -30,13 +30,12 @@ class Pairing:
     def pair(
         self, node: Any, mine: Node | None, effects: list[Effect], step: int | None = None, label: str = ""
     ) -> bool:
-        """Match torch's ``node``, and every node that it leads to, with the shadow's ``mine``. Return True if they
+        """Match torch's ``node``, and every node to which it leads, with the shadow's ``mine``; return whether they
         match.
 
-        Return False, with nothing entered, if they differ or ``mine`` is None.
-
-        New nodes get a label, and ``effects`` gets one effect for each. With a ``step``, a difference is recorded as a
-        disagreement about the tensor ``label``, and what the new nodes saved is compared.
+        If they differ or ``mine`` is None, nothing is entered. New nodes get a label, and one effect for each is
+        appended to ``effects``. With a ``step``, a difference is recorded as a disagreement about the tensor ``label``,
+        and what the new nodes saved is compared.
         """
         if mine is None:
             return False
@@ -82,8 +81,8 @@ class Pairing:
     def _compare_saved(self, step: int | None, theirs: Any, own: Node) -> None:
         """Compare which tensors a new node saved, and their versions; each difference is a disagreement at ``step``.
 
-        Not without a step, for an AccumulateGrad, a node without a model or CopySlices, nor where
-        saved tensors cannot be read.
+        Nothing is compared without a step, for an AccumulateGrad, a node without a model or CopySlices, or if saved
+        tensors cannot be read.
         """
         if (
             step is None
@@ -107,8 +106,8 @@ class Pairing:
                 self._writer.disagree(step, f"nodes.{own.name}.saved.{slot}", observed.get(slot), predicted)
 
     def _take_drawn(self, saved: Saved, real: Any) -> None:
-        """Copy random values that an operation drew and saved (the mask of dropout) from
-        torch: they cannot be predicted.
+        """Copy random values that an operation drew and saved (the mask of dropout) from torch: they cannot be
+        predicted.
         """
         if (
             saved.storage.data is None
@@ -121,12 +120,12 @@ class Pairing:
 
 
 def _is_unpacked_leaf(known: Node, own: Node, user: Node | None) -> bool:
-    """Whether ``own`` is the AccumulateGrad of a leaf unpacked by saved-tensor hooks; if so, its edge
-    is moved to torch's ``known``.
+    """Whether ``own`` is the AccumulateGrad of a leaf unpacked by saved-tensor hooks; if so, its edge is redirected to
+    torch's ``known``.
 
-    What an unpack hook returns for a saved leaf becomes a new tensor on the same memory with the *old*
-    leaf's AccumulateGrad (``SavedVariable::unpack``). The shadow adopts that tensor without an observed
-    call and takes it for a leaf of its own.
+    What an unpack hook returns for a saved leaf becomes a new tensor on the same memory with the *old* leaf's
+    AccumulateGrad (``SavedVariable::unpack``). The shadow adopts that tensor without an observed call and treats it as
+    a separate leaf.
     """
     if (
         user is None

@@ -1,4 +1,6 @@
-"""Runs a call in the shadow before torch runs it, or says why the shadow has no prediction for it (:func:`predict`)."""
+"""Runs a call in the shadow before torch runs it, or returns why the shadow has no prediction for it
+(:func:`predict`).
+"""
 
 from __future__ import annotations
 
@@ -63,14 +65,14 @@ def predict(world: World, call: Call) -> str:
 
 
 MODES = re.compile(r"\bforward AD\b|\binside of vmap\b")
-"""Errors about forward-mode gradients and about vmap: neither has a model, and a tensor's facts do
-not show whether it takes part.
+"""Errors about forward-mode gradients and about vmap: neither has a model, and a tensor's facts do not show whether
+they apply to it.
 """
 
 
 def undecided(world: World, call: Call, message: str) -> str:
-    """The reason why the shadow could not predict the error ``message`` that torch raised, if that depends on what it
-    does not have (values, forward-mode gradients, vmap); else "".
+    """Return the reason why the shadow could not predict the error ``message`` that torch raised, if that depends on
+    what it does not have (values, forward-mode gradients, vmap); else "".
     """
     if MODES.search(message):
         return "torch computes forward-mode gradients or batches here, which have no model"
@@ -85,7 +87,7 @@ def undecided(world: World, call: Call, message: str) -> str:
 
 
 def _strange_gradient(world: World, call: Call) -> str:
-    """The reason why a backward, or reading ``.grad``, has no model, since a gradient has no strided memory; else "".
+    """The reason why a backward, or reading ``.grad``, has no model, because a gradient has no strided memory; else "".
 
     Assigning another gradient ends that state.
     """
@@ -106,8 +108,8 @@ def _strange(record: TensorRecord | None) -> str:
 
 
 def _unsuitable(call: Call) -> str:
-    """The reason why the program's settings, or the class of an operand, make torch behave in
-    another way than the shadow; or "".
+    """The reason why the program's settings, or the class of an operand, make torch behave differently from the shadow;
+    or "".
     """
     if tensor_facts.autocasting():
         return "autocast decides the dtypes of the operands"

@@ -41,25 +41,24 @@ NO_VALUES = -1
 
 
 def for_drawing() -> Sampling:
-    """The sampling for a recording that will be drawn: everything is recorded of a short program.
+    """Return the sampling for a recording that will be drawn: everything is recorded of a short program.
 
-    Of a long one, rounds of a loop that repeat earlier ones are left out once the trace has ``SHOWN`` (3000) steps.
+    Of a long one, iterations of a loop that repeat earlier ones are left out once the trace has ``SHOWN`` (3000) steps.
     """
     return Sampling(after=SHOWN)
 
 
 class Session:
-    """Records part of a program: a context manager around the code to record; call
-    :meth:`finish` afterwards for the trace.
+    """Records the code inside a ``with`` block, as a context manager; call :meth:`finish` afterwards for the trace.
 
     ``filename`` is the code file name of the program's frames (or a tuple of them), ``name`` the program's name in the
     trace, ``text`` its source. Tensors with more than ``value_limit`` elements are modelled without values. With
     ``values=False`` no values are modelled at all: shapes, strides, dtypes, versions, aliasing, the graph, saved
     tensors and errors still are, and recording costs much less. ``limit`` is the number of events after which only
     lines that had not called torch before are recorded, until there are twice as many (:mod:`.reach`). With ``finite``,
-    numbers that are not finite are looked for (:mod:`~pitfall_lab.verify.finite_watch`). With ``sampling``, rounds of
-    loops that repeat what was recorded are not recorded (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places`` and
-    ``begins`` are for a text that is made of several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
+    values that are not finite are searched for (:mod:`~pitfall_lab.verify.finite_watch`). With ``sampling``, iterations
+    of loops that repeat what was recorded are not recorded (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places``
+    and ``begins`` are for a text that is made of several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
     """
 
     def __init__(
@@ -82,8 +81,8 @@ class Session:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process was forked by the program; then nothing is recorded and the program
-        ends as it would without us.
+        """Whether this process was forked by the program; then nothing is recorded and the program ends as it would
+        without a recording.
         """
         return os.getpid() != self._process
 
@@ -92,8 +91,8 @@ class Session:
         return self
 
     def begin(self, around: FrameType | None) -> None:
-        """Start recording; ``around`` is the frame that called the program. If nothing can be recorded, the trace says
-        why, and nothing is raised.
+        """Start recording; ``around`` is the frame that called the program. If nothing can be recorded, the trace
+        contains the reason, and nothing is raised.
         """
         try:
             forbidden = release.forbids()
@@ -141,7 +140,7 @@ class Session:
 
     @staticmethod
     def unparsable(text: str, error: BaseException) -> Trace:
-        """The trace of a cell that could not be parsed and so never ran."""
+        """Return the trace of a cell that could not be parsed and so never ran."""
         return _unparsable(text, "cell", error)
 
     def _stepping(self, optimizer: torch.optim.Optimizer, pace: Pace, frame: FrameType | None) -> None:
@@ -204,8 +203,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _refused_by_optimizer(error: BaseException) -> torch.Tensor | None:
-    """The non-leaf tensor that an optimizer rejected, read from the frame that raised (no torch
-    function is called with it); or None.
+    """The non-leaf tensor that an optimizer rejected, read from the frame that raised (no torch function is called with
+    it); or None.
     """
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
@@ -241,10 +240,10 @@ def trace_program(
     The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the
     arguments after its name. Its exceptions are not raised here but become the trace's outcome (also a syntax error,
     with which nothing runs); only KeyboardInterrupt is raised, and in a process that the program forked any exception.
-    ``name`` is its name in the trace, ``filename`` that of its code (made from ``name`` by default). ``values=False``
-    records without values; for ``value_limit``, ``limit``, ``finite`` and ``sampling`` see :class:`Session`. ``tree``
-    is a syntax tree to run in place of ``source``. ``leaving`` is called with the trace if the program ends the process
-    by ``os._exit``, just before that.
+    ``name`` is its name in the trace, ``filename`` that of its code (derived from ``name`` by default).
+    ``values=False`` records without values; for ``value_limit``, ``limit``, ``finite`` and ``sampling`` see
+    :class:`Session`. ``tree`` is a syntax tree to run instead of ``source``. ``leaving`` is called with the trace if
+    the program ends the process by ``os._exit``, just before that.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
@@ -303,8 +302,8 @@ def trace_callable(function: Callable[[], Any], *, values: bool = True, sampling
 
 @contextlib.contextmanager
 def _before_leaving(session: Session, leaving: Callable[[Trace], None]) -> Iterator[None]:
-    """While active, ``os._exit`` first passes the trace to ``leaving``; in a process forked
-    by the program it only exits.
+    """While the context is active, ``os._exit`` first passes the trace to ``leaving``; in a process forked by the
+    program it only exits.
     """
     leave = os._exit
 

@@ -1,5 +1,5 @@
-"""How far a recording reaches (:class:`Extent`): where and why it stopped, and which calls of the program came after
-that.
+"""Determines how far a recording reaches (:class:`Extent`): where and why it stopped, and which calls of the program
+came after that.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pitfall_lab.trace import Cause, Note, Reach, Span, T
 from pitfall_lab.verify.writer import Writer
 
 FURTHER = 0.1
-"""How many more steps are recorded from a new line on, as a part of the limit."""
+"""How many more steps are recorded from a new line on, as a fraction of the limit."""
 MOST_TIMES = 2
-"""How many times as long as its limit a trace may become by that."""
+"""How many times as long as its limit a trace may thereby become."""
 
 
 class Extent:
-    """Notes where observation ended and counts the calls after it."""
+    """Records where observation ended, and counts the calls after it."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -27,8 +27,8 @@ class Extent:
         self._later: dict[int, None] = {}
 
     def stop(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Record that observation ends here, for the ``reason``; ``cause`` is the sort of reason. Without a ``span``,
-        at the last place that was recorded.
+        """Record that observation ends here, for the ``reason``; ``cause`` is the kind of reason. Without a ``span``,
+        the last recorded source position is used.
 
         Only the first stop gets a note.
         """
@@ -70,23 +70,23 @@ class Extent:
         return True
 
     def missed(self, span: Span | None) -> None:
-        """Count a call of torch that the program made after observation had stopped, or while it paused; keep its line
-        if it is one of the program's own and nothing was recorded there.
+        """Count a call of torch that the program made after observation had stopped, or while it paused; store its line
+        if it is one of the program itself and nothing was recorded there.
         """
         self._missed += 1
         if span is not None and span.source == 0 and (0, span.line) not in self._known:
             self._later[span.line] = None
 
     def reach(self) -> Reach:
-        """How far the recording reached, for the trace: how many lines were recorded, how many calls were missed
+        """Return how far the recording reached, for the trace: how many lines were recorded, how many calls were missed
         afterwards, and from which lines of the program that had not been recorded.
         """
         return Reach(len(self._writer.lines()), self._missed, tuple(sorted(self._later)))
 
 
 def rounds_note(rounds: Rounds, sources: SourceMap) -> Note:
-    """The note about rounds of loops that were not recorded, because all their calls had been recorded in earlier
-    rounds; it names each such loop by its line.
+    """Return the note about iterations of loops that were not recorded, because all their calls had been recorded in
+    earlier iterations; it names each such loop by its line.
     """
     en, zh, spans = [], [], []
     for loop in rounds.loops.values():

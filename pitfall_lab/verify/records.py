@@ -1,8 +1,8 @@
 """Tables (:class:`Records`) that connect each live tensor, array, storage and node of the program with its shadow (the
 engine's copy) and its label in the trace.
 
-Nothing here keeps the program's objects alive: tensors and arrays are held by weak references, storages by a weak
-reference to the StorageImpl, which keeps its address unique but not its memory.
+Nothing here keeps the program's objects alive: tensors and arrays are referred to weakly, storages by a weak reference
+to the StorageImpl, which keeps its address unique but not its memory alive.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pitfall_lab.shadow.recipes import Window
 from pitfall_lab.verify.fastpath.event_rows import Deaths, Rows
 
 LOOKS = 16
-"""How many storages without a living tensor are checked after each call for whether they have been freed."""
+"""How many storages without a live tensor are checked after each call for whether they have been freed."""
 
 
 class StorageRecord:
     """One block of memory. Torch may have several StorageImpls for it (after NumPy round trips); the shadow has one
     Storage, ``shadow``. ``mark`` is the number in its label.
 
-    ``impls`` are the weak references to the StorageImpls; ``members`` are the marks of the living tensors and arrays on
+    ``impls`` are the weak references to the StorageImpls; ``members`` are the marks of the live tensors and arrays on
     this memory; ``shared`` is True if NumPy code can write it without torch's knowledge. ``nbytes`` is its size and
     ``itemsize`` that of an element, in bytes, ``dtype`` the name of the element's dtype. ``pointer``, its address, is
     None until :meth:`Records.covering` first needs it. ``readable`` is the mark of a tensor whose memory could be read,
@@ -57,7 +57,7 @@ class StorageRecord:
 
     @property
     def label(self) -> str:
-        """Return the storage's label, such as ``"S2"``."""
+        """The storage's label, such as ``"S2"``."""
         return f"S{self.mark}"
 
     @property
@@ -69,12 +69,12 @@ class StorageRecord:
 
 class TensorRecord(Watching):
     """One tensor or array of the program. The record is itself the weak reference to it: calling it returns the object
-    or None. ``mark`` is the number in its label, ``key`` the object's id, ``kind`` ``tensor``, ``parameter`` or
-    ``array``, ``born`` the step at which it was seen first, ``names`` its names in the program, ``records`` the tables
-    that it is in.
+    or None.
 
-    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` counts how often a name was
-    looked for: a parameter is used, by its initialisation, before its module has a name. ``place`` is its
+    ``mark`` is the number in its label, ``key`` the object's id, ``kind`` ``tensor``, ``parameter`` or ``array``,
+    ``born`` the step at which it was first seen, ``names`` its names in the program, ``records`` the tables that
+    contain it. ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` counts how often a
+    name was searched for: a parameter is used, by its initialization, before its module has a name. ``place`` is its
     StorageRecord, or just the weak reference to the StorageImpl while no StorageRecord has been needed (the common
     case).
 
@@ -100,7 +100,7 @@ class TensorRecord(Watching):
     names: tuple[str, ...]
     searches: int
     form: Any
-    """The cached form of the shadow (recordings without values), valid in ``epoch``."""
+    """The cached form of the shadow, valid in ``epoch``."""
     epoch: int
     # A weak reference compares its referents with ==, which compares tensors element by element.
     __eq__ = object.__eq__
@@ -108,7 +108,7 @@ class TensorRecord(Watching):
 
     @property
     def label(self) -> str:
-        """Return the tensor's label, such as ``"t3"``."""
+        """The tensor's label, such as ``"t3"``."""
         return f"t{self.mark}"
 
     @property
@@ -127,19 +127,19 @@ class TensorRecord(Watching):
 
     @property
     def graph_node(self) -> Node | None:
-        """Return the node of the tensor's grad_fn (None without one), without creating the shadow."""
+        """The node of the tensor's grad_fn (None without one); it is read without creating the shadow."""
         return self.node if self.window is not None else self.made.node if self.made is not None else None
 
     @property
     def storage(self) -> StorageRecord | None:
-        """Return the record of the memory that the tensor uses; None for an opaque tensor."""
+        """The record of the memory that the tensor uses; None for an opaque tensor."""
         place = self.place
         return self.records.settle(self) if type(place) is int else place  # type: ignore[return-value]
 
 
 def torch_key_of(node: Node) -> Any:
-    """The key (:func:`.tensor_facts.node_key`) of the torch node that the shadow node ``node`` models, or None if it
-    has none.
+    """Return the key (:func:`.tensor_facts.node_key`) of the torch node that the shadow node ``node`` models, or None
+    if it has none.
 
     The fast path stores only the node's sequence number.
     """
@@ -150,9 +150,9 @@ def torch_key_of(node: Node) -> Any:
 class Nodes:
     """A table of shadow nodes by the key of the torch node that each models (:func:`torch_key_of`).
 
-    Nodes are held weakly; dead entries are removed whenever the table has doubled. Nodes made on the fast
-    path are not entered when they are made: the first lookup that needs them enters them all, by walking
-    the graph from the living tensors.
+    Nodes are referred to weakly; dead entries are removed whenever the table has doubled. Nodes created on the fast
+    path are not entered at once: the first lookup that needs them enters them all, by walking the graph from the live
+    tensors.
     """
 
     def __init__(self, living: dict[int, TensorRecord]) -> None:
@@ -160,10 +160,10 @@ class Nodes:
         self._refs: dict[Any, ref[Node]] = {}
         self._room = 1024
         self.latest = -1
-        """The highest sequence number of a node that was made on the fast path and is not entered yet."""
+        """The highest sequence number of a node that was created on the fast path and is not entered yet."""
 
     def get(self, key: Any) -> Node | None:
-        """Return the living node with this key, or None."""
+        """Return the live node with this key, or None."""
         found = self._refs.get(key)
         node = None if found is None else found()
         if node is None and type(key[0]) is int and key[0] <= self.latest:
@@ -206,7 +206,7 @@ class Records:
 
     Labels (``t3``, ``S2``, ``C1``, ``n5``) are numbered in order of creation, separately for tensors, storages, version
     counters and nodes. Each object stores its label's number as ``mark``. ``by_mark`` has the records of tensors and
-    arrays by it, ``storages`` those of storages.
+    arrays by their marks, ``storages`` those of storages.
     """
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ class Records:
     # ------------------------------------------------------------------ labels
 
     def counter_label(self, counter: Counter | None) -> str | None:
-        """The label of a version counter (None for none); a counter without a label gets the next one."""
+        """Return the label of a version counter (None for None); a counter without a label gets the next one."""
         if counter is None:
             return None
         if not counter.mark:
@@ -242,7 +242,7 @@ class Records:
 
     @staticmethod
     def node_label(node: Node | None) -> str | None:
-        """The label of a node, or None if it is not in the trace."""
+        """Return the label of a node, or None if it is not in the trace."""
         return None if node is None or not node.mark else f"n{node.mark}"
 
     def label_node(self, node: Node) -> None:
@@ -252,35 +252,36 @@ class Records:
 
     @staticmethod
     def shadow_label(shadow: ShadowTensor | None) -> str | None:
-        """The label of the tensor that ``shadow`` models, or None."""
+        """Return the label of the tensor that ``shadow`` models, or None."""
         return None if shadow is None or not shadow.mark else f"t{shadow.mark}"
 
     @staticmethod
     def storage_label(storage: Storage | None) -> str | None:
-        """The label of a shadow storage, or None."""
+        """Return the label of a shadow storage, or None."""
         return None if storage is None or not storage.mark else f"S{storage.mark}"
 
     # ------------------------------------------------------------------ tensors
 
     def find(self, real: Any) -> TensorRecord | None:
-        """The record of a living object; None if it has none."""
+        """Return the record of a live object; None if it has none."""
         record = self.by_id.get(id(real))
         return record if record is not None and record() is real else None
 
     def named(self, label: str | None) -> TensorRecord | None:
-        """The record of the living tensor or array with this label; None for None, or if there is none."""
+        """Return the record of the live tensor or array with this label; None for None, or if there is none."""
         return self.by_mark.get(int(label[1:])) if label else None
 
     def modelled_by(self, shadow: ShadowTensor | None) -> TensorRecord | None:
-        """The record of the living tensor that ``shadow`` models; None if there is none."""
+        """Return the record of the live tensor that ``shadow`` models; None if there is none."""
         return None if shadow is None else self.by_mark.get(shadow.mark)
 
     def enter(
         self, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None
     ) -> TensorRecord:
-        """Make a record, with the next label, for the tensor or array ``real``, seen for the first time at step
-        ``born``. ``shadow`` and ``storage`` are None where it has none. ``kind`` is ``"tensor"``, ``"parameter"`` or
-        ``"array"``.
+        """Create and return a record, with the next label, for the tensor or array ``real``, seen for the first time at
+        step ``born``.
+
+        ``shadow`` and ``storage`` are None if it has none. ``kind`` is ``"tensor"``, ``"parameter"`` or ``"array"``.
         """
         self.tensor_count += 1
         return self.enter_as(self.tensor_count, real, shadow, kind, born, storage)
@@ -288,7 +289,9 @@ class Records:
     def enter_as(  # noqa: PLR0917 - what a record is made of
         self, mark: int, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None
     ) -> TensorRecord:
-        """Make a record as :meth:`enter` does, with the label number ``mark``, which was already reserved."""
+        """Create and return a record as :meth:`enter` does, with the label number ``mark``, which was already
+        reserved.
+        """
         record = TensorRecord(real, self.gone)
         record.key = key = id(real)
         record.mark, record.shadow, record.kind, record.born, record.place, record.records = (
@@ -319,8 +322,8 @@ class Records:
             storage.members.add(record.mark)
 
     def exchange(self, one: TensorRecord, other: TensorRecord) -> None:
-        """Exchange the shadows, storages and kinds of two objects that torch.utils.swap_tensors swapped; labels and
-        names stay.
+        """Swap the shadows, storages and kinds of two objects that torch.utils.swap_tensors swapped; labels and names
+        are unchanged.
         """
         was = [
             (record.shadow, record.storage, record.kind, self.strange_gradients.pop(record.mark, None))
@@ -357,8 +360,8 @@ class Records:
     # ------------------------------------------------------------------ storages
 
     def storage_of(self, seen: TensorFacts) -> StorageRecord | None:
-        """The record of the memory of a tensor with the facts ``seen``, found by its StorageImpl, else by its address;
-        None if the memory is not known.
+        """Return the record of the memory of a tensor with the facts ``seen``, found by its StorageImpl, else by its
+        address; None if the memory is not known.
         """
         if seen.storage is None:
             return None
@@ -378,8 +381,8 @@ class Records:
             self._by_pointer[seen.pointer] = record
 
     def covering(self, pointer: int, nbytes: int) -> StorageRecord | None:
-        """The living memory that contains the ``nbytes`` bytes from the address ``pointer``, or None; memory that
-        begins before them is found only if NumPy shares it.
+        """Return the record of the live memory that contains the ``nbytes`` bytes from the address ``pointer``, or
+        None; memory that begins before this address is found only if NumPy shares it.
         """
         self._place_all()
         if not pointer or not nbytes:
@@ -397,7 +400,7 @@ class Records:
         return next((record for record in inside if record.alive), None)
 
     def add_storage(self, shadow: Storage, seen: TensorFacts, real: Any) -> StorageRecord:
-        """Make a record for memory seen for the first time."""
+        """Create and return a record for memory seen for the first time."""
         self.storage_count += 1
         record = StorageRecord(self.storage_count, shadow, seen.pointer, seen.nbytes, seen.dtype, seen.itemsize)
         self.storages[record.mark] = record
@@ -423,7 +426,7 @@ class Records:
         return None if record is None else self.settle(record)
 
     def memory(self, mark: int) -> StorageRecord | None:
-        """The record of the storage with this mark, or None."""
+        """Return the record of the storage with this mark, or None."""
         if mark not in self.storages:
             for record in list(self.fresh.values()):
                 self.settle(record)
@@ -466,11 +469,11 @@ class Records:
 
     def bury(self) -> Deaths:  # noqa: C901 - runs after every call
         """Return the marks of the tensors and those of the storages that died since the last call, and remove their
-        records; if one tensor died together with its storage, only the step at which both were made.
+        records; if one tensor died together with its storage, only the step at which both were created.
 
         A graph may keep a storage alive after its last tensor died. Such storages are checked again after every call,
         those that waited longest first, but only :data:`LOOKS` of them: the cost of a call must not grow with the
-        number of tensors made so far.
+        number of tensors created so far.
         """
         died = self.died
         if len(died) == 1 and not self.left:
@@ -526,8 +529,8 @@ class Records:
             record.shadow.share()
 
     def offset(self, seen: TensorFacts, storage: StorageRecord) -> int:
-        """The offset, in elements from the start of the recorded memory, of a tensor with the facts ``seen``, even if
-        its StorageImpl begins further inside.
+        """Return the offset, in elements from the start of the recorded memory, of a tensor with the facts ``seen``,
+        even if its StorageImpl begins further inside.
         """
         own = seen.offset or 0
         return own + (seen.pointer - storage.pointer) // seen.itemsize if storage.pointer and seen.pointer else own
@@ -544,7 +547,7 @@ class Records:
         )
 
     def live(self, storage: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
-        """Yield the living tensors and arrays on a storage: for each its record and the object."""
+        """Yield the live tensors and arrays on a storage: for each its record and the object."""
         for mark in sorted(storage.members):
             record = self.by_mark.get(mark)
             real = record() if record is not None else None
@@ -553,9 +556,9 @@ class Records:
 
 
 def array_facts(array: np.ndarray) -> dict[str, Any]:
-    """The shape, strides (in elements) and dtype name of a NumPy array, its range of addresses (``low``, ``high``: the
-    first byte and the one after the last; 0 if it is empty), the address of its first element (``pointer``), and its
-    ``itemsize`` and ``numel``, as a dict.
+    """Return facts about a NumPy array, as a dict: its shape, strides (in elements) and dtype name, its range of
+    addresses (``low``, ``high``: the first byte and the one after the last; 0 if it is empty), the address of its first
+    element (``pointer``), and its ``itemsize`` and ``numel``.
     """
     item = max(array.itemsize, 1)
     low, high = byte_bounds(array) if array.size else (0, 0)

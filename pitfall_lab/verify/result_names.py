@@ -1,4 +1,4 @@
-"""Gives a call's result the name of the variable that it is assigned to, and describes the call's operands
+"""Gives a call's result the name of the variable to which it is assigned, and describes the call's operands
 (:class:`Naming`).
 """
 
@@ -18,13 +18,13 @@ from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.shared_state import World
 
 MOST_OPERANDS = 64
-"""How many tensors of one container are shown."""
+"""How many tensors of one container are shown at most."""
 
 
 class Naming:
-    """Gives the results of calls the names of the variables that they are assigned to.
+    """Gives the results of calls the names of the variables to which they are assigned.
 
-    Takes a name back when a later step of the same line turns out to produce the value that is assigned.
+    A name is removed again if a later step of the same line produces the value that is assigned.
     """
 
     def __init__(self, world: World, describe: Description) -> None:
@@ -32,17 +32,15 @@ class Naming:
         self._describe = describe
         self.step = -1
         self.span: Span | None = None
-        """The step and the span of the call whose result was named last."""
+        """The span of the call whose result was named last; ``step`` is its step."""
         self.record: TensorRecord | None = None
 
     def name_results(self, call: Call, results: list[str], step: int) -> list[Effect]:
-        """Name the result of ``call`` after its variable; ``results`` are the labels of its results. Return the effects
-        for the trace.
+        """Give the result of ``call`` the name of its variable; ``results`` are the labels of its results. Return the
+        effects for the trace.
 
-        Inside a module's call, each step counts as the result until the next one comes.
-
-        No effects for several results, for one that is assigned to no variable, or for a part of an object under
-        construction.
+        Inside a module's call, each step counts as the result until the next one. No effects for several results, for
+        one that is assigned to no variable, or for a tensor in an object under construction.
         """
         if call.span is None or len(results) != 1 or (not call.direct and _is_being_built(call.frame)):
             return []
@@ -54,12 +52,12 @@ class Naming:
         return effects + self._describe.names(record) if mine else effects
 
     def name_gradients(self, call: Call, gradients: Any, step: int) -> list[Effect]:
-        """Name what ``torch.autograd.grad`` returned, a tuple also of one gradient, after the variables that take it
-        apart.
+        """Give the gradients that ``torch.autograd.grad`` returned, always as a tuple, the names of the variables to
+        which they are unpacked; return the effects for the trace.
 
-        Other tuples have names where they are drawn: their calls may take the fast path, which gives none. With
-        ``create_graph`` a step of the backward, which comes after the call's own, has created the gradient: then its
-        name is part of the last such step and not among the effects returned.
+        Elements of other tuples get names only where they are drawn: their calls may take the fast path, which gives
+        none. With ``create_graph`` a step of the backward, which comes after the call's own, has created the gradient:
+        then its name is added to the last such step and is not among the effects returned.
         """
         effects: list[Effect] = []
         last = self._writer.events[-1]
@@ -122,8 +120,8 @@ class Naming:
         return mine, taken
 
     def operands(self, call: Call) -> tuple[Operand, ...]:
-        """The call's operands for the trace: tensors by their labels, everything else as text; arguments
-        None and False are left out.
+        """Return the call's operands for the trace: tensors by their labels, everything else as text; arguments None
+        and False are left out.
         """
         found = [self._operand(value, "") for value in call.args] + [
             self._operand(value, key) for key, value in call.kwargs.items()
@@ -144,8 +142,8 @@ class Naming:
 
 
 def _is_being_built(frame: FrameType) -> bool:
-    """Whether the call is made inside a constructor that the learner's ``frame`` called; then its
-    result is only a part of the object.
+    """Whether the call is made inside a constructor that the learner's ``frame`` called; then its result is only stored
+    in the object.
     """
     walk: FrameType | None = sys._getframe(1)
     while walk is not None and walk is not frame:

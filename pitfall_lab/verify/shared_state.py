@@ -1,5 +1,5 @@
-"""The state that all parts of the lockstep share: the program's source, the shadow engine, the records and the trace
-(:class:`World`).
+"""The state that all components of the lockstep share: the program's source, the shadow engine, the records and the
+trace (:class:`World`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from pitfall_lab.verify.writer import Writer
 
 @dataclass(slots=True)
 class World:
-    """State shared by the parts of one lockstep: ``sources`` finds the program's lines, ``lines`` watches them,
-    ``engine`` is the shadow, ``records`` are the known objects, ``writer`` writes the trace, ``namespace`` looks up the
-    program's names for tensors, ``other_threads`` notes calls of torch in other threads.
+    """State shared by the components of one lockstep.
 
-    ``limit``: tensors with more elements than this are modelled without values (below 0: all).
+    ``sources`` finds the program's lines, ``lines`` watches them, ``engine`` is the shadow, ``records`` are the known
+    objects, ``writer`` writes the trace, ``namespace`` looks up the program's names for tensors, ``other_threads``
+    registers calls of torch in other threads. ``limit``: tensors with more elements than this are modelled without
+    values (below 0: all).
     """
 
     sources: SourceMap
@@ -37,8 +38,8 @@ class World:
     writes: dict[str, list[int]] = field(default_factory=dict)
     """For each storage's label, the steps that wrote it."""
     writes_unseen: bool = False
-    """Whether the program may increment versions in calls that are not observed; then an
-    unexpected version is no disagreement.
+    """Whether the program may increment versions in calls that are not observed; then an unexpected version is no
+    disagreement.
     """
 
     def __post_init__(self) -> None:

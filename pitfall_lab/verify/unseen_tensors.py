@@ -1,5 +1,5 @@
-"""After each line, looks for what a torch function mode cannot observe (:class:`Unseen`): new tensors, changed tensors,
-threads and processes.
+"""Searches after each line for what a torch function mode cannot observe (:class:`Unseen`): new tensors, changed
+tensors, threads and processes.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _variable(frame: FrameType, name: str) -> Any:
 
 
 class Unseen:
-    """Finds what happened outside observed calls and writes it to the trace: as events, or as notes where only that it
-    happened is known.
+    """Finds what happened outside observed calls and writes it to the trace: as events, or as notes if no more is known
+    than that it happened.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Unseen:
         self._compiled = {name: count() for name, count in COMPILERS.items()}
 
     def expect(self, program: str) -> None:
-        """Note what in the source of the program, ``program``, can create or change tensors unobserved, and start
-        watching its lines if it contains one of the names that need it.
+        """Register what in the source of the program, ``program``, can create or change tensors unobserved, and start
+        watching its lines if it contains one of the names for which this is needed.
         """
         self._expected = [maker for maker in MAKERS if maker[0] in program]
         self._resets = any(word in program for word in RESETS)
@@ -104,7 +104,7 @@ class Unseen:
             self._world.lines.start(None)
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
-        """Called after the line ``span`` has run in ``frame``: look for memory that was written and tensors that were
+        """Called after the line ``span`` has run in ``frame``: search for memory that was written and tensors that were
         created without an observed call. ``returned`` is what the function returned if the line ended it, else None.
         """
         if regions.writes_down():  # sizes are traced tensors there; all is looked at after the line that traces
@@ -121,8 +121,8 @@ class Unseen:
                 self._made(frame, "", returned, answer, op)
 
     def before(self, call: Call) -> None:
-        """Called before a call: look for what happened earlier on its line; before a backward, read again tensors that
-        may have changed.
+        """Called before a call: search for what happened earlier on its line; before a backward, read again tensors
+        that may have changed.
 
         Raises :class:`Enough`, which ends the recording, for a program that makes torch regenerate views by functions.
         """
@@ -133,8 +133,8 @@ class Unseen:
             self.catch_up(None)
 
     def catch_up(self, span: Span | None) -> None:
-        """Read all tensors again if the program contains code that can change any of them unobserved; writes found so
-        get an event at ``span``.
+        """Read all tensors again if the program contains code that can change any of them unobserved; writes found in
+        this way get an event at ``span``.
         """
         records = list(self._records.by_mark.values()) if self._resets or self._writes else ()
         for record in records:
@@ -147,8 +147,8 @@ class Unseen:
     # ------------------------------------------------------------------ compiled code, other threads
 
     def note_compiled(self) -> None:
-        """Add a note for each compiler that has compiled code of the program during the recording,
-        whose calls cannot be observed.
+        """Add a note for each compiler that has compiled code of the program during the recording, whose calls cannot
+        be observed.
         """
         for name, count in COMPILERS.items():
             if count() > self._compiled[name] and not any(
@@ -162,7 +162,7 @@ class Unseen:
                 self._writer.notes.append(Note("unseen", en, zh))
 
     def note_threads(self) -> None:
-        """Add a note for each place where another thread used torch."""
+        """Add a note for each source position where another thread used torch."""
         for op, span in self._world.other_threads.look():
             where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
             en = f"Another thread used torch, first {op}{where_en}: that was not recorded."
@@ -175,7 +175,7 @@ class Unseen:
 
     def look_again(self) -> list[Effect]:
         """Copy to the shadow what another thread, which has used torch, may have changed, and add notes on where it
-        did; return the effects.
+        used it; return the effects.
         """
         self.note_threads()
         effects: list[Effect] = []
@@ -232,11 +232,10 @@ class Unseen:
         )
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called after two tensors were swapped in ``frame``: exchange their shadows and write the event.
+        """Called after two tensors were swapped in ``frame``: swap their shadows and write the event. Names and labels
+        stay with the objects.
 
-        Names and labels stay with the objects.
-
-        Nothing happens if one of them has no record, if the program did not call, or if the trace is full.
+        Nothing happens if one of them has no record, if no code of the program made the call, or if the trace is full.
         """
         first, second = self._records.find(one), self._records.find(other)
         learners = self._world.sources.user_frame(frame)
@@ -264,11 +263,11 @@ class Unseen:
     # ------------------------------------------------------------------ makers
 
     def _made(self, frame: FrameType, name: str, real: Any, where: Span, op: str) -> None:
-        """Write the event that creates the tensor ``real``, which is called ``name``,
-        unless it is in the trace already.
+        """Write the event that creates the tensor ``real``, which has the name ``name``, unless it is in the trace
+        already.
 
-        A known tensor gets one too if its grad_fn is new. Nothing is written for what is no
-        tensor, or if the trace is full.
+        A known tensor gets one too if its grad_fn is new. Nothing is written if ``real`` is no tensor, or if the trace
+        is full.
         """
         if not tensor_facts.is_tensor(real) or self._writer.full:
             return

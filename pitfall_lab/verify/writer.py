@@ -38,18 +38,18 @@ EVENT_LIMIT = 20_000
 METADATA_LIMIT = 500_000
 """The limit without values, where most events are rows of some hundred bytes."""
 MUCH = 2_000
-"""How many entries ``_last`` and ``_renamed`` may hold before those of dead tensors are removed."""
+"""How many entries ``_last`` and ``_renamed`` may have before those of dead objects are removed."""
 _SERIES = {"tensors": 0, "storages": 1, "counters": 2, "nodes": 3}
 
 
 class Writer:
-    """Collects the events. A call's step is reserved before it runs, because its parts (hooks, nodes) get later steps.
+    """Collects the events. A call's step is reserved before it runs, because hooks and nodes that run inside it get
+    later steps.
 
     Events describe objects at *paths* such as ``tensors.t3`` or ``storages.S1``. Calls that took the fast path are rows
-    in the list, not events. Which values a row gives to a path is computed only when they are needed.
-
-    ``limit`` is the number of steps from which on the trace is full; ``checked``, ``agreed`` and ``mirrored`` count
-    calls: compared with torch, equal to it, and copied from it.
+    in the list, not events. Which values a row gives to a path is computed only when they are needed. ``limit`` is the
+    number of steps from which on the trace is full; ``checked``, ``agreed`` and ``mirrored`` count calls: compared with
+    torch, equal to it, and copied from it.
     """
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class Writer:
         return len(self.events) >= self.limit
 
     def lines(self) -> set[tuple[int, int]]:
-        """The lines that made the calls recorded so far, as (number of the source, line)."""
+        """Return the lines that made the calls recorded so far, as (number of the source, line)."""
         spans = [event.span for event in self.events if isinstance(event, Event) and event.kind == "call"]
         return {(span.source, span.line) for span in (*spans, *self.rows.spans) if span is not None}
 
     def last_span(self) -> Span | None:
-        """The span of the last event that has one; None if none has."""
+        """Return the span of the last event that has one; None if none has."""
         for step in range(len(self.events) - 1, -1, -1):
             event = self.events[step]
             span = event.span if isinstance(event, Event) else None if event is None else self.rows.event(step).span
@@ -94,7 +94,7 @@ class Writer:
         return len(self.events) - 1
 
     def put(self, event: Event) -> None:
-        """Write an event into the place of the trace that was reserved for its step."""
+        """Write an event at the step of the trace that was reserved for it."""
         self.events[event.step] = event
 
     def drop(self, step: int) -> None:
@@ -106,7 +106,7 @@ class Writer:
         """Return the effects that set ``state[path]`` to ``value``: the whole record the first time, later only the
         changed fields. The value is stored as the last one at ``path``.
 
-        No effects if nothing changed.
+        There are no effects if nothing changed.
         """
         known = self.last(path)
         if isinstance(value, dict) and isinstance(known, dict):
@@ -134,8 +134,8 @@ class Writer:
         return path in self._last or self._recall(path)
 
     def last(self, path: str) -> Any:
-        """The value last written at ``path``, or None if none was. The object returned is the one stored: do not change
-        it.
+        """Return the value last written at ``path``, or None if none was. The object returned is the one stored: do not
+        change it.
         """
         known: Any = self._last.get(path) if path in self._last or self._recall(path) else None
         if self._looks and path in self._looks:
@@ -161,15 +161,15 @@ class Writer:
     # ------------------------------------------------------------------ rows
 
     def wrote(self, storage: int, counter: int, version: int, seen: Look | None) -> None:
-        """Note that a row has written the storage with the mark ``storage``: the ``version`` of its counter (mark
-        ``counter``) now, and the storage's contents ``seen`` (None without values).
+        """Store what a row has written to the storage with the mark ``storage``: the new ``version`` of its counter
+        (mark ``counter``), and the storage's contents ``seen`` (None without values).
         """
         self._last[f"counters.C{counter}"] = version
         if seen is not None:
             self._looks[f"storages.S{storage}"] = seen
 
     def rename(self, mark: int, names: Sequence[str]) -> None:
-        """Note that a row has given the tensor with this mark other names: all that it has now."""
+        """Store the names that the tensor with this mark has after a row has changed them."""
         path = f"tensors.t{mark}"
         if path in self._last:
             self._last[path].update(name=names[-1] if names else None, names=list(names))
@@ -215,8 +215,8 @@ class Writer:
         return step
 
     def _recall(self, path: str) -> bool:
-        """Store the value that a row gave to ``path`` as the value last written there;
-        return False if no row wrote it.
+        """Store the value that a row gave to ``path`` as the value last written there; return False if no row
+        wrote it.
         """
         step = self._row_of(path)
         if step < 0:
@@ -248,8 +248,8 @@ class Writer:
         self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...],
         reach: Reach, *, steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...], beside: Beside,
     ) -> Trace:  # fmt: skip
-        """Return the finished trace; if it has rows, their events are made when they are first read. ``failure`` is the
-        error that ended the program (None: none); the other arguments become parts of the trace.
+        """Return the finished trace; if it has rows, their events are created when they are first read. ``failure`` is
+        the error that ended the program (None: none); the other arguments are stored in the trace.
         """
         written, rows = self.events, self.rows
 
@@ -267,7 +267,7 @@ class Writer:
 
     def amend(self, step: int, **fields: Any) -> None:
         """Replace fields of the event at ``step``, which was already written (for instance a forecast that came true);
-        a row stays as it is.
+        a row is left unchanged.
         """
         event = self.events[step]
         if isinstance(event, Event):
@@ -276,8 +276,8 @@ class Writer:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """In this context, Python's cyclic garbage collector is off, which would scan again and again what is being
-    created.
+    """While the context is active, Python's cyclic garbage collector is off; it would repeatedly scan the objects that
+    are being created.
     """
     was_on = gc.isenabled()
     gc.disable()

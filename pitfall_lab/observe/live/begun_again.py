@@ -1,11 +1,11 @@
-"""Finds models that were reset to their first parameters and trained again, while the optimizer goes on at the lower
-learning rate that the first training had ended with (:meth:`Beginnings.compare` returns them).
+"""Finds models that were reset to their first parameters and trained again while the optimizer continues at the lower
+learning rate with which the first training ended (:meth:`Beginnings.compare`).
 
-Before an optimizer's first step the checksums of its parameters and its learning rates are stored, as plain numbers.
+Before an optimizer's first step the checksums of its parameters and its learning rates are stored, as numbers.
 Parameters with the same checksums in a later cell were reset, in whatever way; parameters that were all written in a
-cell without a step may have been drawn again, which the cell's text has to say. What happens within one cell is seen
-from what is there after it: a name that still holds the first parameters, and that the optimizer is the same and went
-on.
+cell without a step may have been initialized again, which the cell's source has to confirm. A reset within one cell is
+found from what exists after it: a name that still holds the first parameters, and an optimizer that is the same and has
+continued.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from pitfall_lab.observe.live.sums import Sums
 from pitfall_lab.observe.tensor_facts import is_opaque
 
 SUMMED = 1 << 19
-"""Of so many bytes of parameters the checksums are computed after one cell."""
+"""For how many bytes of parameters the checksums are computed at most after one cell."""
 SAMPLED = 64
-"""How many parameters of an optimizer are looked at."""
+"""How many parameters of an optimizer are examined at most."""
 LOWER = 0.9
-"""A learning rate below this part of the first one has come down."""
+"""A learning rate below this fraction of the first one counts as lowered."""
 Way = Literal["put-back", "written", "cell", "rounds"]
 _Marks = tuple[tuple[tuple[int, ...], int | None], ...]
 
 
 class BegunAgain(NamedTuple):
-    """An optimizer that had trained a model went on at the lower learning rate that it had come down to when the model
-    was reset to its first parameters and trained again. Cells are given by their numbers.
+    """An optimizer that had trained a model and continued at its lowered learning rate when the model was reset to its
+    first parameters and trained again. Cells are given by their numbers.
 
     ``optimizer`` and ``model`` are expressions (``model`` is empty if no name has it), ``path`` the names and keys that
-    lead to the optimizer. Cell ``first`` made the first steps and cell ``again`` trained anew, at the rate ``rate``,
+    lead to the optimizer. Cell ``first`` made the first steps and cell ``again`` trained again, at the rate ``rate``,
     which had been ``begin`` at first; before that the optimizer had counted ``steps`` steps (-1: unknown, 0: it keeps
-    nothing). ``way`` says how the parameters were reset: ``put-back`` to their first values in cell ``back``; all
-    ``written`` in cell ``back``; in cell ``again`` itself before it trained (``cell``), or in each of its rounds
-    (``rounds``), which its text has to show (``back`` is 0). ``starts`` are the names that still hold the first values,
-    looked for in the last two cases.
+    no state). ``way`` says how the parameters were reset: ``put-back``: to their first values, in cell ``back``;
+    ``written``: all of them were written in cell ``back``; ``cell``: in cell ``again`` itself before it trained;
+    ``rounds``: in each iteration of a loop in cell ``again``. The last two must be confirmed by the cell's source
+    (``back`` is 0); for them, ``starts`` are the names that still hold the first values.
     """
 
     optimizer: str
@@ -64,11 +64,11 @@ class _Begin(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """An optimizer after a cell: ``ids`` of its parameters, the versions and checksums of some, its rates, and what it
-    counts (its steps; or id and version of the first tensor that it keeps; ``None`` if it keeps nothing).
+    """An optimizer after a cell: the ``ids`` of its parameters, the versions and checksums of some, its rates, and
+    ``count``: its number of steps, or the id and version of the first tensor that it keeps, or None if it keeps none.
 
-    ``first`` is the cell of the first step (0: none yet), ``back`` the cell that put the parameters back and ``way``
-    how.
+    ``first`` is the cell of the first step (0: none yet), ``back`` the cell that reset the parameters (0: none) and
+    ``way`` how.
     """
 
     ids: tuple[int, ...]
@@ -83,7 +83,7 @@ class _Seen(NamedTuple):
 
 
 class Beginnings:
-    """Remembers, of each optimizer before its first step, the checksums of its parameters and its learning rates."""
+    """Remembers, for each optimizer, the checksums of its parameters and its learning rates before its first step."""
 
     def __init__(self) -> None:
         self._was: dict[int, _Seen] = {}
@@ -91,10 +91,11 @@ class Beginnings:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[BegunAgain]:
-        """The optimizers that went on at their last learning rate with a model that was reset to its first parameters,
-        found until now and still there; ``now`` is the number of the last cell. An empty list if there are none; the
-        findings of the time before if the time is over. ``found`` is what the notebook's names lead to, ``budget`` the
-        time limit.
+        """The optimizers found so far, and still existing, that continued at their last learning rate with a model that
+        was reset to its first parameters; ``now`` is the number of the last cell.
+
+        An empty list if there are none; the findings of the previous cell if the time limit ``budget`` is exceeded.
+        ``found`` is what the notebook's names lead to.
         """
         if now == self._cell:
             return list(self._found.values())
@@ -134,7 +135,7 @@ def _named(one: BegunAgain, thing: Thing, found: Found, was: _Seen, budget: Budg
 
 
 def _starts(found: Found, model: str, begin: _Begin | None, budget: Budget) -> frozenset[str]:
-    """The names, other than the model's, that hold tensors with the checksums of the beginning."""
+    """The names, other than the model's, that hold tensors with all the checksums of the beginning."""
     marks = {each for each in begin.marks if each[1] is not None} if begin is not None else set()
     sums, held = Sums(), defaultdict[str, set[Any]](set)
     for thing in (*found.tensors, *found.parameters):
@@ -148,7 +149,7 @@ def _starts(found: Found, model: str, begin: _Begin | None, budget: Budget) -> f
 
 
 def _next(was: _Seen, read: _Seen, now: int) -> tuple[_Seen, BegunAgain | None]:
-    """The optimizer after this cell, and what is to be said."""
+    """The optimizer's state after this cell, and the finding about it (None if there is none)."""
     kept = read._replace(begin=was.begin, first=was.first, back=was.back, way=was.way)
     begin, written = was.begin, was.versions != read.versions or was.marks != read.marks
     # One that keeps nothing has trained where a scheduler moved its rate too: else the parameters were only written.
@@ -175,34 +176,36 @@ def _next(was: _Seen, read: _Seen, now: int) -> tuple[_Seen, BegunAgain | None]:
 
 
 def _said(way: Way, back: int, cells: tuple[int, int], seen: _Seen, rates: tuple[float, float]) -> BegunAgain:
-    """What was found, without names; ``cells`` are those of the first and of the second training."""
+    """The finding, without names; ``cells`` are those of the first and of the second training."""
     first, again = cells
     steps = seen.count if type(seen.count) is int else 0 if seen.count is None else -1
     return BegunAgain("", (), "", way, back, again, first, steps, *rates, frozenset())
 
 
 def _next_begin(read: _Seen, now: int) -> _Seen:
-    """The optimizer with this state as its beginning; without one if it has made steps that were not seen."""
+    """The optimizer with its present state as its beginning; without a beginning if it has made steps that were not
+    seen.
+    """
     if read.count not in (None, 0):
         return read._replace(begin=None, first=now)
     return read._replace(begin=_Begin(read.marks, read.rates), first=0)
 
 
 def _is_anew(was: _Seen, read: _Seen) -> bool:
-    """Whether the optimizer's state is empty now, or counts fewer steps than before: it was emptied or replaced."""
+    """Whether the optimizer's state is empty now, or counts fewer steps than before: it was cleared or replaced."""
     if type(was.count) is int and type(read.count) is int:
         return read.count < was.count
     return was.count is not None and read.count is None
 
 
 def _lower(rates: Sequence[float], begin: Sequence[float]) -> tuple[float, float] | None:
-    """The first learning rate that has come down, and what it was at the beginning; ``None`` if there is none."""
+    """The first learning rate that was lowered, and its value at the beginning; None if there is none."""
     pairs = zip(rates, begin, strict=False)
     return next(((rate, first) for rate, first in pairs if rate < LOWER * first), None)
 
 
 def _is_back(was: _Seen, read: _Seen, begin: _Begin) -> bool:
-    """Whether the cell wrote parameters, and all that can be compared are as at the beginning."""
+    """Whether the cell wrote parameters, and all parameters that can be compared are as at the beginning."""
     known = [at for at, (_, total) in enumerate(begin.marks) if total is not None and read.marks[at][1] is not None]
     written = any(was.marks[at] != read.marks[at] or was.versions[at] != read.versions[at] for at in known)
     return written and all(read.marks[at] == begin.marks[at] for at in known)
@@ -224,7 +227,9 @@ def _read(optimizer: Any, sums: Sums) -> _Seen | None:
 
 
 def _count(state: Mapping[Any, Any], held: Sequence[Any]) -> Any:
-    """How many steps an optimizer has counted; if it counts none, the id and version of a tensor that it keeps."""
+    """The number of steps that an optimizer has counted; if it counts none, the id and version of a tensor that it
+    keeps; None if it keeps none.
+    """
     for each in held:
         kept = state.get(each)
         if type(kept) is not dict:

@@ -1,5 +1,5 @@
-"""Finds backwards that would raise, or would use wrong values, because a saved tensor of their graph was changed since
-(:func:`broken` returns them).
+"""Finds backwards that would raise, or would use wrong values, as a saved tensor of their graph was changed after it
+was saved (:func:`broken`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pitfall_lab.observe.live.saved_names import Names
 
 
 class Root(NamedTuple):
-    """A tensor from which a backward may start: ``thing`` is the named tensor, ``node`` its grad_fn (of a view whose
-    grad_fn is not read: its base's).
+    """A tensor from which a backward may start: ``thing`` is the named tensor, ``node`` its grad_fn (for a view whose
+    grad_fn is not read: its base's grad_fn).
     """
 
     thing: Thing
@@ -25,18 +25,18 @@ class Root(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """One backward that would go wrong because a tensor that its graph has saved was changed.
+    """One backward that would go wrong, as a tensor saved in its graph was changed.
 
-    ``root`` is the expression for the tensor that the backward starts from, ``root_path`` the names and keys that lead
+    ``root`` is the expression for the tensor from which the backward starts, ``root_path`` the names and keys that lead
     to it; ``is_scalar``: it has one element. ``name`` and ``path`` are those of the changed tensor, empty if it has no
-    name; ``others`` counts further ones; ``is_parameter``: it is a leaf that requires grad, or a view of one. ``node``
-    is the name of the node that has saved it, ``at`` the version at which it was saved (None: unknown) and ``now`` the
-    present one. ``made`` is the cell that computed the node, ``line`` the line of the statement in it, ``changed`` the
-    cell that changed the tensor; each None where unknown. ``silent``: the change did not increment the version, so
-    backward does not raise. ``refusals`` are torch's error messages, one for each saved tensor that fails its version
-    check. ``changes`` are numbers of changes: a backward from another root may go wrong by the same ones. ``among`` is
-    the expression for the list or dict of ``among_path``; both are empty if only one of its entries goes wrong, or the
-    root is in none.
+    name; ``others`` counts further changed tensors; ``is_parameter``: it is a leaf that requires grad, or a view of
+    one. ``node`` is the name of the node that saved it, ``at`` the version at which it was saved (None: unknown) and
+    ``now`` the present one. ``made`` is the cell that computed the node, ``line`` the line of the statement in it,
+    ``changed`` the cell that changed the tensor; each is None where unknown. ``silent``: the change did not increment
+    the version, so backward does not raise. ``refusals`` are torch's error messages, one for each saved tensor that
+    fails its version check. ``changes`` are numbers that identify the changes: a backward from another root may go
+    wrong by the same ones. ``among`` is the expression for the list or dict at ``among_path``; both are empty if only
+    one of its entries goes wrong, or the root is in none.
     """
 
     name: str
@@ -57,16 +57,20 @@ class Broken(NamedTuple):
     changes: frozenset[int]
     among: str = ""
     among_path: Path = ()
-    """The list or dict of which several entries go wrong by the same change; the root is the first of them."""
+    """The path of the list or dict of which several entries go wrong by the same change; the root is the first of
+    them.
+    """
     collected: bool = False
     """Whether the root is an entry of a list or dict that was filled during a training, or by several cells: losses
-    that are kept to be printed.
+    that are kept only to be printed.
     """
 
 
 MOST = 50
 EACH = 4
-"""Of a list or dict with more than twice as many graphs, so many of the first and of the last ones are examined."""
+"""Of a list or dict with more than twice this many graphs, only this many of the first and of the last ones are
+examined.
+"""
 
 
 def sampled(roots: Sequence[Root]) -> list[Root]:
@@ -80,18 +84,18 @@ def sampled(roots: Sequence[Root]) -> list[Root]:
 
 
 def group_of(thing: Thing) -> Path:
-    """The path of the list, tuple or dict that has ``thing`` as its entry; empty if it is no entry of one."""
+    """The path of the list, tuple or dict that contains ``thing`` as an entry; empty if there is none."""
     return thing.path[:-1] if len(thing.path) > 1 and thing.text.endswith("]") else ()
 
 
 def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, cells: Cells, budget: Budget) -> list[Broken]:
     """The backwards that go wrong, from ``roots`` and by the changed saved tensors ``moved``: about :data:`MOST` at
-    most, scalars (losses) first. ``names`` finds the changed tensors' names, ``cells`` the cells that made nodes. A
-    graph of which a backward has freed a node is left out; entries of one list or dict that go wrong by one cell are
-    one record.
+    most, scalars (losses) first.
 
-    A backward rarely starts from a tensor with several elements. For such a tensor, changed leaves are not reported: an
-    output that was looked at before the training continued is a usual thing. ``budget`` is the time limit.
+    ``names`` finds the changed tensors' names, ``cells`` the cells that created nodes. A graph of which a backward has
+    freed a node is left out; entries of one list or dict that go wrong by the changes of one cell are one record. A
+    backward rarely starts from a tensor with several elements: for such a tensor changed leaves are not reported, as
+    outputs computed before training continued are common. ``budget`` is the time limit.
     """
     found: list[Broken] = []
     by_node: dict[Any, list[int]] = {}
@@ -114,8 +118,8 @@ def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, cells: C
 
 
 def _grouped(found: Sequence[Broken], made: Mapping[Path, set[int | None]]) -> list[Broken]:
-    """One report for all entries of a list or dict that go wrong by the changes of one cell; ``made`` are the cells
-    that made the entries of each.
+    """The records, with one record for all entries of a list or dict that go wrong by the changes of one cell; ``made``
+    are the cells that created the entries of each list or dict.
     """
     groups: dict[tuple[Any, ...], list[Broken]] = {}
     for at, each in enumerate(found):
@@ -127,7 +131,7 @@ def _grouped(found: Sequence[Broken], made: Mapping[Path, set[int | None]]) -> l
 
 
 def _together(entries: Sequence[Broken], collected: bool) -> Broken:
-    """One report for entries of one list or dict, or for a single one; ``collected``: see :class:`Broken`."""
+    """One record for entries of one list or dict, or for a single root; ``collected``: see :class:`Broken`."""
     first = entries[0]
     if not first.among_path:
         return first
@@ -149,7 +153,7 @@ def _is_leaf(moved: Moved) -> bool:
 
 
 def _broken(root: Root, scalar: bool, hit: Mapping[int, Moved], names: Names) -> Broken:
-    """One report for all changes by one cell; it describes the one that backward would reach first."""
+    """One record for all changes in ``hit``; it describes the change that backward would reach first."""
     met = list(hit.values())
     first = max(met, key=lambda each: each.kept.key[0] if type(each.kept.key[0]) is int else -1)
     named = {each.kept.tensor.data_ptr(): names.of(each.kept) for each in met if each.changed == first.changed}

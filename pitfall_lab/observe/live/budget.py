@@ -1,4 +1,4 @@
-"""A limit for the processor time of one look at the namespace (:class:`Budget`)."""
+"""A limit for the processor time of one examination of the namespace (:class:`Budget`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Budget:
         self._end = time.thread_time() + seconds
         self._count = 0
         self.spent = False
-        """Whether the time is used up."""
+        """Whether the time limit is exceeded."""
 
     def goes_on(self) -> bool:
         """Whether there is time left."""

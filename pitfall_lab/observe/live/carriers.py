@@ -1,8 +1,8 @@
-"""Finds the name through which a graph continues in the graph of an earlier cell: a hidden state, a running sum
+"""Finds the name through which the graph of an earlier cell becomes part of a later one: a hidden state, a running sum
 (:class:`Carriers`).
 
-After each look only the keys of nodes are stored, with the names whose graphs ended in them: numbers and texts, no
-object.
+After each examination only the keys of nodes are stored, with the names whose graphs ended in them: numbers and
+strings, no objects.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ REMEMBERED = 5_000
 
 
 class Carrier(NamedTuple):
-    """A name whose tensor had a graph when cell ``cell`` (a number) had ended: ``name`` is the expression for the
-    tensor, ``path`` are the name and the keys that lead to it. A later graph may contain that graph: then the name has
-    carried it on.
+    """A name whose tensor had a graph at the end of cell ``cell`` (a number): ``name`` is the expression for the
+    tensor, ``path`` are the name and the keys that lead to it. If a later graph contains that graph, it came in through
+    this name.
     """
 
     name: str
@@ -30,14 +30,14 @@ class Carrier(NamedTuple):
 
 
 class Carriers:
-    """Remembers, for each node that was the grad_fn of a named tensor after a cell, that name and cell."""
+    """Remembers, for each node that was the grad_fn of a named tensor after a cell, the name and the cell."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Carrier] = {}
 
     def remember(self, roots: Sequence[Root], cell: int) -> None:
-        """Store for the grad_fn of each tensor in ``roots`` the name of the tensor and the cell, if no earlier call has
-        stored this node; the oldest of more than ``REMEMBERED`` are dropped.
+        """Store for the grad_fn of each tensor in ``roots`` the name of the tensor and the cell, unless an earlier call
+        has stored this node; if there are more than ``REMEMBERED``, the oldest are dropped.
         """
         for root in roots:
             self._known.setdefault(tensor_facts.node_key(root.node), Carrier(root.thing.text, root.thing.path, cell))
@@ -45,10 +45,10 @@ class Carriers:
             del self._known[next(iter(self._known))]
 
     def of(self, node: Any, before: int, budget: Budget) -> list[tuple[Carrier, Any]]:
-        """The names whose tensor had a graph after a cell before cell ``before``, where the graph of ``node`` contains
-        that graph, nearest first: pairs of the :class:`Carrier` (name and cell) and its node. Behind such a node no
-        further ones are looked for; ``node`` itself does not count. Empty if there are none. ``budget`` is the time
-        limit.
+        """The named tensors, after a cell before cell ``before``, whose grad_fn is in the graph of ``node``, nearest
+        first: pairs of the :class:`Carrier` (name and cell) and its node. Empty if there are none.
+
+        The search ends at such a node; ``node`` itself does not count. ``budget`` is the time limit.
         """
         found: list[tuple[Carrier, Any]] = []
         work, seen = [node], {node}

@@ -1,8 +1,8 @@
 """Finds buffers and attributes of modules that were computed from a parameter which has changed since, or whose graph
 was freed (:class:`ComputedBuffers` and :func:`freed_buffer`).
 
-What a module computes when it is made, it does not compute again: it does not follow the parameter, and only one
-backward can go through its graph. Of each the key of its node and the versions of the leaves are stored, as numbers.
+A value that a module computes when it is created is not computed again: it does not follow the parameter, and only one
+backward can go through its graph. For each, the key of its node and the versions of the leaves are stored, as numbers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from pitfall_lab.observe.live.saved import Cells
 from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_key, sequence_of
 
 MOST = 200
-"""Of graphs with more nodes than this nothing is said: they are results of a forward."""
+"""Graphs are examined up to this many nodes; larger ones are results of a forward pass."""
 
 
 class ComputedBuffer(NamedTuple):
     """A tensor in a module that was computed from parameters, and does not follow them: ``name`` is the expression for
     it, ``path`` are the names that lead to it, ``owner`` is the class of the module, ``leaf`` the expression for the
-    first of the parameters. ``made`` is the number of the cell that computed it (None: unknown), and ``moved`` that of
-    the first later cell that changed one of the parameters (``None``: not looked for, see :func:`freed_buffer`).
+    first of the parameters.
 
-    ``is_buffer``: it is registered as a buffer, and no plain attribute.
+    ``made`` is the number of the cell that computed it (None: unknown), ``moved`` that of the first later cell that
+    changed one of the parameters (None: not determined, see :func:`freed_buffer`). ``is_buffer``: it is registered as a
+    buffer, and is no plain attribute.
     """
 
     name: str
@@ -41,7 +42,9 @@ class ComputedBuffer(NamedTuple):
 
 
 class _SeenBuffer(NamedTuple):
-    """The key of the node that computed it, the versions of its leaves, and the cell that has changed one."""
+    """The key of the node that computed a buffer, the versions of its leaves, and the cell that changed one of them
+    (None: none).
+    """
 
     key: tuple[Any, ...]
     versions: tuple[int, ...]
@@ -49,15 +52,16 @@ class _SeenBuffer(NamedTuple):
 
 
 class ComputedBuffers:
-    """Remembers the versions of the parameters that buffers and attributes of modules were computed from."""
+    """Remembers the versions of the parameters from which buffers and attributes of modules were computed."""
 
     def __init__(self) -> None:
         self._seen: dict[Path, _SeenBuffer] = {}
 
     def compare(self, found: Found, cells: Cells, budget: Budget) -> list[ComputedBuffer]:
-        """The buffers and attributes one of whose parameters has changed since they were first seen after a cell; an
-        empty list if there are none or the time is over. ``found`` is what the notebook's names lead to, ``cells`` says
-        which cell made a node, ``budget`` is the time limit.
+        """The buffers and attributes one of whose parameters has changed since they were first seen after a cell.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's
+        names lead to, ``cells`` shows which cell created a node.
         """
         seen, said = dict[Path, _SeenBuffer](), list[ComputedBuffer]()
         names = {id(each.value): each.text for each in reversed(found.parameters)}
@@ -84,9 +88,12 @@ class ComputedBuffers:
 
 
 def freed_buffer(found: Found, cells: Cells, behind: set[Any], budget: Budget) -> ComputedBuffer | None:
-    """The first buffer or attribute that a known cell has computed from a parameter, in whose graph nodes were freed
-    and whose own node is in ``behind`` (a set of nodes; empty: any). ``moved`` is None in it. None if there is none.
-    ``found`` is what the notebook's names lead to, ``cells`` says which cell made a node, ``budget`` is the time limit.
+    """Return the first buffer or attribute that a known cell computed from a parameter, in whose graph nodes were
+    freed, and whose own node is in ``behind`` (a set of nodes; empty: any); None if there is none. Its ``moved`` is
+    None.
+
+    ``found`` is what the notebook's names lead to, ``cells`` determines which cell created a node, ``budget`` is the
+    time limit.
     """
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     for thing, owner, node, is_buffer in _computed(found, budget):

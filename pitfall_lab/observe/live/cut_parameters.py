@@ -1,8 +1,8 @@
-"""Finds parameters whose shape was changed (``p.data = p.data[kept]``) while what belongs to them has the old shape:
-their gradient, or an optimizer's state (its moments) (:meth:`CutParameters.compare` returns them).
+"""Finds parameters whose shape was changed (``p.data = p.data[kept]``) while their gradient, or their state in an
+optimizer (its moments), still has the old shape (:meth:`CutParameters.compare`).
 
-Seen from shapes alone: after each cell the shape of each parameter that an optimizer holds is kept as plain numbers. A
-state tensor is only compared with the shape that the parameter had, as some optimizers keep sums of other shapes.
+Found from shapes alone: after each cell the shape of each parameter that an optimizer holds is stored. A state tensor
+is only compared with the shape that the parameter had, as some optimizers keep sums of other shapes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GRADIENT = "grad"
 
 
 class CutParameter(NamedTuple):
-    """A parameter whose shape a cell has changed, while something that belongs to it has the old shape.
+    """A parameter whose shape a cell has changed, while its gradient or optimizer state has the old shape.
 
     ``parameter`` and ``optimizer`` are expressions, ``path`` are the names and keys that lead to the optimizer. Cell
     ``cell`` changed the shape from ``was`` to ``now``; ``kept`` is what still has the shape ``was``: a key of the
@@ -39,8 +39,8 @@ class CutParameter(NamedTuple):
 
 
 class CutParameters:
-    """Remembers the shape of each parameter that an optimizer holds, and, for one whose shape was changed, the shape
-    before and the cell that changed it.
+    """Remembers the shape of each parameter that an optimizer holds, and, for parameters whose shape was changed, the
+    shape before and the cell that changed it.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,10 @@ class CutParameters:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[CutParameter]:
         """One record for each optimizer that holds parameters whose state, or gradient, has the shape from before a
-        cell changed it; ``now`` is the number of the last cell. An empty list if there are none or the time is over.
-        ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        cell changed it; ``now`` is the number of the last cell.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's
+        names lead to.
         """
         held = [(thing, each) for thing in found.optimizers for each in _readable(thing)]
         shapes, cut = dict[int, Shape](), dict[int, tuple[Shape, int]]()
@@ -84,7 +86,9 @@ def _readable(optimizer: Thing) -> Iterator[Any]:
 
 
 def _kept(optimizer: Thing, parameter: Any, was: Shape) -> str:
-    """The key of a state tensor that still has the shape that its parameter had, or the gradient's; else empty."""
+    """The key of a state tensor that still has the shape ``was``, or :data:`GRADIENT` if the gradient has it; else an
+    empty string.
+    """
     states = inside(optimizer.value, "optimizer").get("state")
     if isinstance(states, dict):  # a defaultdict, whose keys are tensors: looked up by identity
         state = dict.get(states, parameter)

@@ -1,10 +1,10 @@
-"""Finds forward hooks that keep gradients from the parameters in front of them: what a hook returns takes the place of
-a layer's output, and may have no graph (:meth:`CuttingHooks.compare` returns them).
+"""Finds forward hooks that keep gradients from the parameters before them: a value returned by a hook replaces the
+layer's output, and may have no graph (:meth:`CuttingHooks.compare`).
 
-Seen from plain numbers: one optimizer holds parameters in front of a layer with a forward hook and parameters behind
-it, a cell has stepped those behind, and none of those in front has a gradient or was written. In front of a layer is
-what its module registers before it, and the layer itself. Whether the hook returns something, and whether that is
-computed from the output, only its text shows.
+Found from versions and gradients: one optimizer holds parameters before a layer with a forward hook and parameters
+after it; a cell has stepped those after it, and none of those before it has a gradient or was written. The layer
+itself, and what its module registers before it, count as before it. Whether the hook returns a value, and whether that
+is computed from the output, only its source shows.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from pitfall_lab.observe.live.object_kinds import Kinds, held_by, is_own, tables
 from pitfall_lab.observe.live.repeated_hooks import hook_tables
 
 STEPS = 6
-"""A parameter that was not there before the cell and has so many versions more than another one was trained in it."""
+"""A parameter that was not there before the cell counts as trained in it if its version is this much higher than that
+of the parameters before the layer.
+"""
 
 
 class CuttingHook(NamedTuple):
-    """A layer with forward hooks that gradients do not pass: when cell ``cell`` trained, the parameters in front of it
-    had no gradient.
+    """A layer with forward hooks through which no gradient passes: when cell ``cell`` trained, the parameters before
+    the layer got no gradient.
 
     ``layer`` is the expression for the layer, ``path`` are the names that lead to it. ``first`` is the expression for
-    the first parameter in front of it that ``optimizer`` holds, ``others`` counts further ones. ``hooks`` has, for each
-    forward hook of the layer, the cell after which it was first seen, the name of its function, and the line of this in
-    its cell.
+    the first parameter before it that ``optimizer`` holds, ``others`` counts further ones. ``hooks`` has, for each
+    forward hook of the layer, the cell after which it was first seen, the name of its function, and the first line of
+    this function in its cell.
     """
 
     layer: str
@@ -44,8 +46,8 @@ class CuttingHook(NamedTuple):
 
 
 class _HookedLayer(NamedTuple):
-    """A layer with forward hooks: the parameters of its module in front of it and behind it. It holds references, so it
-    must not be kept.
+    """A layer with forward hooks, and the parameters of its module before and after it. It holds references, so it must
+    not be kept.
     """
 
     thing: Thing
@@ -55,8 +57,8 @@ class _HookedLayer(NamedTuple):
 
 
 class CuttingHooks:
-    """Remembers after which cell each forward hook was first seen, and, in the modules with such hooks, the version
-    that each parameter had after the last cell.
+    """Remembers after which cell each forward hook was first seen, and, in modules with such hooks, the version that
+    each parameter had after the last cell.
     """
 
     def __init__(self) -> None:
@@ -67,10 +69,12 @@ class CuttingHooks:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[CuttingHook]:
-        """The layers with a forward hook in front of which parameters got no gradient while those behind were trained:
-        for each optimizer the layer with the most parameters in front, as long as that is so. ``now`` is the number of
-        the last cell. An empty list if there are none or the time is over. ``found`` is what the notebook's names lead
-        to, ``budget`` the time limit.
+        """For each optimizer, the layer with a forward hook before which parameters got no gradient while those after
+        it were trained: the layer with the most such parameters, as long as they get none. ``now`` is the number of the
+        last cell.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's
+        names lead to.
         """
         if now == self._cell:
             return [each for each, _, _ in self._found.values()]
@@ -103,8 +107,8 @@ class CuttingHooks:
         return [each for each, _, _ in self._found.values()]
 
     def _without_gradient(self, layer: _HookedLayer, optimizer: Any) -> list[tuple[str, Any]]:
-        """The parameters in front of a layer that an optimizer holds, if none of them has a gradient or was written
-        while the optimizer stepped some behind; else an empty list.
+        """The parameters before a layer that an optimizer holds, if none of them has a gradient or was written while
+        the optimizer stepped some after it; else an empty list.
         """
         held = {id(each) for each in held_by(optimizer)}
         front = [(name, each) for name, each in layer.front if id(each) in held]
@@ -155,8 +159,8 @@ def _hooked(found: Found, budget: Budget) -> Iterator[_HookedLayer]:
 
 
 def _in_order(text: str, module: Any, seen: set[int], budget: Budget) -> Iterator[tuple[str, Any, int]]:
-    """The expressions and leaves of the parameters inside a module in the order of registration; at the end of each
-    module, its id (0 with a parameter).
+    """The expressions and leaf tensors of the parameters inside a module in the order of registration, each with 0; at
+    the end of each module, an entry without a tensor and with the module's id.
     """
     if id(module) in seen or not budget.goes_on():
         return
@@ -174,7 +178,7 @@ def _in_order(text: str, module: Any, seen: set[int], budget: Budget) -> Iterato
 
 
 def _code(function: Any) -> types.CodeType | None:
-    """The code of a function, of a method, or of what a ``partial`` calls; ``None`` for other objects."""
+    """The code of a function or method, or of the function that a ``partial`` calls; None for other objects."""
     if type(function) is functools.partial:
         function = function.func
     if type(function) is types.MethodType:

@@ -1,10 +1,10 @@
-"""Finds weights whose units are equal, or zero, and are given equal gradients: no step can tell the units apart
-(:meth:`SeenWeights.compare` returns the first).
+"""Finds weights whose units are equal, or all zero, and get equal gradients, so that no step can make the units
+different (:meth:`SeenWeights.compare`).
 
-Weights that begin equal or zero are often right (a last layer, a branch that is to begin as nothing): the first step
-makes them differ. So a tensor is reported only after it was written since it was first seen, and if the units of its
-gradient are equal as well; where the gradient was cleared, if one cell wrote it several times. Only CPU memory is read,
-and of most tensors no more than two units.
+Initially equal or zero weights are often right (a last layer, a branch that should start as zero): the first step makes
+them differ. So a tensor is reported only if it was written since it was first seen, and if the units of its gradient
+are equal as well; if the gradient was cleared, only if one cell wrote it several times. Only CPU memory is read, and of
+most tensors only one element of two units.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from pitfall_lab.observe.live.object_kinds import held_by, is_own
 from pitfall_lab.observe.tensor_facts import dtype_name, is_opaque
 
 WHOLE = 1 << 18
-"""Tensors of more bytes are not compared."""
+"""Tensors of more bytes are not examined."""
 FEWEST = 4
 ROUNDS = 3
 NEAR = 1e-5
-"""How far apart equal values may be, as a fraction of the greatest: sums of the same values in another order differ in
+"""How far apart equal values may be, as a fraction of the largest: sums of the same values in another order differ in
 the last bits.
 """
 _DTYPES = {"float32": "f4", "float64": "f8", "float16": "f2"}
 
 
 class Equal(NamedTuple):
-    """A tensor whose units (rows; columns of a tensor that is in no module) have equal weights and equal gradients.
+    """A tensor whose units (rows; for a tensor outside modules, columns) have equal weights and equal gradients.
 
     ``name`` is the expression for it, ``path`` the names and keys that lead to it, ``units`` the number of its units.
-    ``zero``: all weights are zero, and so is the gradient if there is one. ``cleared``: there is no gradient or (not
-    with ``zero``) it is zero, so that it was not compared. ``others`` counts further such tensors.
+    ``zero``: all weights are zero, and so is the gradient if there is one. ``cleared``: there is no gradient or (unless
+    ``zero``) it is zero, so that it was not compared. ``others`` counts further such tensors.
     """
 
     name: str
@@ -59,11 +59,13 @@ class SeenWeights:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Equal | None:
-        """The first weight whose units are equal although it was written since it was first seen, and whose gradients
-        are equal too (or cleared, if one cell wrote it several times); one that is zero comes first. Only contiguous
-        floating-point CPU tensors of at most :data:`WHOLE` bytes count, a module's only if an optimizer holds them.
-        None if there is none, or when time is over. ``now`` is the number of the last cell. ``found`` is what the
-        notebook's names lead to, ``budget`` the time limit.
+        """The first tensor whose units are equal although it was written since it was first seen, and whose gradient's
+        units are equal too (or it was cleared, and one cell wrote the tensor several times); tensors of zeros come
+        first.
+
+        Only contiguous floating-point CPU tensors of at most :data:`WHOLE` bytes are examined, those of a module only
+        if an optimizer holds them. None if there is none, or the time limit ``budget`` is exceeded. ``now`` is the
+        number of the last cell, ``found`` is what the notebook's names lead to.
         """
         if now != self._cell:
             self._before, self._last, self._cell = self._last, {}, now
@@ -91,8 +93,8 @@ class SeenWeights:
 
 
 def _leaves(found: Found) -> Iterable[tuple[Thing, bool]]:
-    """The leaves that require gradients, each once; and whether it is a tensor of the notebook's own,
-    whose units may be its columns.
+    """The leaves that require grad, each once, and whether it is outside any module, so that its units may be its
+    columns.
     """
     seen = set()
     for thing, own in (*((each, False) for each in found.parameters), *((each, True) for each in found.tensors)):
@@ -103,11 +105,11 @@ def _leaves(found: Found) -> Iterable[tuple[Thing, bool]]:
 
 
 def _equal(thing: Thing, *, columns: bool, rounds: bool) -> Equal | None:
-    """The report on a weight whose units are equal to each other (or all zero) and have equal
-    gradients (or zeros); else None.
+    """The record of a tensor whose units are equal to each other (or all zero) and have equal gradients (or zeros);
+    else None.
 
-    ``columns``: the units are its columns, not its rows. ``rounds``: several steps have written the weight, so that it
-    counts also if its gradient was cleared, and so cannot be compared.
+    ``columns``: the units are its columns, not its rows. ``rounds``: several steps have written the tensor, so that it
+    is reported even if its gradient was cleared and cannot be compared.
     """
     tensor = thing.value
     where = _bytes(tensor) if tensor.dim() > 1 and tensor.numel() >= FEWEST else None
@@ -138,8 +140,8 @@ def _equal(thing: Thing, *, columns: bool, rounds: bool) -> Equal | None:
 
 
 def _bytes(tensor: Any) -> tuple[int, int, int, int] | None:
-    """The address of a tensor's memory, its rows, the bytes of a row and of an element;
-    ``None`` if it is not to be read.
+    """The address of a tensor's data, the number of its rows, and the bytes of a row and of an element; None if it
+    should not be read.
     """
     if (
         tensor.device.type != "cpu"
@@ -154,10 +156,11 @@ def _bytes(tensor: Any) -> tuple[int, int, int, int] | None:
 
 
 def _may_be_equal(address: int, rows: int, row: int, item: int, *, columns: bool) -> bool:
-    """Whether the first elements of the first two units differ by rounding at most: a quick test before all elements
+    """Whether the first elements of the first two units differ at most by rounding: a quick test before all elements
     are read.
 
-    The tensor has ``rows`` rows of ``row`` bytes, elements of ``item`` bytes. ``columns``: the units are its columns.
+    The tensor has ``rows`` rows of ``row`` bytes, and elements of ``item`` bytes. ``columns``: the units are its
+    columns.
     """
     columns = columns and row > item
     if not columns and rows == 1:
@@ -174,9 +177,7 @@ def _is_one(numbers: np.ndarray, *, columns: bool) -> bool:
 
 
 def _numbers(tensor: Any) -> np.ndarray | None:
-    """A copy of a tensor's values, one row for each index of its first dimension; ``None`` if they are not
-    to be read.
-    """
+    """A copy of a tensor's values, one row for each index of its first dimension; None if they should not be read."""
     where = _bytes(tensor)
     if where is None:
         return None

@@ -16,7 +16,7 @@ from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.object_kinds import Kind, Kinds, inside, tables
 
 ELEMENTS = 256
-"""How many elements of one list or dict are searched."""
+"""How many elements of one list or dict are searched at most."""
 DEPTH = 3
 MANY = 1000
 """In a namespace with more names than this, the names that the last cell has bound are searched first."""
@@ -28,7 +28,7 @@ Path = tuple[str, ...]
 
 class Thing(NamedTuple):
     """An object that was found: ``value``. ``path`` are its name in the namespace and the keys or attributes that lead
-    from there to it, as texts; ``text`` is the expression for it. ``kind`` is ``tensor``, ``array``, ``module``,
+    from there to it, as strings; ``text`` is the expression for it. ``kind`` is ``tensor``, ``array``, ``module``,
     ``optimizer``, ``group`` (a list, tuple or dict) or ``object`` (of a class of the notebook).
     """
 
@@ -40,10 +40,10 @@ class Thing(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """The result of one search. It holds references to what it found, so it must not be kept.
+    """The result of one search. It holds references to the objects, so it must not be kept.
 
     ``arrays``, ``modules`` and ``optimizers`` are those that were found by a name, or in a list, tuple, dict or object;
-    a module that was found inside another one is only in ``layers``. ``tensors`` and ``arrays`` may have one object
+    a module that was found inside another one is only in ``layers``. ``tensors`` and ``arrays`` may contain an object
     several times, under different paths.
     """
 
@@ -61,12 +61,12 @@ class Found:
     more: int = 0
     """How many names were not searched."""
     hidden: bool = False
-    """Whether some object may contain more than was searched."""
+    """Whether some object may contain more objects than were searched."""
 
 
 def find(namespace: Mapping[str, Any], first: Iterable[str], budget: Budget) -> Found:
-    """Search a namespace, until ``budget`` is used up; ``first`` are the names to begin with if there are many
-    (:data:`MANY`). Names with ``_`` in front, and IPython's own, are left out.
+    """Search a namespace until the time limit ``budget`` is exceeded; ``first`` are the names to begin with if there
+    are more than :data:`MANY`. Names that begin with ``_``, and IPython's own, are left out.
     """
     search = _Search(budget)
     looked: set[str] = set()
@@ -92,7 +92,7 @@ def is_shown(name: str) -> bool:
 
 
 class _Search:
-    """One search of a namespace: what it has found so far (``found``), and which objects it has met."""
+    """One search of a namespace: what it has found so far (``found``), and which objects it has visited."""
 
     def __init__(self, budget: Budget) -> None:
         self.found = Found()
@@ -103,13 +103,13 @@ class _Search:
         return self._kinds.of(value) in ("group", "object")
 
     def name(self, name: str, value: Any) -> None:
-        """Search the value of a name, and add it to the rows if it is, or contains, something that is shown."""
+        """Search the value of a name, and add it to the rows if it is, or contains, an object that is shown."""
         kind = self._kinds.of(value)
         if kind and self._enter(thing := Thing((name,), name, kind, value), DEPTH) and kind != "object":
             self.found.names.append(thing)
 
     def _enter(self, thing: Thing, depth: int) -> bool:
-        """Search an object; return whether it is, or contains, something that is shown."""
+        """Search an object; return whether it is, or contains, an object that is shown."""
         place = {"tensor": self.found.tensors, "array": self.found.arrays, "optimizer": self.found.optimizers}.get(
             thing.kind
         )
@@ -136,8 +136,8 @@ class _Search:
         return any_inside
 
     def _module(self, thing: Thing) -> None:
-        """Search a module for its parameters, buffers and submodules, and tensors among its other
-        attributes (a hidden state).
+        """Search a module for its parameters, buffers and submodules, and for tensors among its other attributes (a
+        hidden state).
         """
         work = [thing]
         for module in work:  # the list grows during the iteration
@@ -162,8 +162,8 @@ class _Search:
                     self._attribute(Thing((*module.path, name), f"{module.text}.{name}", kind, value), DEPTH - 1)
 
     def _attribute(self, thing: Thing, depth: int) -> None:
-        """Search a module's attribute for tensors: one, or a tuple or list of them (the hidden state of
-        an LSTM); no parameter again.
+        """Search a module's attribute for tensors: one, or a tuple or list of them (the hidden state of an LSTM);
+        parameters are not added again.
         """
         if thing.kind == "tensor":
             if id(thing.value) not in self._seen:
@@ -176,8 +176,8 @@ class _Search:
 
 
 def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
-    """The objects that have a kind (see :class:`Thing`) in a list, tuple, dict, or the attributes of an object of the
-    notebook's own classes; of the first :data:`ELEMENTS` entries.
+    """The objects that have a kind (see :class:`Thing`) in a list, tuple or dict, or among the attributes of an object
+    of the notebook's own classes; only the first :data:`ELEMENTS` entries are searched.
     """
     value, path, text = thing.value, thing.path, thing.text
     if type(value) is dict or type(value) is OrderedDict:
@@ -197,7 +197,7 @@ def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
 
 
 def _key(key: Any, at: int) -> str:
-    """The text of a dict's key; a key of another class is shown by its position, because its ``repr``
-    would run the program's code.
+    """The text of a dict's key; a key of any other class than str, int, bool and float is shown by its position, as its
+    ``repr`` may run the program's code.
     """
     return repr(key)[:60] if any(type(key) is each for each in (str, int, bool, float)) else f"#{at}"

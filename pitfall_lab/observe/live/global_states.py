@@ -1,5 +1,5 @@
-"""Finds global settings of torch that a cell has switched and left so: the default dtype and device, grad mode, and two
-for debugging (:meth:`States.compare` returns them).
+"""Finds global settings of torch that a cell has changed and not set back: the default dtype and device, grad mode,
+anomaly mode and deterministic algorithms (:meth:`States.compare`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Kind(NamedTuple):
 
 
 class Switched(NamedTuple):
-    """Cell ``cell`` (None: not known) has switched a global ``setting`` of torch from ``before`` to ``now``: the
-    default ``dtype`` (``float32``) or ``device`` (``cpu``), or ``grad`` mode, ``anomaly`` mode or ``deterministic``
-    algorithms (``on`` or ``off``).
+    """A global ``setting`` of torch that cell ``cell`` (None: unknown) changed from ``before`` to ``now``: the default
+    ``dtype`` (``float32``) or ``device`` (``cpu``), or ``grad`` mode, ``anomaly`` mode or ``deterministic`` algorithms
+    (``on`` or ``off``).
 
-    ``later``: tensors or modules existed already when it was switched. ``others`` are names of tensors and modules
-    whose dtype or device is still ``before``, at most :data:`MOST`; only for dtype and device.
+    ``later``: tensors or modules existed already when it was changed. ``others`` are names of tensors and modules whose
+    dtype or device is still ``before``, at most :data:`MOST`; only for dtype and device.
     """
 
     setting: Setting
@@ -52,7 +52,7 @@ class Switched(NamedTuple):
 
 
 class States:
-    """Remembers which cell has switched a setting to something else than torch begins with."""
+    """Remembers which cell has changed a setting from torch's initial value."""
 
     def __init__(self) -> None:
         self._last: dict[Setting, str] = dict(_AT_FIRST)
@@ -60,8 +60,10 @@ class States:
         self._started = self._any = False
 
     def ended(self, cell: int, *, torch_is_new: bool) -> None:
-        """Called after cell ``cell`` has run, in the thread that has run it: grad mode belongs to the thread.
-        ``torch_is_new``: the cell has imported torch; without it at the first call, the cell of a switch is not known.
+        """Called after cell ``cell`` has run, in the thread that ran it, as grad mode belongs to the thread.
+
+        ``torch_is_new``: the cell has imported torch; if it is False at the first call, the cell that changed a setting
+        is unknown.
         """
         known = self._started or torch_is_new
         self._started = True
@@ -75,13 +77,16 @@ class States:
             self._last[setting] = now
 
     def of(self, setting: Setting) -> Switched | None:
-        """From which value to which, and by which cell, ``setting`` was switched; None if it has torch's own."""
+        """The change of ``setting``: the values before and after, and the cell; None if it has torch's initial
+        value.
+        """
         return self._switched.get(setting)
 
     def compare(self, found: Found) -> list[Switched]:
-        """The settings that a cell has switched after tensors or modules had been made; of dtype and device only those
-        under whose earlier value something was made that still exists. An empty list if there are none. ``found`` is
-        what the notebook's names lead to.
+        """The settings that a cell has changed after tensors or modules had been created; dtype and device only if a
+        tensor or module with the earlier value still exists.
+
+        An empty list if there are none. ``found`` is what the notebook's names lead to.
         """
         self._any = self._any or bool(found.tensors or found.modules or found.optimizers)
         made = []
@@ -93,7 +98,7 @@ class States:
 
 
 def read() -> dict[Setting, str]:
-    """The settings as they are now."""
+    """The present values of the settings."""
     device = torch.get_default_device().type if hasattr(torch, "get_default_device") else "cpu"
     return {
         "dtype": dtype_name(torch.get_default_dtype()), "device": device,
@@ -103,8 +108,8 @@ def read() -> dict[Setting, str]:
 
 
 def kinds(things: Iterable[Thing]) -> list[Kind]:
-    """For each floating-point tensor, and each module with parameters, among ``things``: its name with its dtype and
-    device.
+    """The name, dtype and device of each floating-point tensor, and each module with a floating-point first parameter,
+    among ``things``.
     """
     found = []
     for thing in things:

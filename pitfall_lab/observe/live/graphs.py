@@ -1,4 +1,4 @@
-"""Reads the graphs of live tensors: the nodes and their saved tensors, without unpacking them (:func:`kept`).
+"""Reads the graphs of live tensors: the nodes and their saved tensors, mostly without unpacking these (:func:`kept`).
 
 Unpacking runs hooks and may raise. It is done only for a saved tensor whose version is above 0 when it is first seen,
 and for one whose version has changed: torch's own version check then decides whether backward would raise.
@@ -22,10 +22,12 @@ Key = tuple[Any, ...]
 
 
 class SavedNow(NamedTuple):
-    """A saved tensor of a node, with its present ``version``. ``node`` is the node, ``key`` identifies it without
-    keeping it alive (:func:`.tensor_facts.node_key`); ``slot`` is torch's name for the saved tensor (``result``),
-    ``index`` its number in a slot of several (None: it has the slot alone). ``raw`` is torch's ``SavedTensor`` object,
-    ``tensor`` the saved tensor. It holds references, so it must not be kept.
+    """A saved tensor of a node, with its present ``version``.
+
+    ``node`` is the node, ``key`` identifies it without keeping it alive (:func:`.tensor_facts.node_key`); ``slot`` is
+    torch's name for the saved tensor (``result``), ``index`` its index in a slot with several tensors (None: it is the
+    slot's only one). ``raw`` is torch's ``SavedTensor`` object, ``tensor`` the saved tensor. It holds references, so it
+    must not be kept.
     """
 
     node: Any
@@ -58,8 +60,8 @@ class SavedNow(NamedTuple):
 
 
 def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
-    """The nodes in the graphs of the nodes ``roots`` (None is passed over), these first, then nearest first, as far as
-    the budget allows. ``budget`` is the time limit.
+    """The nodes in the graphs of the nodes ``roots`` (None is ignored): these first, then the nearest first, as far as
+    the time limit ``budget`` allows.
     """
     seen: dict[Any, None] = dict.fromkeys(root for root in roots if root is not None)
     found = list(seen)
@@ -74,8 +76,8 @@ def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
 
 
 def kept(node: Any) -> Iterator[SavedNow]:
-    """The tensors that a node has saved, without those that were freed by a backward or packed by hooks, those of
-    inference mode, and those of other classes than Tensor and Parameter.
+    """The tensors that a node has saved, without those that were freed by a backward or packed by hooks, inference
+    tensors, and those of other classes than Tensor and Parameter.
     """
     names = _slots(type(node))
     if not names:
@@ -110,7 +112,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def _unpack(node: Any, slot: str, one: Any) -> None:
-    """Unpack the tensor ``one`` of a slot with several, if torch can (from 2.11 on); else the whole slot."""
+    """Unpack the tensor ``one`` of a slot with several, if torch can do so (from 2.11 on); else the whole slot."""
     if one is not None and hasattr(one, "unpack"):
         one.unpack()
     else:
@@ -125,7 +127,9 @@ def is_read_in_backward(slot: SavedNow) -> bool:
 
 
 def is_freed(node: Any) -> bool:
-    """Whether a backward has freed saved tensors of the node; False if it has none, or hooks have packed them all."""
+    """Whether a backward has freed saved tensors of the node; False if the node has saved none, or hooks have packed
+    all of them.
+    """
     for name in _slots(type(node)):
         try:
             raw = getattr(node, RAW + name)

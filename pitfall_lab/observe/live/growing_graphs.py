@@ -1,5 +1,5 @@
-"""Finds graphs that span several runs of one cell (:func:`growing`), and sums and lists that keep alive the graphs of
-steps whose backward has run (:meth:`GraphGrowth.compare` returns them).
+"""Finds graphs with nodes of several cells (:func:`growing`), and sums and lists that keep alive the graphs of steps
+whose backward has run (:meth:`GraphGrowth.compare`).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pitfall_lab.observe.tensor_facts import node_key, sequence_of
 
 ADDED = "AddBackward0"
 STEPS = 4
-"""A sum that keeps at least so many used graphs alive is reported."""
+"""A sum or list is reported if it keeps at least this many graphs alive whose backward has run."""
 
 
 NEAR = 20
 
 
 class Growing(NamedTuple):
-    """A tensor whose graph has nodes of several cells or keeps used graphs alive by addition; or (``kept``) a list or
-    dict of results, each with its own graph. A used graph is one that a backward has gone through.
+    """A tensor whose graph has nodes of several cells or, by addition, keeps graphs alive whose backward has run ("used
+    graphs"); or (``kept``) a list or dict of results, each with its own graph.
 
-    ``name`` is the expression for it, ``path`` the names and keys that lead to it; a graph that goes through several
-    cells is reported under the name by which each passes it to the next: ``h``, and not each loss made from it.
-    ``nodes`` is the number of nodes in the graph (0 for a list), ``cells`` are the numbers of the cells that made them
-    (for a list: those after which its graphs were first seen used), ``used`` is the number of used graphs (0 also for a
-    tensor of several elements). Of a list only: ``numbers``: each result has one element; ``fresh`` counts the results
-    that a later cell made and that have not been used.
+    ``name`` is the expression for it, ``path`` the names and keys that lead to it; a graph with nodes of several cells
+    is reported under the name by which each cell passes it to the next: ``h``, and not each loss computed from it.
+    ``nodes`` is the number of nodes in the graph (0 for a list), ``cells`` are the numbers of the cells that created
+    them (for a list: those after which its graphs were first seen used), ``used`` is the number of used graphs (0 also
+    for a tensor of several elements). For a list only: ``numbers``: each result has one element; ``fresh`` counts the
+    results that a later cell created and whose backward has not run.
     """
 
     name: str
@@ -48,19 +48,20 @@ class Growing(NamedTuple):
 
 
 class GraphGrowth:
-    """Remembers, for each result in a list, the cell after which a backward was first found to have gone through
-    its graph.
+    """Remembers, for each result in a list, the cell after which its backward was first found to have run.
 
-    A result is recognised by the key of its grad_fn (:func:`node_key`).
+    A result is identified by the key of its grad_fn (:func:`node_key`).
     """
 
     def __init__(self) -> None:
         self._used: dict[tuple[Any, ...], int] = {}
 
     def compare(self, roots: Sequence[Root], cells: Cells, budget: Budget) -> list[Growing]:
-        """The lists, dicts and other holders with at least :data:`STEPS` results, counted from the first one on, whose
-        graphs a backward has gone through; ``roots`` are the named tensors with a graph, ``cells`` says which cell made
-        a node. An empty list if there are none. ``budget`` is the time limit.
+        """The lists, dicts and other holders whose first results, at least :data:`STEPS` of them, have graphs whose
+        backward has run. An empty list if there are none.
+
+        ``roots`` are the named tensors with a graph, ``cells`` shows which cell created a node, ``budget`` is the time
+        limit.
         """
         parts: dict[Path, list[Root]] = {}
         for root in roots:
@@ -97,7 +98,9 @@ class GraphGrowth:
         return found
 
     def _count(self, keys: Sequence[tuple[Any, ...]], inside: Sequence[Root], budget: Budget) -> int:
-        """How many results at the beginning of a list have been used: what is added later is used later."""
+        """For how many results at the beginning of a list the backward has run; the backward of results added later is
+        assumed to run later.
+        """
         low, high = next((at for at, key in enumerate(keys) if key not in self._used), len(keys)), len(keys)
         if low < high and _is_used(inside[-1].node, budget):
             return high
@@ -111,9 +114,11 @@ def growing(
     roots: Sequence[Root], bound: Container[str], cells: Cells, carriers: Carriers, budget: Budget
 ) -> list[Growing]:
     """Of the named tensors with a graph (``roots``) whose names are in ``bound``, those whose graph has nodes of
-    several cells, and numbers that are sums of at least :data:`STEPS` used graphs. ``carriers`` finds the name that
-    carries a graph from cell to cell, ``cells`` says which cell made a node. An empty list if there are none.
-    ``budget`` is the time limit.
+    several cells, and one-element tensors that are sums of at least :data:`STEPS` losses whose backward has run. An
+    empty list if there are none.
+
+    ``carriers`` finds the name through which a graph comes from an earlier cell, ``cells`` shows which cell created a
+    node, ``budget`` is the time limit.
     """
     found: dict[Path, Growing] = {}
     for root in roots:
@@ -134,7 +139,9 @@ def growing(
 
 
 def _is_used(node: Any, budget: Budget) -> bool:
-    """Whether one of the nearest nodes has been freed: the farther ones of a large graph need not be looked at."""
+    """Whether one of the about :data:`NEAR` nearest nodes has been freed; the others of a large graph need not be
+    examined.
+    """
     near = [node]
     for each in near:  # the list grows during the iteration
         if is_freed(each):
@@ -146,7 +153,7 @@ def _is_used(node: Any, budget: Budget) -> bool:
 
 
 def _used(node: Any, budget: Budget) -> int:
-    """The number of used graphs among the terms of a chain of additions that ends at ``node``."""
+    """The number of graphs whose backward has run among the terms of a chain of additions that ends at ``node``."""
     count = 0
     while node is not None and node.name() == ADDED and budget.goes_on():
         branches = [each for each, _ in node.next_functions if each is not None]

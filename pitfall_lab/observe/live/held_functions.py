@@ -1,9 +1,9 @@
 """Finds objects that hold a function of the notebook whose name has since been bound to another function
-(:meth:`Functions.compare` returns them).
+(:meth:`Functions.compare`).
 
 A loader keeps its ``collate_fn``, a data set its transform, a scheduler its lambda, a module its hooks: defining the
-function again does not reach them. Which function a name had after which cell is kept as numbers (ids and hashes of its
-code); the objects are searched only once some name has another function than before.
+function again does not change them. Which function a name had after which cell is stored as numbers (ids and hashes of
+its code); the objects are searched only once some name has another function than before.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class HeldFunction(NamedTuple):
     """An object that still holds a function of the notebook whose name has been bound to another function since. Cells
     are given by their numbers.
 
-    ``name`` is the function's name, ``text`` the expression for the place where the object holds it, ``path`` the names
-    and keys that lead there, ``roots`` all names from which the object is reached, ``type`` the object's class. Cell
-    ``made`` defined the function (None: unknown), ``since`` was the first that bound the name to another one, ``again``
-    the last. ``others`` are the expressions of further holders of the old function, ``newer`` the paths of objects that
-    hold the new one. ``is_data``: the holder is a ``DataLoader`` or ``Dataset``. ``is_lambda``: the old function is a
-    lambda.
+    ``name`` is the function's name, ``text`` the expression for the attribute or entry that holds it, ``path`` the
+    names and keys that lead there, ``roots`` all names from which the object is reached, ``type`` the object's class.
+    Cell ``made`` defined the function (None: unknown), ``since`` was the first that bound the name to another one,
+    ``again`` the last. ``others`` are the expressions of further holders of the old function, ``newer`` the paths of
+    objects that hold the new one. ``is_data``: the holder is a ``DataLoader`` or ``Dataset``. ``is_lambda``: the old
+    function is a lambda.
     """
 
     name: str
@@ -60,7 +60,9 @@ class HeldFunction(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """What a name is bound to: the function's key, the hash of its code, and the cell that bound it to this code."""
+    """The function to which a name is bound: its key, the hash of its code, and the cell that bound the name to this
+    code.
+    """
 
     key: _Key
     code: int
@@ -68,8 +70,8 @@ class _Named(NamedTuple):
 
 
 class _Replaced(NamedTuple):
-    """The first and the last cell that bound a name to another function, and the functions that it had before: for
-    the key of each, the hash of its code and its cell.
+    """The first and the last cell that bound a name to another function, and the functions that it had before: by the
+    key of each, the hash of its code and its cell.
     """
 
     since: int
@@ -78,7 +80,7 @@ class _Replaced(NamedTuple):
 
 
 class _Slot(NamedTuple):
-    """A place in an object where a function is held; it holds references, so it must not be kept."""
+    """An attribute or entry of an object that holds a function; it holds references, so it must not be kept."""
 
     text: str
     path: Path
@@ -95,11 +97,12 @@ class Functions:
         self._found: list[HeldFunction] = []
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[HeldFunction]:
-        """The objects that still hold a function whose name has another one now, one record for each object and old
-        function. Left out are old functions that another name still has, and those with another number of positional
-        arguments than the new one. ``now`` is the number of the last cell. An empty list if there are none; the
-        findings of the time before if the time is over. ``namespace`` has the notebook's names and their objects,
-        ``found`` is what these lead to, ``budget`` the time limit.
+        """The objects that still hold a function whose name now has another one, one record for each object and old
+        function; ``now`` is the number of the last cell.
+
+        Old functions that another name still has, or whose number of positional arguments differs from the new one's,
+        are left out. An empty list if there are none; the findings of the previous cell if the time limit ``budget`` is
+        exceeded. ``namespace`` has the notebook's names and their objects, ``found`` is what these lead to.
         """
         functions = own_functions(namespace, budget)
         if functions is None:
@@ -117,7 +120,7 @@ class Functions:
         return self._found
 
     def _note(self, functions: Mapping[str, types.FunctionType], now: int) -> None:
-        """Remember what the names have now, and which have another function than before."""
+        """Remember the functions that the names have now, and which names have another function than before."""
         names = {name: self._named(name, each, now) for name, each in functions.items()}
         for name, each in names.items():
             was = self._names.get(name)
@@ -136,7 +139,9 @@ class Functions:
     def _held(
         self, name: str, current: types.FunctionType, slots: Sequence[_Slot], kept: set[int]
     ) -> Iterator[HeldFunction]:
-        """The holders of old functions of a name, one report for each old function; forgets a name without any."""
+        """The holders of old functions of a name, one record for each holder and old function; a name without any
+        holder is forgotten.
+        """
         replaced, now = self._replaced[name], self._names[name]
         old: dict[int, list[_Slot]] = {}
         newer: list[_Slot] = []
@@ -171,8 +176,8 @@ class Functions:
 
 
 def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, types.FunctionType] | None:
-    """The functions of the notebook that names are bound to, by name (see :func:`own`); ``None`` if the time did not
-    suffice. ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
+    """The functions of the notebook to which names are bound, by name (see :func:`own`); None if the time limit
+    ``budget`` is exceeded. ``namespace`` has the notebook's names and their objects.
     """
     functions: dict[str, types.FunctionType] = {}
     for name in list(namespace):
@@ -186,9 +191,11 @@ def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, typ
 
 
 def own(value: Any, namespace: Mapping[str, Any]) -> types.FunctionType | None:
-    """The function that ``value`` is, if a cell has defined it outside of other functions and classes; else ``None``.
-    Decorators that set ``__wrapped__`` (``functools.wraps``) are passed, at most four. ``namespace`` has the notebook's
-    names and their objects.
+    """The function ``value`` itself, if it is a function that a cell has defined outside other functions and classes;
+    else None.
+
+    Decorators that set ``__wrapped__`` (``functools.wraps``) are looked through, at most four. ``namespace`` has the
+    notebook's names and their objects.
     """
     for _ in range(WRAPPED):
         if type(value) is types.FunctionType and "__wrapped__" in value.__dict__:
@@ -205,14 +212,14 @@ def _key(function: types.FunctionType) -> _Key:
 
 
 def code_mark(function: types.FunctionType) -> int:
-    """A hash of a function's code: equal for the same code on other lines or with another description. Default values
-    of arguments do not count.
+    """A hash of a function's code: equal for the same code on other lines or with another docstring. Default values of
+    parameters do not count.
     """
     return hash((_code(function.__code__, function.__doc__), function.__code__.co_argcount))
 
 
 def _code(code: types.CodeType, doc: str | None = None) -> tuple[Any, ...]:
-    """What the code does, without its lines, its file and the function's own description ``doc``."""
+    """What the code does, without its lines, its file and the function's docstring ``doc``."""
     constants = tuple(
         _code(each) if type(each) is types.CodeType else repr(None if type(each) is str and each == doc else each)
         for each in code.co_consts
@@ -221,14 +228,16 @@ def _code(code: types.CodeType, doc: str | None = None) -> tuple[Any, ...]:
 
 
 class _HeldSearch:
-    """One search for the places where objects hold functions of the notebook."""
+    """One search for the attributes and entries of objects that hold functions of the notebook."""
 
     def __init__(self, namespace: Mapping[str, Any], budget: Budget) -> None:
         self._namespace, self._budget, self._kinds = namespace, budget, Kinds()
         self._seen, self._without = set[int](), set[int]()
 
     def slots(self, found: Found) -> Iterator[_Slot]:
-        """Yield each attribute, argument of a partial, entry of a list in an attribute, and hook."""
+        """Yield each function of the notebook in an attribute, an argument of a partial, an entry of a list in an
+        attribute, or a hook.
+        """
         groups: list[tuple[str, Any]] = []
         for name in list(self._namespace):
             if not self._budget.goes_on():
@@ -265,7 +274,9 @@ class _HeldSearch:
         return known or (not kind and class_origin(value).startswith(_OF_LIBRARIES))
 
     def _inside(self, path: Path, text: str, value: Any, depth: int, holder: Any) -> Iterator[_Slot]:
-        """The functions that a value is, if an object (``holder``) has it, or that it contains."""
+        """The value itself if it is a function of the notebook and an object (``holder``) has it, or the functions that
+        it contains.
+        """
         if type(value) is types.FunctionType:
             function = own(value, self._namespace) if holder is not None else None
             if function is not None:
@@ -290,14 +301,15 @@ class _HeldSearch:
 
 
 def _parts_of(value: Any) -> tuple[Any, ...]:
-    """The function and the arguments of a partial."""
+    """The function and the arguments of a partial; empty for other values."""
     return (value.func, *value.args, *value.keywords.values()) if type(value) is functools.partial else ()
 
 
 def entries(value: Any, text: str, *, is_group: bool) -> list[tuple[str, str, Any]]:
     """The key, the expression and the value of the first entries of a list, tuple, dict, partial or object ``value``,
-    whose expression is ``text``; of a dict or object those whose key is a text or an integer. An entry of a partial has
-    ``text`` itself as its expression. ``is_group``: ``value`` is a list, tuple or dict.
+    whose expression is ``text``; of a dict or object only those whose key is a string or an integer.
+
+    For the entries of a partial the expression is ``text`` itself. ``is_group``: ``value`` is a list, tuple or dict.
     """
     if type(value) is functools.partial:
         named = [("func", value.func), *((str(at), each) for at, each in enumerate(value.args))]

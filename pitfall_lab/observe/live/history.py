@@ -1,6 +1,6 @@
 """Reads the grad_fn of a live tensor without regenerating a view's stale grad_fn (:func:`history`).
 
-Torch regenerates the grad_fn of a view if it is read after the view's memory was written, and a program could notice
+Torch regenerates the grad_fn of a view if it is read after the view's storage was written, and a program could notice
 that. So it is not read for a view that may be in that state; graph walks then start from the grad_fn of its base.
 """
 
@@ -15,7 +15,8 @@ from pitfall_lab.observe.tensor_facts import base_of
 
 class History(NamedTuple):
     """How a tensor was computed. ``state`` is ``leaf`` (requires grad, no grad_fn), ``graph`` (also if the grad_fn was
-    not read) or ``none`` (requires no grad); ``node`` is the ``grad_fn``, None without one or if it was not read.
+    not read) or ``none`` (does not require grad); ``node`` is the ``grad_fn``, None if there is none or it was not
+    read.
 
     ``root`` is the node where a walk of the graph starts: the grad_fn, or the base's; None if there is none.
     ``readable``: False if the grad_fn was not read, as it may be stale.
@@ -28,8 +29,8 @@ class History(NamedTuple):
 
 
 def history(tensor: torch.Tensor, version: int | None) -> History:
-    """The history of a tensor of one of torch's own classes. ``version`` is its version now: of a view that has another
-    one than 0 the grad_fn is not read, as it may be stale.
+    """The history of a tensor of one of torch's own classes. ``version`` is its present version: the grad_fn of a view
+    is read only if it is 0, as it may be stale otherwise.
     """
     if not tensor.requires_grad:
         return History("none")
@@ -41,7 +42,7 @@ def history(tensor: torch.Tensor, version: int | None) -> History:
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether a tensor requires gradients and was not computed; a view that is a leaf is not
-    recognised, as its grad_fn is not read.
+    """Whether a tensor requires grad and was not computed; False also for a view that is a leaf, as its grad_fn is not
+    read.
     """
     return bool(tensor.requires_grad and not tensor._is_view() and tensor.grad_fn is None)

@@ -1,10 +1,10 @@
-"""Finds modules that are given gradients by a loss that trains another one, while no optimizer holds any of their
-parameters (:meth:`Idles.compare` returns them).
+"""Finds modules that get gradients from a loss that trains another module, while no optimizer holds any of their
+parameters (:meth:`Idles.compare`).
 
-Such a module is a teacher, a copy whose weights are averages, or an encoder that was left out of the optimizer. It is
-reported after the optimizer of the loss has made steps. Weights that changed meanwhile may have been changed with their
-gradients, by an optimizer that is not seen or by hand: then only a module is reported that has the shapes of a trained
-one, as an average of its weights has.
+Such a module is a teacher, a copy whose weights are averages, or an encoder that was not passed to the optimizer. It is
+reported after the optimizer of the loss has made steps. If its weights changed meanwhile, they may have been updated
+with their gradients, by an optimizer that is not seen or by hand: then the module is reported only if its parameters
+have the shapes of a trained module's, as an average of weights has.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ STEPS = 2
 
 
 class Idle(NamedTuple):
-    """A module that no optimizer trains, although parameters of it have gradients: they are in the graph of the loss
-    ``loss``, with which ``optimizer`` trains another module (both are expressions). ``name`` is the expression for the
-    module, ``path`` the names that lead to it, ``parameters`` the number of its parameters that require grad.
+    """A module that no optimizer trains although its parameters have gradients: they are in the graph of the loss
+    ``loss``, with which ``optimizer`` trains another module (both are expressions).
 
-    ``moved``: the values of these parameters have changed since they were first seen.
+    ``name`` is the expression for the module, ``path`` the names that lead to it, ``parameters`` the number of its
+    parameters that require grad. ``moved``: the values of these parameters have changed since they were first seen.
     """
 
     name: str
@@ -45,13 +45,12 @@ class Idles:
         self._first: dict[int, int] = {}
 
     def compare(self, found: Found, roots: Sequence[Root], budget: Budget) -> list[Idle]:
-        """The named modules of which no optimizer has a parameter, and which have gradients and are in the graph of a
-        loss with which an optimizer has trained another module for at least ``STEPS`` steps; where their own weights
-        have changed, only those with the shapes of a trained module.
+        """The named modules none of whose parameters an optimizer holds, which have gradients and are in the graph of a
+        loss with which an optimizer has trained another module for at least ``STEPS`` steps; if their own weights have
+        changed, only those with the shapes of a trained module.
 
-        ``roots`` are the named tensors with a graph; a loss is one with one element. Empty if there are none, or if
-        the search or the time limit cut something off. ``found`` is what the notebook's names lead to, ``budget`` the
-        time limit.
+        ``roots`` are the named tensors with a graph; a loss is one with one element. Empty if there are none, or if the
+        search was incomplete or the time limit ``budget`` is exceeded. ``found`` is what the notebook's names lead to.
         """
         if budget.spent or found.more or found.hidden:
             return []

@@ -1,5 +1,5 @@
-"""Makes the rows of the live panel for what is inside a module, an optimizer, a list or a dict; for parameters with
-norms, gradient norms and the last update's size (:func:`children`).
+"""Makes the rows of the live panel for the objects inside a module, an optimizer, a list or a dict; for parameters with
+norms, gradient norms and the relative size of the last update (:func:`children`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBERS = 1 << 20
 
 
 def resolve(namespace: Any, path: Path) -> Thing | None:
-    """Return the object that the path of a row leads to, as a :class:`Thing`; None if there is none, if its name is
+    """Return the object to which the path of a row leads, as a :class:`Thing`; None if there is none, if its name is
     not shown (see :func:`is_shown`), or if :func:`members` does not list it.
     """
     kinds = Kinds()
@@ -37,9 +37,10 @@ def resolve(namespace: Any, path: Path) -> Thing | None:
 
 def members(thing: Thing, kinds: Kinds) -> list[Thing]:
     """Return the objects directly inside the object of ``thing``: the parameters, buffers and submodules of a module,
-    the tensors that an optimizer trains, the entries of a list, tuple or dict; an empty list for others. Only the first
-    :data:`MOST` (500) of a module or optimizer, the first 256 entries of the rest; ``kinds`` finds out what kind of
-    object each is, and objects without a kind are left out.
+    the tensors that an optimizer trains, the entries of a list, tuple or dict; an empty list for others.
+
+    Only the first :data:`MOST` (500) of a module or optimizer, and the first 256 entries of a list, tuple or dict.
+    ``kinds`` determines the kind of each object; objects without a kind are left out.
     """
     if thing.kind == "module":
         parameters, buffers, children = tables(thing.value)
@@ -57,9 +58,10 @@ def members(thing: Thing, kinds: Kinds) -> list[Thing]:
 
 
 def children(thing: Thing, found: Found, table: Table, updates: Updates) -> list[Row]:
-    """The rows of the objects inside ``thing`` (see :func:`members`), made by ``table``; tensors of torch's own classes
-    get the details that are shown for parameters, in ``detail``. ``found`` is what the notebook's names lead to,
-    ``updates`` has the values that were read before.
+    """The rows of the objects inside ``thing`` (see :func:`members`), made by ``table``; the rows of tensors of torch's
+    own classes also get the details shown for parameters, in ``detail``.
+
+    ``found`` is what the notebook's names lead to, ``updates`` has the values that were read before.
     """
     owners = {id(each): optimizer.text for optimizer in reversed(found.optimizers) for each in held_by(optimizer.value)}
     names = {id(each.value): each.text for each in reversed(found.parameters)}
@@ -100,8 +102,7 @@ def _norm(numbers: np.ndarray | None) -> float | None:
 class Updates:
     """The relative size of a parameter's change since the last cell.
 
-    For parameters whose rows were unfolded, a sample of at most 256 values is kept; the ratio is computed from the
-    sample.
+    For parameters whose rows were unfolded, a sample of at most 256 values is kept, from which the ratio is computed.
     """
 
     SAMPLED = 256
@@ -113,15 +114,17 @@ class Updates:
 
     def begin(self, cell: int) -> None:
         """Called when cell ``cell`` has ended: from now on changes are measured from the values that were read since
-        the call before. A second call with the same number changes nothing.
+        the previous call. A second call with the same number changes nothing.
         """
         if cell != self._cell:
             self._was, self._is, self._cell = self._is, {}, cell
 
     def ratio(self, at: str, numbers: np.ndarray | None) -> float | None:
         """The norm of the change of the values ``numbers`` in the row with the id ``at``, divided by the norm of the
-        old values, both of a sample; ``None`` if ``numbers`` is None, if there are no old values or another number of
-        them, or if it is not finite. The sample is kept, as the old values after the next cell.
+        old values, both of a sample.
+
+        None if ``numbers`` is None, if there are no old values or a different number of them, or if the ratio is not
+        finite. The sample is kept, as the old values after the next cell.
         """
         if numbers is None:
             return None

@@ -1,4 +1,4 @@
-"""Finds what keeps a tensor's memory alive: names, lists, modules and nodes of live graphs, as far as they can be
+"""Finds what keeps a tensor's storage alive: names, lists, modules and nodes of live graphs, as far as they can be
 reached by name (:func:`keeping`).
 """
 
@@ -23,8 +23,8 @@ _SECONDS = 0.3
 
 
 def keeping(namespace: Mapping[str, Any], path: Path) -> T:
-    """Return sentences, in English and Chinese, that list the names on the memory of the tensor at ``path`` and the
-    nodes of live graphs that have saved it. ``namespace`` has the notebook's names and their objects.
+    """Return sentences, in English and Chinese, that list the names of tensors on the storage of the object at
+    ``path``, and the nodes of live graphs that have saved it. ``namespace`` has the notebook's names and their objects.
     """
     names = [name for name, _ in tied(namespace, path)]
     with unseen():
@@ -48,8 +48,8 @@ def keeping(namespace: Mapping[str, Any], path: Path) -> T:
 
 
 def _nodes(namespace: Mapping[str, Any], tensor: Any, budget: Budget) -> list[str]:
-    """The nodes that have saved the tensor or another one on its storage, each with the
-    name of a tensor that leads to it.
+    """The nodes that have saved the tensor or another one on its storage, each with the name of a tensor whose graph
+    contains the node.
     """
     found, seen, said = find(namespace, (), budget), set(), []
     for thing in found.tensors:

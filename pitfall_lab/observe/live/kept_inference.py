@@ -1,7 +1,7 @@
-"""Finds the tensor made in inference mode that a failed cell has met: the value of a name, or what a module, a list, a
-dict or an object of the notebook holds (:func:`kept_inference` returns it).
+"""Finds the inference tensor that a failed cell used: the value of a name, or one that a module, a list, a dict or an
+object of the notebook holds (:func:`kept_inference`).
 
-A layer that keeps a table from its first forward keeps a tensor of inference mode if that forward ran there.
+A layer that keeps a table from its first forward keeps an inference tensor if that forward ran in inference mode.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pitfall_lab.observe.live.object_kinds import is_own
 
 
 class KeptInference(NamedTuple):
-    """A tensor made in inference mode: ``name`` is the expression for it, ``root`` the name that it begins with.
+    """A tensor created in inference mode: ``name`` is the expression for it, ``root`` the name with which it begins.
 
-    ``module`` is the expression for the module that has it, or that has the list or dict with it, and ``attribute`` the
+    ``module`` is the expression for the module that has it (or has the list or dict with it), and ``attribute`` the
     name of that attribute; both are empty if no module has it.
     """
 
@@ -28,9 +28,11 @@ class KeptInference(NamedTuple):
 
 
 def kept_inference(error: BaseException, namespace: Mapping[str, Any], budget: Budget) -> KeptInference | None:
-    """The named tensor of inference mode that has the memory of one in a local variable of the failed code; ``None`` if
-    there is no such variable, or no name leads to its memory. ``error`` is what the code raised; ``namespace`` has the
-    notebook's names and their objects. ``budget`` is the time limit.
+    """The named inference tensor that shares its storage with an inference tensor in a local variable of the failed
+    code; None if there is no such variable, or no name leads to its storage.
+
+    ``error`` is the exception of the code; ``namespace`` has the notebook's names and their objects. ``budget`` is the
+    time limit.
     """
     used = {_memory(each) for each in _tensors(error)}
     if not used:
@@ -51,8 +53,8 @@ def _memory(tensor: Any) -> int:
 
 
 def _tensors(error: BaseException) -> Iterator[Any]:
-    """The tensors of inference mode among the local variables, or in tuples and lists that these are, of the functions
-    that the error passed through.
+    """The inference tensors among the local variables of the functions through which the error passed, and in tuples
+    and lists that are local variables.
     """
     step = error.__traceback__
     while step is not None:

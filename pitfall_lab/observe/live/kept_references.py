@@ -1,7 +1,7 @@
 """Finds names that keep a module's weights by reference: a ``state_dict()``, a detached weight or its NumPy array
-without a copy (:meth:`References.compare` returns them).
+without a copy (:meth:`References.compare`).
 
-Between the looks only version numbers are kept, to know in which cell the weights have changed since.
+Between the examinations only version numbers are kept, to know in which cell the weights have changed since.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pitfall_lab.observe.tensor_facts import is_opaque
 
 
 class KeptReference(NamedTuple):
-    """A name whose tensors share the memory of a module's parameters or buffers, or a second name of a module.
+    """A name whose tensors share the storage of a module's parameters or buffers, or a second name of a module.
 
     ``name`` is the name, ``path`` the names and keys that lead to its value, ``kind`` that of the value: ``tensor``,
     ``array``, ``group`` (a list or dict), or ``module`` for the module itself. ``module`` is the module's name,
-    ``weight`` the expression for the first of the parameters or buffers that are shared (of a second name: the module's
-    first name), ``others`` counts further ones. ``since`` is the number of the last cell that bound the name or wrote
-    into its value, ``changed`` that of the first later cell that changed the weights; ``None`` if none did.
+    ``weight`` the expression for the first of the parameters or buffers that are shared (for a second name: the
+    module's first name), ``others`` counts further ones. ``since`` is the number of the last cell that bound the name
+    or changed its value in place, ``changed`` that of the first later cell that changed the weights (None: none did).
     """
 
     name: str
@@ -44,10 +44,12 @@ class References:
         self._since: dict[str, tuple[int, dict[Path, int], int | None]] = {}
 
     def compare(self, found: Found, touched: Container[str], now: int, budget: Budget) -> list[KeptReference]:
-        """The names that keep weights by reference now, by tensors that require no grad or by arrays, and second names
-        of modules; ``touched`` are the names that the last cell, of number ``now``, has bound or written into. An empty
-        list if there are none or the time is over. ``found`` is what the notebook's names lead to, ``budget`` the time
-        limit.
+        """The names that now keep weights by reference, by tensors that do not require grad or by arrays, and second
+        names of modules; ``touched`` are the names that the last cell, with the number ``now``, has bound or whose
+        objects it has changed in place.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's
+        names lead to.
         """
         kept, met = [], {}
         for thing, weights in _shared(found, budget):
@@ -75,10 +77,8 @@ class References:
 
 
 def _shared(found: Found, budget: Budget) -> list[tuple[Thing, list[Thing]]]:
-    """The names of lists, dicts, tensors and arrays that contain the memory of weights, and
-    the second names of modules.
-
-    Each with the weights that it shares.
+    """The names of lists, dicts, tensors and arrays that share the storage of weights, and the second names of modules,
+    each with the weights that it shares.
     """
     weights = {
         each.value.data_ptr(): each
@@ -110,8 +110,8 @@ def _is_second(thing: Thing, first: dict[int, Thing]) -> bool:
 
 
 def address(thing: Thing) -> int:
-    """Return the address of the first element of a tensor without requires_grad, or of an
-    array; 0 if it cannot be read.
+    """Return the address of the first element of a tensor that does not require grad, or of an array; 0 if it cannot be
+    read.
     """
     value: Any = thing.value
     if thing.kind == "array":

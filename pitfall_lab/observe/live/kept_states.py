@@ -1,9 +1,8 @@
-"""Finds kept state dicts of optimizers whose tensors a training has changed in place (:meth:`KeptStates.compare`
-returns them).
+"""Finds kept state dicts of optimizers whose tensors a training has changed in place (:meth:`KeptStates.compare`).
 
-``state_dict()`` of an optimizer gives its own tensors, and ``load_state_dict`` takes those that need no conversion, so
-a kept state may be changed by the steps before it is loaded, or by those after. Of each kept state the ids and the
-checksums of some tensors are stored, as plain numbers.
+``state_dict()`` of an optimizer returns its own tensors, and ``load_state_dict`` uses those that need no conversion, so
+a kept state may be changed by the steps before it is loaded, or by those after. For each kept state the ids and
+checksums of some tensors are stored, as numbers.
 """
 
 from __future__ import annotations
@@ -20,19 +19,18 @@ from pitfall_lab.observe.live.sums import Sums
 from pitfall_lab.observe.tensor_facts import is_opaque
 
 SUMMED = 1 << 19
-"""Of so many bytes of states the checksums are computed after one cell."""
+"""For how many bytes of states the checksums are computed at most after one cell."""
 SAMPLED = 8
-"""Of so many tensors of a state the checksums are stored."""
+"""Of how many tensors of a state the checksums are stored at most."""
 
 
 class KeptState(NamedTuple):
     """A ``state_dict()`` of an optimizer that the notebook keeps. ``text`` is the expression for it, ``path`` the names
-    and keys that lead to it, ``optimizer`` the name of the optimizer whose tensors it has or had (empty if that is not
-    known).
+    and keys that lead to it, ``optimizer`` the name of the optimizer whose tensors it has or had (empty if unknown).
 
-    ``since`` is the number of the cell after which it was first seen so, ``moved`` that of the first later cell that
-    changed its tensors (``None``: none did). ``shared``: at the end of cell ``since`` its tensors were those of the
-    live optimizer.
+    ``since`` is the number of the cell after which it was first seen with these tensors, ``moved`` that of the first
+    later cell that changed them (None: none did). ``shared``: at the end of cell ``since`` its tensors were those of
+    the live optimizer.
     """
 
     text: str
@@ -44,7 +42,7 @@ class KeptState(NamedTuple):
 
 
 class _SeenState(NamedTuple):
-    """A kept state after a cell: ids and checksums of its tensors, and what is said of it."""
+    """A kept state after a cell: ids and checksums of its tensors, and the record of it."""
 
     ids: tuple[int, ...]
     sums: tuple[int | None, ...]
@@ -52,8 +50,8 @@ class _SeenState(NamedTuple):
 
 
 class KeptStates:
-    """Remembers ids and checksums of the tensors in optimizers' state dicts that the notebook keeps, to find those that
-    a later training has changed.
+    """Remembers ids and checksums of the tensors in optimizers' state dicts that the notebook keeps, to find states
+    that a later training has changed.
     """
 
     def __init__(self) -> None:
@@ -61,8 +59,10 @@ class KeptStates:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[KeptState]:
         """The kept states that were changed, or that share the tensors of an optimizer; ``now`` is the number of the
-        last cell. An empty list if there are none or the time is over. ``found`` is what the notebook's names lead to,
-        ``budget`` the time limit.
+        last cell.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's
+        names lead to.
         """
         sums, seen = Sums(), dict[Path, _SeenState]()
         sums.left = SUMMED
@@ -91,7 +91,9 @@ class KeptStates:
 
 
 def _kept(found: Found) -> Iterator[tuple[Path, str, Any]]:
-    """The states of optimizers that names hold, themselves or as an entry of a dict."""
+    """The state dicts of optimizers that names hold, themselves or as an entry of a dict: path, expression and the
+    ``"state"`` entry.
+    """
     for thing in found.names:
         if thing.kind != "group" or not _is_dict(thing.value) or not is_shown(thing.path[0]):
             continue
@@ -117,7 +119,7 @@ def _is_state(value: Any) -> bool:
 
 
 def _tensors(state: Any) -> Iterator[Any]:
-    """The tensors that are kept for each parameter."""
+    """The tensors that a state has for its parameters."""
     for kept in list(state.values()):
         for each in list(kept.values()) if _is_dict(kept) else ():
             if is_own(each) and not is_opaque(each) and not each.is_inference():
@@ -125,7 +127,7 @@ def _tensors(state: Any) -> Iterator[Any]:
 
 
 def _owners(found: Found, budget: Budget) -> dict[int, str]:
-    """The name of the live optimizer by the id of each tensor of its state."""
+    """The names of the live optimizers, by the id of each tensor of their state."""
     owners: dict[int, str] = {}
     for thing in found.optimizers:
         state: Any = inside(thing.value, "optimizer").get("state")

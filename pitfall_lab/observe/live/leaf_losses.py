@@ -1,5 +1,5 @@
-"""Finds single values that require gradients and have no graph: one of them is a loss that was made anew from a number,
-as by ``torch.tensor(loss.item(), requires_grad=True)`` (:func:`leaf_losses` returns them).
+"""Finds one-element tensors that require grad and have no graph; one of them may be a loss made from a number, as by
+``torch.tensor(loss.item(), requires_grad=True)`` (:func:`leaf_losses`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pitfall_lab.observe.live.object_kinds import held_by, is_own
 
 
 class LeafLoss(NamedTuple):
-    """A tensor with one element that requires gradients, is a leaf, and is no parameter.
+    """A one-element tensor that requires grad, is a leaf, and is no parameter.
 
     ``has_gradient``: a backward has reached it. ``name`` is the expression for the tensor, ``path`` the names and keys
     that lead to it.
@@ -26,10 +26,10 @@ class LeafLoss(NamedTuple):
 
 
 def leaf_losses(found: Found, budget: Budget) -> list[LeafLoss]:
-    """A record for each tensor bound to a name that has one element, requires a gradient, is a leaf, and is neither a
+    """A record for each tensor bound to a name that has one element, requires grad, is a leaf, and is neither a
     parameter nor held by an optimizer.
 
-    Empty if there is no optimizer, since then no gradient is needed. ``found`` is what the notebook's names lead to,
+    Empty if there is no optimizer, as no gradient is needed then. ``found`` is what the notebook's names lead to,
     ``budget`` the time limit.
     """
     if not found.optimizers:

@@ -1,7 +1,7 @@
-"""Finds lists and dicts that a forward hook has filled, after the model with the hook was made anew: the new one has no
-hook, and what they hold is still that of the earlier model (:meth:`LeftHooks.compare` returns them).
+"""Finds lists and dicts that a forward hook has filled, after the model with the hook was created again: the new model
+has no such hook, and the contents are still those from the earlier model (:meth:`LeftHooks.compare`).
 
-Kept are the code of each hook as a number, the names that it fills, and the ids of what these hold.
+Stored are a hash of each hook's code, the names of the lists and dicts that it uses, and the ids of their contents.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pitfall_lab.observe.live.repeated_hooks import hook_tables
 
 _FORWARD = ("_forward_hooks", "_forward_pre_hooks")
 MARKED = 32
-"""Of so many entries of a list or dict the ids are stored."""
+"""Of how many entries of a list or dict the ids are stored at most."""
 
 
 class LeftHook(NamedTuple):
-    """A list or dict that a forward hook has filled, after the model with the hook was made anew without it.
+    """A list or dict that a forward hook uses, after the model with the hook was created again without the hook.
 
     ``filled`` is the name of the list or dict, ``function`` the hook's name, ``model`` the model's name, ``place`` the
-    expression for the module that had the hook. The hook was first seen after cell ``since``; cell ``again`` made the
-    model anew. Cells are given by their numbers.
+    expression for the module that had the hook. The hook was first seen after cell ``since``; cell ``again`` created
+    the model again. Cells are given by their numbers.
     """
 
     filled: str
@@ -41,7 +41,9 @@ class LeftHook(NamedTuple):
 
 
 class _SeenHook(NamedTuple):
-    """A hook on a part of a model: the id of the model, the code of the hook, and marks of what it fills, by name."""
+    """A hook on a module of a model: the id of the model, the hash of the hook's code, and by name the ids of the lists
+    and dicts that it uses, with those of their contents.
+    """
 
     model: int
     code: int
@@ -50,17 +52,18 @@ class _SeenHook(NamedTuple):
 
 
 class LeftHooks:
-    """Remembers the forward hooks of models and, by id, the contents of the lists and dicts that these hooks fill."""
+    """Remembers the forward hooks of models and, by id, the contents of the lists and dicts that these hooks use."""
 
     def __init__(self) -> None:
         self._hooks: dict[tuple[str, int], _SeenHook] = {}
         self._left: dict[tuple[str, int], _SeenHook] = {}
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[LeftHook]:
-        """The lists and dicts that are not empty and that forward hooks of the notebook use, if the model with the hook
-        has been made anew since, without the hook, and they have not changed since then; ``now`` is the number of the
-        last cell. An empty list if there are none or the time is over. ``namespace`` has the notebook's names and their
-        objects, ``found`` is what these lead to, ``budget`` the time limit.
+        """The lists and dicts used by forward hooks of the notebook whose model has since been created again without
+        the hook, if they are not empty and have not changed since the hook was last seen.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``now`` is the number of the last
+        cell, ``namespace`` has the notebook's names and their objects, ``found`` is what these lead to.
         """
         if not (self._hooks or self._left or any(_of_forward(found, budget))):
             return []
@@ -93,7 +96,9 @@ class LeftHooks:
 
 
 def _of_forward(found: Found, budget: Budget) -> Iterator[tuple[str, str, types.FunctionType]]:
-    """The functions of the notebook that are forward hooks: the module that has it, the model's name, the function."""
+    """For each function of the notebook that is a forward hook: the expression for the module with the hook, the
+    model's name, the function.
+    """
     for thing, table, hooks in hook_tables(found, budget, modules_only=True):
         for hook in hooks if table in _FORWARD else ():
             function = hook.function.func if type(hook.function) is functools.partial else hook.function
@@ -102,7 +107,9 @@ def _of_forward(found: Found, budget: Budget) -> Iterator[tuple[str, str, types.
 
 
 def _filled(function: types.FunctionType, namespace: Mapping[str, Any]) -> list[str]:
-    """The names of the lists and dicts that a function uses, as global names or as values around it."""
+    """The names of the lists and dicts that a function uses, by a global name or as variables of an enclosing
+    function.
+    """
     names = [name for name in function.__code__.co_names if is_shown(name) and _is_group(namespace.get(name))]
     around = set[int]()
     for each in function.__closure__ or ():
@@ -119,7 +126,9 @@ def _is_group(value: Any) -> bool:
 
 
 def _mark(value: Any) -> tuple[int, ...]:
-    """The ids of a list or dict and of what it holds; empty if it holds nothing."""
+    """The id and length of a list or dict and the ids of its first entries; empty if it has no entries or is
+    neither.
+    """
     if not _is_group(value) or not len(value):
         return ()
     inside = value if type(value) is list else value.values()

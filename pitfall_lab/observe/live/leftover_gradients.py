@@ -1,9 +1,9 @@
 """Finds gradients that a cell left in ``.grad`` without a step, and to which a later training cell may have added
 (:meth:`Leftovers.compare` returns the first).
 
-Seen from versions alone: the cell wrote ``.grad`` of leaves that an optimizer holds and not the leaves; what it wrote
-is not zero; and nothing has cleared or replaced it before a cell that has written the leaves. Whether that cell cleared
-first cannot be seen afterwards: its text must be read too.
+Determined from versions alone: the cell wrote ``.grad`` of leaves that an optimizer holds, but not the leaves; the
+gradient is not zero; and no later cell cleared or replaced it before the cell that wrote the leaves. Whether that cell
+cleared the gradient first cannot be seen afterwards; its source must be read for this.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pitfall_lab.observe.live.written_again import samples
 
 
 class Leftover(NamedTuple):
-    """A leaf to whose left-over gradient a training cell may have added: cell ``left`` had written the gradient without
-    a step, and cell ``stepped`` wrote the leaf next. ``name`` and ``optimizer`` are the expressions for the leaf and
-    the optimizer that holds it, ``path`` the names and keys that lead to the leaf.
+    """A leaf to whose leftover gradient a training cell may have added: cell ``left`` wrote the gradient without a
+    step, and cell ``stepped`` was the next one that wrote the leaf.
 
-    ``others`` counts further such leaves. Cells are given by their numbers.
+    ``name`` and ``optimizer`` are the expressions for the leaf and the optimizer that holds it, ``path`` the names and
+    keys that lead to the leaf. ``others`` counts further such leaves. Cells are given by their numbers.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Leftover(NamedTuple):
 
 
 class _LeftoverLeaf(NamedTuple):
-    """A leaf after a cell: its version, the id and version of its gradient, and the cell that left this gradient
-    without a step; 0 if a step has used it, or none is there.
+    """A leaf after a cell: its version, the id and version of its gradient, and the number of the cell that left this
+    gradient without a step; 0 if a step has used it, or there is no gradient.
     """
 
     version: int
@@ -48,7 +48,7 @@ class _LeftoverLeaf(NamedTuple):
 
 class Leftovers:
     """Remembers, after each cell, the versions of the leaves that optimizers hold and of their gradients, to find a
-    leaf that a cell has updated with a gradient left over from an earlier cell.
+    leaf that a cell has updated while it had a gradient from an earlier cell.
     """
 
     def __init__(self) -> None:
@@ -57,9 +57,10 @@ class Leftovers:
         self._found: Leftover | None = None
 
     def compare(self, found: Found, now: int, budget: Budget) -> Leftover | None:
-        """The first leaf that the last cell, of number ``now``, has written, of those that already had a gradient left
-        from an earlier cell; None if there is none, or when time is over. ``found`` is what the notebook's names lead
-        to, ``budget`` the time limit.
+        """The first leaf written by the last cell, with the number ``now``, that had a gradient left by an earlier
+        cell; None if there is none, or the time limit ``budget`` is exceeded.
+
+        A second call with the same number returns the same. ``found`` is what the notebook's names lead to.
         """
         if now == self._cell:
             return self._found
@@ -96,8 +97,8 @@ class Leftovers:
 
 
 def has_numbers(leaf: Thing, gradient: Any) -> bool:
-    """Whether ``gradient``, that of the leaf ``leaf``, has elements that are not zero, as far as a sample shows where
-    one can be taken; True if it is not on the CPU or not strided.
+    """Whether ``gradient``, the gradient of ``leaf``, has elements other than zero; determined from a sample if one can
+    be taken. True if the gradient is not on the CPU or not strided.
     """
     some = samples(Thing(leaf.path, leaf.text, "tensor", gradient))
     if some is not None:

@@ -1,5 +1,5 @@
-"""Finds names whose tensor has been replaced by one with the same number of elements and another number of axes of size
-1: a target of shape (500, 1) that is made anew as (500,), for example (:meth:`Shapes.compare` returns them).
+"""Finds names whose tensor or array has been replaced by one that differs only in axes of size 1: a target of shape
+(500, 1) that is created again as (500,), for example (:meth:`Shapes.compare`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pitfall_lab.observe.live.found import Found
 from pitfall_lab.observe.live.object_kinds import is_own
 
 MOST = 100
-"""So many changes are remembered."""
+"""How many changes are remembered at most."""
 Shape = tuple[int, ...]
 
 
 class Reshaped(NamedTuple):
-    """A name whose tensor or array has been replaced by one with other axes of size 1: its shape was ``before`` from
-    cell ``made`` on, and has been ``after`` since cell ``changed`` (numbers of cells).
+    """A name whose tensor or array has been replaced by one with other axes of size 1: its shape was ``before`` since
+    cell ``made``, and has been ``after`` since cell ``changed`` (numbers of cells).
     """
 
     name: str
@@ -40,10 +40,12 @@ class Shapes:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Reshaped]:
-        """The names that have gained or lost axes of size 1 and have not been given back their shape since; ``now`` is
-        the number of the last cell. An empty list if there are none. Axes of other sizes must be the same before and
-        after, and at least one; at most ``MOST`` (100) changes are remembered. ``found`` is what the notebook's names
-        lead to, ``budget`` the time limit.
+        """The names whose tensor or array has gained or lost axes of size 1 and does not have its earlier shape again;
+        ``now`` is the number of the last cell.
+
+        An empty list if there are none. The other axes must be the same before and after, and there must be at least
+        one; at most ``MOST`` (100) changes are remembered. ``found`` is what the notebook's names lead to, ``budget``
+        the time limit.
         """
         if now == self._cell:
             return list(self._changes.values())

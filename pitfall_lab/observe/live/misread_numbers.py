@@ -1,9 +1,8 @@
-"""Finds, in the graphs of losses, values of another kind or shape than the loss works on (:func:`misread` returns
-them).
+"""Finds, in the graphs of losses, inputs of another kind or shape than the loss expects (:func:`misread`).
 
-A column of N predictions against a list of N targets makes N × N differences; a loss that takes scores may have been
-given probabilities. Both are found from the graph alone: from the names of its nodes, and from the shapes of their
-results, which the nodes store.
+A column of N predictions and a list of N targets give N × N differences; a loss that expects logits may have been given
+probabilities. Both are found from the graph alone: from the names of its nodes, and from the shapes of their outputs,
+which the nodes store.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Path
 
 NEAR = 16
-"""How many nodes from the loss are looked at: what a loss does with its inputs is near its end."""
+"""About how many nodes, starting at the loss, are examined: a loss uses its inputs near its end of the graph."""
 _COMPARES = {"SubBackward0", "RsubBackward1", "MulBackward0", "DivBackward0"}
 _KEEPS = {
     "ViewBackward0",
@@ -28,8 +27,8 @@ _KEEPS = {
     "PermuteBackward0",
 }
 _PLACED = {"UnsqueezeBackward0", "TBackward0", "TransposeBackward0", "PermuteBackward0", tensor_facts.ACCUMULATE}
-"""If one of these calls gave an operand its shape, or parameters are compared, the
-comparison of every pair is intended.
+"""If one of these nodes produced the operand, or the operand is a leaf that requires grad, comparing every pair is
+intended.
 """
 _SCORES = {"AddmmBackward0", "ConvolutionBackward0"}
 _TAKES = {
@@ -43,12 +42,13 @@ _Shape = tuple[int, ...]
 
 
 class Misread(NamedTuple):
-    """A loss computed from values of another kind or shape than it is meant for. ``name`` is the expression for the
-    loss, ``path`` the names and keys that lead to it, ``node`` the name of the node that shows it.
+    """A loss computed from inputs of another kind or shape than it expects.
 
-    ``why`` is ``softmax-twice`` or ``sigmoid-twice`` (the loss applies it itself), ``no-logarithm`` (``nll_loss`` of
-    values that are no logarithms), or ``every-pair``: N numbers were compared with N others to N × N differences; only
-    then ``given`` and ``made`` are the shapes of the operand with a graph and of the result, else empty.
+    ``name`` is the expression for the loss, ``path`` the names and keys that lead to it, ``node`` the name of the node
+    that shows it. ``why`` is ``softmax-twice`` or ``sigmoid-twice`` (the loss applies it itself), ``no-logarithm``
+    (``nll_loss`` of values that are no log-probabilities), or ``every-pair``: N values were compared with N others,
+    which gives N × N results. Only for ``every-pair`` are ``given`` and ``made`` the shapes of the operand with a graph
+    and of the result, else empty.
     """
 
     name: str
@@ -60,8 +60,8 @@ class Misread(NamedTuple):
 
 
 def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
-    """The tensors with one element among ``roots`` (named tensors with a graph) that were computed from values of
-    another kind or shape than their loss is meant for: one record for each. ``budget`` is the time limit.
+    """One record for each tensor with one element among ``roots`` (named tensors with a graph) that was computed from
+    inputs of another kind or shape than its loss expects. ``budget`` is the time limit.
     """
     found = []
     for root in roots:
@@ -99,8 +99,8 @@ def _of(root: Root, node: Any) -> Misread | None:
 
 
 def _pair(node: Any) -> tuple[_Shape, _Shape] | None:
-    """The shapes of a node's only operand with a graph and of its result, if N numbers (a column or a
-    list) became N × N; else None.
+    """The shapes of a node's only operand with a graph and of its result; None if there are several such operands, one
+    of :data:`_PLACED` made it, or N values (a column or a vector) did not become N × N.
     """
     leads = [(following, at) for following, at in node.next_functions if following is not None]
     if len(leads) != 1 or leads[0][0].name() in _PLACED:
@@ -113,7 +113,9 @@ def _pair(node: Any) -> tuple[_Shape, _Shape] | None:
 
 
 def _behind(node: Any) -> Any:
-    """The node that computed the values: this one, or the one before operations that only rearrange them."""
+    """The node that computed the values: the given one, or the one reached through nodes that only rearrange values;
+    None if there is none.
+    """
     while node is not None and node.name() in _KEEPS:
         node = node.next_functions[0][0]
     return node

@@ -1,8 +1,8 @@
-"""Remembers the dtype of each module's parameters after each cell, to name the cell that has converted one
+"""Remembers the dtype of each module's parameters after each cell, to name the cell that has converted a module
 (:meth:`ModuleTypes.converted`).
 
-``module.to(…)``, ``half()`` and ``double()`` change the module itself and return it: a second name for the result is no
-second module.
+``module.to(…)``, ``half()`` and ``double()`` change the module itself and return it: a name bound to the result refers
+to the same module.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from pitfall_lab.observe.live.object_kinds import Kinds, is_own, tables
 
 
 class ConvertedModule(NamedTuple):
-    """The first floating-point parameter of the module ``name`` had the dtype ``before`` (``float32``), and has had
-    ``after`` since the cell with the number ``cell``. ``also`` are further names of the same module.
+    """A module whose first floating-point parameter has been converted to another dtype.
+
+    The module ``name`` had the dtype ``before`` (such as ``float32``), and has had ``after`` since the cell with the
+    number ``cell``. ``also`` are further names of the same module.
     """
 
     name: str
@@ -36,8 +38,10 @@ class ModuleTypes:
         self._types: dict[int, tuple[tuple[int, str], ...]] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> None:
-        """Remember the dtypes of the modules after the cell with the number ``now``; of each module the last two.
-        Returns nothing. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        """Remember the dtype of each module after the cell with the number ``now``; the last two dtypes of each are
+        kept. Returns nothing. If the time limit ``budget`` is exceeded, nothing changes.
+
+        ``found`` is what the notebook's names lead to.
         """
         seen: dict[int, tuple[tuple[int, str], ...]] = {}
         for thing in found.modules:
@@ -66,7 +70,7 @@ class ModuleTypes:
 
 
 def _dtype(module: Any) -> str | None:
-    """The number type of the first floating-point parameter of a module or its parts; ``None`` if it has none."""
+    """The dtype of the first floating-point parameter of a module or its submodules; ``None`` if it has none."""
     work, seen, kinds = [module], set[int](), Kinds()
     for each in work:  # the list grows during the iteration
         if id(each) in seen or kinds.of(each) != "module":

@@ -1,8 +1,8 @@
-"""Finds modules whose parameters changed while dropout or batch normalization inside them were in evaluation mode
-(:meth:`ModuleModes.compare` returns them).
+"""Finds modules whose parameters changed while dropout or batch or instance normalization inside them was in evaluation
+mode (:meth:`ModuleModes.compare`).
 
-A layer whose own parameters, or those of its neighbours, did not change belongs to a part that is not trained: there
-evaluation mode is what is wanted.
+A layer whose own parameters, or those of its neighbours, did not change belongs to a frozen submodule, where evaluation
+mode is intended.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ _Versions = dict[int, int]
 
 
 class Evaluating(NamedTuple):
-    """A module in evaluation mode after a cell that changed its parameters. ``name`` is the expression for it, ``path``
-    the names and keys that lead to it, ``cell`` the number of the cell.
+    """A module in evaluation mode after a cell that changed its parameters.
 
-    ``part`` is the expression for the first layer inside that computes something else in this mode, ``type`` its class,
-    ``others`` counts further ones. ``before``: the module was in this mode before the cell too. ``drops``: one of the
-    layers is a dropout, which is not frozen on purpose, as the statistics of batch normalization are.
+    ``name`` is the expression for the module, ``path`` the names and keys that lead to it, ``cell`` the number of the
+    cell. ``part`` is the expression for the first layer inside that computes something else in this mode, ``type`` its
+    class; ``others`` counts further such layers. ``before``: the module was in this mode before the cell too.
+    ``drops``: one of the layers is a dropout, which nobody freezes on purpose, unlike the statistics of batch
+    normalization.
     """
 
     name: str
@@ -52,8 +53,8 @@ class Evaluating(NamedTuple):
 
 
 class ModuleModes:
-    """Remembers which modules were in evaluation mode after the cell before, and the versions of their parameters then,
-    to find modules that a cell changes while they are in this mode.
+    """Remembers which modules were in evaluation mode after the previous cell, and the versions of their parameters
+    then, to find modules that a cell changes while they are in this mode.
     """
 
     def __init__(self) -> None:
@@ -62,9 +63,10 @@ class ModuleModes:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Evaluating]:
-        """The modules that are in evaluation mode after the last cell, of number ``now``, and whose parameters that
-        cell has changed; only those with a layer that computes something else in this mode. An empty list if there are
-        none. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        """The modules that are in evaluation mode after the last cell, with the number ``now``, and whose parameters
+        that cell has changed; only those with a trained layer that computes something else in this mode.
+
+        An empty list if there are none. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now
@@ -87,8 +89,8 @@ class ModuleModes:
 
 
 def _versions(found: Found) -> dict[str, _Versions]:
-    """The versions of the parameters that each name leads to, by their ids; those that
-    require no gradient are left out.
+    """For each name, the versions of the parameters that it leads to, by their ids; parameters that do not require grad
+    are left out.
     """
     known: dict[str, _Versions] = {}
     for thing in found.parameters:
@@ -98,11 +100,11 @@ def _versions(found: Found) -> dict[str, _Versions]:
 
 
 def _idle_layers(parts: Sequence[Thing], moved: Container[int]) -> list[Thing]:
-    """Of a module's parts, the layers that would have done something else in training mode, in a
-    part of it that was trained.
+    """The layers among ``parts``, the modules inside a module, that would have computed something else in training mode
+    and belong to a trained submodule.
 
-    ``moved`` are the ids of the parameters that changed. A layer without parameters belongs to the layers before and
-    after it, in the order in which the module holds them.
+    ``moved`` are the ids of the parameters that changed. A layer without parameters counts as trained if the nearest
+    layers with parameters before and after it are, in the order in which the module holds them.
     """
     trained = [_is_trained(part.value, moved) for part in parts]
     found = []
@@ -142,6 +144,6 @@ def _parts(thing: Thing, budget: Budget) -> Iterator[Thing]:
 
 
 def _computes_differently(module: Any) -> bool:
-    """Whether this very layer is in evaluation mode and computes something else in it."""
+    """Whether this layer itself is in evaluation mode and computes something else in it than in training mode."""
     table = inside(module, "module")
     return table.get("training") is False and table.get("p") != 0 and any(each in _MODED for each in _MRO(type(module)))

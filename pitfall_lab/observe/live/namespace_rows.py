@@ -1,4 +1,6 @@
-"""Makes one row of plain data (a dict) for each tensor, array, module and optimizer of a namespace (:func:`rows`)."""
+"""Makes the rows of the live panel, as plain dicts, one for each tensor, array, module, optimizer and so on in a
+namespace (:func:`rows`).
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,12 @@ _BASE = {name: vars(torch.Tensor.__base__)[name].__get__ for name in ("shape", "
 
 
 def row_id(path: Path) -> str:
-    """The id of a row: its path, joined."""
+    """Return the id of a row: the names and keys of its path, joined."""
     return SEPARATOR.join(path)
 
 
 def blank(thing: Thing) -> Row:
-    """A row that contains only the id, name, kind and type of an object; all other entries are empty, 0, None or
+    """Return a row that contains only the id, name, kind and type of an object; all other entries are empty, 0, None or
     False.
     """
     return {
@@ -58,12 +60,12 @@ def blank(thing: Thing) -> Row:
 
 
 class Table:
-    """Makes the rows of the live panel, one for each tensor, module and so on that the notebook's names lead to, after
-    one cell.
+    """Makes the rows of the live panel after one cell, one for each tensor, module and so on that the notebook's names
+    lead to.
 
-    ``before`` is the attribute ``after`` of the table made the time before: by a row's id, the object's id, version,
-    memory and so on, to see what has changed since. ``bound`` are the names that the last cell has bound, ``stale`` the
-    ids of rows whose backward would go wrong.
+    ``before`` is the attribute ``after`` of the previous table: for each row id the object's id, version, storage and
+    so on, to see what has changed since. ``bound`` are the names that the last cell has bound, ``stale`` the ids of the
+    rows whose backward would fail or use changed values.
     """
 
     def __init__(self, before: dict[str, tuple[Any, ...]], bound: Iterable[str], stale: Iterable[str] = ()) -> None:
@@ -126,7 +128,7 @@ class Table:
             self._memory.append((row, ("numpy", id(owner)), min(low, first), max(high, last)))
 
     def _mark(self, row: Row, thing: Thing, version: int | None) -> None:
-        """Mark the row as new or changed since the last look, and store what the next look compares with."""
+        """Mark the row as new or changed since the previous table, and store what the next table compares with."""
         memory = self._memory[-1][1] if self._memory and self._memory[-1][0] is row else None
         now = (id(thing.value), version, memory, tuple(row["shape"] or ()), row["children"], row["has_grad"])
         old = self._before.get(row["id"])
@@ -142,11 +144,12 @@ class Table:
         self.after[row["id"]] = now
 
     def share(self, numbers: dict[Any, int], *, unfolded: bool = False) -> None:
-        """Give a number (``storage`` in the row) to memory that several rows share; memory that had a number keeps it.
-        ``numbers`` has the numbers of the last time, by the memory's key; they are replaced by the present ones.
+        """Give each storage that several rows share a number (``storage`` in the row); a storage that had a number
+        keeps it.
 
-        ``unfolded``: the rows are shown inside others, whose numbers do not change; a row on the memory of one of those
-        gets its number.
+        ``numbers`` has the numbers of the previous call, by the key of the storage; they are replaced by the current
+        ones. ``unfolded``: the rows are shown inside other rows, whose numbers do not change; a row on the storage of
+        one of those gets its number.
         """
         taken = set(numbers.values())
         free = (n for n in count(1) if n not in taken)
@@ -163,7 +166,9 @@ class Table:
         numbers.update(kept)
 
     def saved(self, held: Sequence[SavedRow]) -> None:
-        """Add to each tensor's row, in ``saved_by``, the nodes that have saved the tensor, at most :data:`SAVERS`."""
+        """Add to each tensor's row, in ``saved_by``, the nodes that have saved the tensor, at most :data:`SAVERS`
+        (20).
+        """
         for each in held:
             for row in self._by_tensor.get(id(each.kept.tensor), ()):
                 if len(row["saved_by"]) < SAVERS:
@@ -172,8 +177,8 @@ class Table:
 
 
 def _groups(memory: Sequence[tuple[Row, Any, int, int]]) -> list[tuple[list[Any], list[Row]]]:
-    """Return the groups of rows with one storage or with overlapping bytes: for each the keys
-    of its memory, and its rows.
+    """Return the groups of rows with one storage or with overlapping bytes: for each group the keys of its storages,
+    and its rows.
     """
     by_key: dict[Any, list[Row]] = {}
     spans: dict[Any, tuple[int, int]] = {}
@@ -196,16 +201,17 @@ def _groups(memory: Sequence[tuple[Row, Any, int, int]]) -> list[tuple[list[Any]
 
 
 def _held(thing: Thing) -> int:
-    """Return the number of objects inside a list, a dict or an optimizer."""
+    """Return the number of entries of a list, tuple or dict, or of tensors in an optimizer's parameter groups."""
     if thing.kind == "group":
         return len(thing.value)
     return len(held_by(thing.value))
 
 
 def rows(found: Found, table: Table, budget: Budget, first: int, most: int) -> tuple[list[Row], int]:
-    """At most ``most`` rows of ``found.names`` from the one with index ``first`` on, made by ``table`` as far as the
-    budget allows; and how many names are left after them. ``found`` is what the notebook's names lead to, ``budget``
-    the time limit.
+    """At most ``most`` rows of ``found.names``, from index ``first`` on, made by ``table`` until the time limit
+    ``budget`` is exceeded; and how many names are left after them.
+
+    ``found`` is what the notebook's names lead to.
     """
     made: list[Row] = []
     for thing in found.names[first : first + most]:

@@ -1,8 +1,8 @@
-"""Finds out what kind of object something is without running code of its class: no attribute is read through it
+"""Determines the kind of an object without running code of its class: no attribute is read through the object
 (:class:`Kinds`).
 
-A class may define ``__class__``, ``__getattr__`` or a metaclass with its own ``__eq__``; all of these are avoided by
-calling the descriptors of Python's, torch's and NumPy's own classes.
+A class may define ``__class__``, ``__getattr__`` or a metaclass with its own ``__eq__``; none of these is called, as
+the descriptors of Python's, torch's and NumPy's classes are used instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLAIN = (int, float, str, bool, type(None), bytes, complex, set, frozenset, typ
 
 
 class Kinds:
-    """Caches the kinds of classes during one look."""
+    """Caches the kinds of classes during one examination of a namespace."""
 
     def __init__(self) -> None:
         self._known: dict[int, Kind] = {id(cls): "" for cls in _PLAIN}
@@ -37,7 +37,7 @@ class Kinds:
 
     def of(self, value: Any) -> Kind:
         """Return the kind of an object: ``tensor``, ``array``, ``module``, ``optimizer``, ``group`` (a list, tuple or
-        dict) or ``object`` (of a class of the notebook); an empty string for an object that is not shown.
+        dict) or ``object`` (of a class of the notebook); an empty string for all others, which are not shown.
         """
         cls = type(value)
         known = self._known.get(id(cls))
@@ -65,8 +65,8 @@ def class_origin(value: Any) -> str:
 
 
 def methods_name(value: Any, attribute: str) -> bool:
-    """Whether the code of a method of the object's class, or of one of its bases outside torch, has this name as the
-    name of an attribute or of a global variable. Only plain methods are looked at, without functions inside of them.
+    """Whether a method of the object's class, or of a base class outside torch, uses ``attribute`` as the name of an
+    attribute or global variable. Only plain methods are examined, without functions nested in them.
     """
     for each in _mro(type(value)):
         table = _class_dict(each)
@@ -78,22 +78,22 @@ def methods_name(value: Any, attribute: str) -> bool:
 
 
 def is_own(tensor: Any) -> bool:
-    """Whether the object's class is exactly Tensor or Parameter, so that reading any
-    attribute runs only torch's code.
+    """Whether the object's class is exactly Tensor or Parameter, so that reading any attribute runs only torch's
+    code.
     """
     return type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
 
 
 def dispatches(tensor: Any) -> bool:
-    """Whether the tensor's class defines ``__torch_dispatch__``, so that even torch's own
-    attributes may run its code.
+    """Whether the tensor's class defines ``__torch_dispatch__``, so that reading even the attributes that torch defines
+    may run its code.
     """
     return any("__torch_dispatch__" in _class_dict(each) for each in _mro(type(tensor)) if each is not torch.Tensor)
 
 
 def inside(value: Any, kind: Kind) -> dict[str, Any]:
-    """The attributes of a module, an optimizer or an object of the notebook's own class;
-    empty if it has no ``__dict__``.
+    """Return the attributes of a module, an optimizer or an object of a class of the notebook; an empty dict if it has
+    no ``__dict__``.
     """
     if kind == "module":
         return _module_dict(value) or {}
@@ -107,7 +107,9 @@ def inside(value: Any, kind: Kind) -> dict[str, Any]:
 
 
 def tables(module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """A module's parameters, buffers and submodules; empty dicts if it has none yet or stores them in another way."""
+    """Return a module's parameters, buffers and submodules; an empty dict for each that the module lacks or does not
+    store as a plain dict.
+    """
     table = inside(module, "module")
     found = [table.get(name) for name in ("_parameters", "_buffers", "_modules")]
     first, second, third = (each if type(each) is dict else {} for each in found)
@@ -115,7 +117,7 @@ def tables(module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
 def has_parameters(value: Any) -> bool:
-    """Whether a value is a module with parameters, its own or its submodules'."""
+    """Whether a value is a module with parameters, its own or those of its submodules."""
     work, seen = ([value] if Kinds().of(value) == "module" else []), set[int]()
     for module in work:  # the list grows during the iteration
         if id(module) in seen or Kinds().of(module) != "module":
@@ -129,7 +131,7 @@ def has_parameters(value: Any) -> bool:
 
 
 def held_by(optimizer: Any) -> list[Any]:
-    """Return the tensors in an optimizer's parameter groups."""
+    """Return the tensors in an optimizer's parameter groups; an empty list if these cannot be read."""
     groups = inside(optimizer, "optimizer").get("param_groups")
     if type(groups) is not list:
         return []

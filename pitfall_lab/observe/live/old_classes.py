@@ -1,8 +1,8 @@
-"""Finds the object that a failed cell has met whose class a cell has defined anew since the object was made
-(:func:`old_object` returns it).
+"""Finds the object because of which a cell failed: its class has been defined again since the object was created
+(:func:`old_object`).
 
-Its methods are those of the earlier definition, and the name of the class leads to another one. Nothing of the object's
-own code is run: its class and its attributes are read by Python's own descriptors.
+The object's methods are those of the earlier definition, while the name of the class refers to the new one. No code of
+the object is run: its class and attributes are read by Python's descriptors.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Why = Literal["super", "attribute", "pickle", "arguments"]
 
 
 class OldObject(NamedTuple):
-    """An object of an earlier definition of a class. ``name`` is the expression for it, ``root`` the name that this
-    begins with; both are empty if no name leads to it. ``cls`` is the name of the class.
+    """An object of an earlier definition of a class.
 
-    ``why`` is what failed: ``super`` (``super()`` with the new class), ``attribute`` (one that only the new class has),
-    ``pickle``, or ``arguments`` (the two definitions of a method take different ones); ``member`` is that attribute or
-    method, else empty. ``through`` are classes of the object that have not been defined anew and derive from the
-    earlier ``cls``. ``optimizers`` are the names of those that hold its parameters; ``is_module``: it is a
-    ``torch.nn.Module``.
+    ``name`` is the expression for the object, ``root`` the name with which it begins; both are empty if no name leads
+    to it. ``cls`` is the name of the class. ``why`` is what failed: ``super`` (``super()`` with the new class),
+    ``attribute`` (one that only the new class has), ``pickle``, or ``arguments`` (the two definitions of a method have
+    different parameters); ``member`` is that attribute or method, else empty. ``through`` are classes of the object
+    that have not been defined again and derive from the earlier ``cls``. ``optimizers`` are the names of the optimizers
+    that hold its parameters; ``is_module``: it is a ``torch.nn.Module``.
     """
 
     name: str
@@ -46,7 +46,7 @@ class OldObject(NamedTuple):
 
 
 class _Met(NamedTuple):
-    """An object, and which of its classes has been replaced by which; it holds references, so it must not be kept."""
+    """An object, the earlier and the new definition of one of its classes; holds references, so it must not be kept."""
 
     value: Any
     old: type
@@ -57,8 +57,8 @@ class _Met(NamedTuple):
 def old_object(
     error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], budget: Budget
 ) -> OldObject | None:
-    """The object from which the error ``error`` of a failed cell follows, because its class has been defined anew since
-    the object was made; ``None`` if there is none, or for other errors than those of ``why`` in :class:`OldObject`.
+    """Return the object whose outdated class is the cause of the error ``error`` of a failed cell; ``None`` if there is
+    none, or the error is none of those listed under ``why`` in :class:`OldObject`.
 
     ``read`` are the names that the failed cell reads. ``namespace`` has the notebook's names and their objects.
     ``budget`` is the time limit.
@@ -118,7 +118,7 @@ def _reason(
 
 
 def _first_arguments(error: BaseException) -> Iterator[Any]:
-    """The first argument of each function that the error passed through, the innermost last."""
+    """The first argument of each function that the error passed through; the innermost function comes last."""
     step = error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
@@ -128,7 +128,7 @@ def _first_arguments(error: BaseException) -> Iterator[Any]:
 
 
 def _replaced(value: Any, namespace: Mapping[str, Any]) -> Iterator[_Met]:
-    """The classes of an object that the notebook's namespace has another class for."""
+    """The classes of an object, defined in the notebook, whose names the notebook now binds to another class."""
     through: tuple[str, ...] = ()
     for each in _mro(type(value)):
         name = str(_qualname(each))
@@ -144,13 +144,13 @@ def _replaced(value: Any, namespace: Mapping[str, Any]) -> Iterator[_Met]:
 
 
 def _mentions(cls: type, name: str) -> bool:
-    """Whether a class of the notebook, or one of its bases there, has an attribute, or a method that names it."""
+    """Whether a class of the notebook, or a base class from there, has the attribute, or a method that mentions it."""
     own = [each for each in _mro(cls) if _class_dict(each).get("__module__") == "__main__"]
     return any(name in _class_dict(each) or any(name in code for code in _codes(each)) for each in own)
 
 
 def _codes(cls: type) -> Iterator[tuple[Any, ...]]:
-    """The names and texts in each method's code."""
+    """For each method's code, and each function nested in it, the names and strings in it."""
     work = [each.__code__ for each in list(_class_dict(cls).values()) if type(each) is types.FunctionType]
     for code in work:  # the list grows during the iteration
         texts = tuple(each for each in code.co_consts if type(each) is str)
@@ -159,7 +159,9 @@ def _codes(cls: type) -> Iterator[tuple[Any, ...]]:
 
 
 def _takes(cls: type, method: str) -> Any:
-    """What a method takes: its arguments' names and kinds, and the number of its defaults."""
+    """What a method accepts: its parameters' names and kinds, and the number of its defaults; None if it is no plain
+    function.
+    """
     function = next((table[method] for each in _mro(cls) if method in (table := _class_dict(each))), None)
     if type(function) is not types.FunctionType:
         return None
@@ -169,7 +171,7 @@ def _takes(cls: type, method: str) -> Any:
 
 
 def _things(namespace: Mapping[str, Any], budget: Budget, found: Found | None = None) -> Iterator[Thing]:
-    """The modules and the objects of the notebook's own classes, also inside lists, dicts and each other."""
+    """The modules and the objects of classes of the notebook, also those inside lists, tuples, dicts and each other."""
     kinds, seen = Kinds(), set[int]()
     work = [
         (Thing((name,), name, kind, value), DEPTH)
@@ -191,7 +193,7 @@ def _things(namespace: Mapping[str, Any], budget: Budget, found: Found | None = 
 
 
 def _parameters(value: Any) -> Iterator[Any]:
-    """The parameters of a module; of an object, those of the modules among its attributes."""
+    """The parameters of a module; for another object, those of the modules among its attributes."""
     kinds, seen = Kinds(), set[int]()
     work = [value]
     for each in work:  # the list grows during the iteration

@@ -1,8 +1,8 @@
-"""Finds functions of the notebook with a module or an optimizer as the default of a parameter, whose name has since
-been bound to another one (:meth:`Defaults.compare` returns them).
+"""Finds functions of the notebook with a module or an optimizer as a parameter's default, after the name of that module
+or optimizer has been bound to another one (:meth:`Defaults.compare`).
 
-A default is computed once, when the cell with the ``def`` runs. Which object a name had after which cell is kept as
-numbers (ids); the old object is alive, since the function holds it.
+A default is computed once, when the cell with the ``def`` runs. Which object each name had is stored by id; the old
+object stays alive, since the function holds it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ HELD = ("module", "optimizer")
 
 
 class OldDefault(NamedTuple):
-    """A parameter of a function whose default is a module or optimizer that its name no longer has: ``parameter`` of
-    ``function`` has what cell ``made`` bound to ``name``, and cell ``since`` bound the name to another object (numbers
-    of cells).
+    """A parameter of a function whose default is a module or optimizer that its name no longer refers to.
 
-    ``place``: the parameter's position from 0, or None if it is given by name only.
+    The default of ``parameter`` of ``function`` is what cell ``made`` bound to ``name``; cell ``since`` bound the name
+    to another object (numbers of cells). ``place``: the index of the parameter, from 0, or None if it is keyword-only.
     """
 
     function: str
@@ -43,10 +42,11 @@ class Defaults:
         self._was: dict[int, tuple[str, int, int]] = {}
 
     def compare(self, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[OldDefault]:
-        """The functions of the notebook with a default (a module or optimizer) that a name was bound to after an
-        earlier cell and none is now, one record for each such parameter; ``now`` is the number of the last cell. An
-        empty list if there are none or the time is over. ``namespace`` has the notebook's names and their objects.
-        ``budget`` is the time limit.
+        """One record for each parameter of a function of the notebook whose default is a module or optimizer that a
+        name was bound to after an earlier cell and none is now; ``now`` is the number of the last cell.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``namespace`` has the notebook's
+        names and their objects.
         """
         kinds, bound = Kinds(), dict[str, int]()
         for name in list(namespace):
@@ -77,7 +77,9 @@ class Defaults:
 
 
 def _defaults(function: types.FunctionType) -> Iterator[tuple[str, int | None, Any]]:
-    """The name, the position and the default of each parameter that has one."""
+    """The name, index and default of each parameter that has a default; the index is None for keyword-only
+    parameters.
+    """
     code, given = function.__code__, function.__defaults__ or ()
     first = code.co_argcount - len(given)
     for at, value in enumerate(given, first):

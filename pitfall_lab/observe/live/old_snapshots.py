@@ -1,8 +1,8 @@
-"""Finds copies of weights (a state dict, a second model) that were made of a model whose name has another model now
-(:meth:`Snapshots.compare` returns them).
+"""Finds copies of weights (a state dict, a second model) made from a model whose name now has another model
+(:meth:`Snapshots.compare`).
 
-The names and shapes of both models' weights agree, so the copy can be loaded into the new one. Of the copies checksums
-are stored, of the models the ids and the classes of their parts, as plain values.
+The names and shapes of both models' weights agree, so that the copy can be loaded into the new one. Of the copies,
+checksums are stored; of the models, the ids and the classes of their modules.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pitfall_lab.observe.live.sums import Sums
 from pitfall_lab.observe.tensor_facts import is_opaque
 
 MARKED = 4
-"""Of so many tensors of a copy the checksums are stored."""
+"""Of how many tensors of a copy the checksums are stored at most."""
 _Shapes = dict[str, tuple[int, ...]]
 
 
 class OldSnapshot(NamedTuple):
-    """A copy of a model's weights that is older than the model: ``name`` is the expression for the copy, ``path`` the
-    names and keys that lead to it, ``model`` the model's name. The copy has had its values since cell ``since``; the
-    model that it is of came in cell ``made``, and the one that has the name now in cell ``again`` (numbers of cells).
+    """A copy of a model's weights that is older than the model which now has the name.
 
-    ``is_model``: the copy is a model itself, not a state dict. ``is_alike``: the new model consists of the same classes
-    as the old one.
+    ``name`` is the expression for the copy, ``path`` the names and keys that lead to it, ``model`` the model's name.
+    The copy has had its values since cell ``since``; the model it was made from was first seen after cell ``made``, and
+    the one that has the name now after cell ``again`` (numbers of cells). ``is_model``: the copy is a model itself, not
+    a state dict. ``is_alike``: the new model consists of the same classes as the old one.
     """
 
     name: str
@@ -43,7 +43,9 @@ class OldSnapshot(NamedTuple):
 
 
 class _Model(NamedTuple):
-    """A model: its marks, the classes of its parts, the cell that made it, and the shapes of its weights."""
+    """A model: the ids of it and its tensors, the classes of its modules, the cell that created it, and the shapes of
+    its weights.
+    """
 
     at: tuple[int, ...]
     classes: tuple[str, ...]
@@ -53,7 +55,9 @@ class _Model(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """A copy: checksums, the cell in which it was first seen so, and the models that it may be of, by their names."""
+    """A copy: its checksums, the cell after which these were first seen, and the models that it may be a copy of, by
+    name.
+    """
 
     mark: tuple[int | None, ...]
     since: int
@@ -61,15 +65,17 @@ class _Copy(NamedTuple):
 
 
 class Snapshots:
-    """Remembers copies of weights and the models that they were made of, as plain values."""
+    """Remembers copies of weights and the models that they were made from, as plain values."""
 
     def __init__(self) -> None:
         self._models: dict[str, _Model] = {}
         self._copies: dict[Path, _Copy] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[OldSnapshot]:
-        """The copies whose model has been created again since; ``now`` is the number of the last cell. An empty list if
-        there are none or the time is over. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        """The copies whose model has since been created again; ``now`` is the number of the last cell.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's
+        names lead to.
         """
         models = {
             thing.text: made for thing in found.modules if len(thing.path) == 1 and (made := _model(thing, budget))
@@ -106,7 +112,7 @@ class Snapshots:
 
 
 def _model(thing: Thing, budget: Budget) -> _Model | None:
-    """A model as it is now; ``None`` if it has no parameters."""
+    """Return the present state of a model; ``None`` if it has no parameters, or the time limit is exceeded."""
     parameters, buffers, classes, at = _Shapes(), _Shapes(), list[str](), [id(thing.value)]
     work, seen, kinds = [("", thing.value)], {id(thing.value)}, Kinds()
     for prefix, module in work:  # the list grows during the iteration
@@ -127,7 +133,9 @@ def _model(thing: Thing, budget: Budget) -> _Model | None:
 
 
 def _fits(tensors: Mapping[str, Any], model: _Model) -> bool:
-    """Whether tensors have the names and shapes of a model's weights."""
+    """Whether tensors have the names and shapes of a model's weights: all of its parameters, and nothing but these and
+    its buffers.
+    """
     known = {**model.buffers, **model.parameters}
     return model.parameters.keys() <= tensors.keys() and all(
         name in known and known[name] == tuple(each.shape) for name, each in tensors.items()
@@ -135,8 +143,8 @@ def _fits(tensors: Mapping[str, Any], model: _Model) -> bool:
 
 
 def _copies(found: Found, models: Mapping[str, _Model]) -> Iterator[tuple[Thing, dict[str, Any]]]:
-    """The state dicts, also inside a dict, and the models, each with its tensors by their names; none of them is a
-    reference to the weights of a model.
+    """The state dicts, also inside a dict, and the models, each with its tensors by name; a state dict that refers to a
+    module's parameters is left out.
     """
     weights = {each.value.data_ptr() for each in found.parameters if is_own(each.value) and not is_opaque(each.value)}
     for thing in found.names if models else ():

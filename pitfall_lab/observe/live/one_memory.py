@@ -1,5 +1,5 @@
-"""Finds lists whose elements are all one memory: what was appended again and again was the same tensor or array, and
-not a copy of it (:func:`one_memory` returns them).
+"""Finds lists whose elements all share one block of memory: the same tensor or array was appended again and again, and
+no copy of it (:func:`one_memory`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from pitfall_lab.observe.live.found import Found, Path, Thing
 from pitfall_lab.observe.live.kept_references import address
 
 LEAST = 4
-"""Fewer equal elements may be a coincidence."""
+"""How many elements must share one block; fewer may be a coincidence."""
 
 
 class OneMemory(NamedTuple):
-    """A list, tuple or dict with integer keys whose ``length`` elements (of those that were searched) are one memory,
-    or hold the same one at the same key; ``kind`` is what they share: ``tensor`` or ``array``. ``name`` is the
-    expression for the list, ``path`` the names and keys to it.
+    """A list, tuple or dict with integer keys whose ``length`` elements (of those that were searched) are one block of
+    memory, or hold the same block at the same key.
+
+    ``kind`` is what they share: ``tensor`` or ``array``. ``name`` is the expression for the list, ``path`` the names
+    and keys that lead to it.
     """
 
     name: str
@@ -31,9 +33,9 @@ def one_memory(found: Found, budget: Budget) -> list[OneMemory]:
     """The lists, tuples and dicts with integer keys whose tensors or arrays (at least ``LEAST`` that were found) are
     all one block of memory; at most one for each name.
 
-    A list of tuples or dicts counts if the tensors at one place in them are one block of memory. A list of tensors that
-    require grad never counts, and one that has one tensor object several times only if this was written in place.
-    ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+    A list of tuples or dicts counts if the tensors at one index or key of them are one block of memory. A list of
+    tensors that require grad never counts, and one that contains a single tensor object several times only if this was
+    written in place. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
     """
     lists: dict[tuple[str, Path], list[Thing]] = {}
     for thing in (*found.tensors, *found.arrays):
@@ -50,9 +52,8 @@ def one_memory(found: Found, budget: Budget) -> list[OneMemory]:
 
 
 def _is_one(things: Sequence[Thing]) -> bool:
-    """Whether all have one address and shape.
-
-    A tensor object that is among them several times counts only if it was written in place.
+    """Whether all have one address and shape; a tensor object that occurs several times counts only if it was written
+    in place.
     """
     first = things[0]
     where = address(first)

@@ -1,8 +1,8 @@
-"""Finds objects whose class has been defined anew by a cell, with other methods (:meth:`Classes.compare` returns them).
+"""Finds objects whose class a cell has defined again, with other methods (:meth:`Classes.compare`).
 
-Such an object keeps the methods of the earlier definition. What the methods of a class did after which cell is kept as
-hashes of their code; the objects are searched only once some name has a class with other methods than before. No code
-of an object is run.
+Such an object keeps the methods of the earlier definition. The methods of each class after each cell are stored as
+hashes of their code; the objects are searched only once a class has other methods than before. No code of an object is
+run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pitfall_lab.observe.live.object_kinds import Kinds, class_origin
 
 DEPTH = 4
 SHOWN_ONLY = frozenset({"__repr__", "__str__", "extra_repr"})
-"""Methods that compute nothing: another one of these does not make an object outdated."""
+"""Methods that compute nothing: a change of one of these does not make an object outdated."""
 _OF_DATA = "torch.utils.data."
 _mro = type.__dict__["__mro__"].__get__
 _class_dict = type.__dict__["__dict__"].__get__
@@ -32,10 +32,10 @@ _Marks = dict[str, int]
 class OutdatedObject(NamedTuple):
     """An object of an earlier definition of the class ``name``. Cells are given by their numbers.
 
-    ``text`` is the expression for it, ``path`` the names and keys that lead to it, ``roots`` all names from which it is
-    reached. Cell ``made`` defined its class (None: unknown), ``since`` was the first that defined the class with other
-    ``methods``, ``again`` the last. ``others`` are the expressions of further such objects, ``newer`` the paths of
-    objects whose methods are those of the present class. ``is_data``: it is a ``Dataset`` or ``DataLoader``;
+    ``text`` is the expression for the object, ``path`` the names and keys that lead to it, ``roots`` all names from
+    which it is reached. Cell ``made`` defined its class (None: unknown), ``since`` was the first that defined the class
+    with other ``methods``, ``again`` the last. ``others`` are the expressions of further such objects, ``newer`` the
+    paths of objects whose methods are those of the present class. ``is_data``: it is a ``Dataset`` or ``DataLoader``;
     ``is_module``: a ``torch.nn.Module``; ``is_lambda`` is always False (see :class:`HeldFunction`).
     """
 
@@ -55,7 +55,9 @@ class OutdatedObject(NamedTuple):
 
 
 class _FoundObject(NamedTuple):
-    """A place where an object of a class of the notebook is; it holds references, so it must not be kept."""
+    """An object of a class of the notebook with the expression and path by which it was reached; holds references, so
+    it must not be kept.
+    """
 
     text: str
     path: Path
@@ -63,7 +65,7 @@ class _FoundObject(NamedTuple):
 
 
 class Classes:
-    """Remembers, as hashes of code, what the methods of the notebook's classes did after which cell."""
+    """Remembers, as hashes of code, the methods of the notebook's classes after each cell."""
 
     def __init__(self) -> None:
         self._marks: dict[str, tuple[_Marks, int]] = {}
@@ -75,9 +77,10 @@ class Classes:
         self._found: list[OutdatedObject] = []
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[OutdatedObject]:
-        """The objects of earlier definitions, one record for each class; ``now`` is the number of the last cell. An
-        empty list if there are none; the findings of the time before if the time is over. ``namespace`` has the
-        notebook's names and their objects, ``found`` is what they lead to, ``budget`` the time limit.
+        """The objects of earlier definitions, one record for each class; ``now`` is the number of the last cell.
+
+        An empty list if there are none; the findings of the previous call if the time limit ``budget`` is exceeded.
+        ``namespace`` has the notebook's names and their objects, ``found`` is what they lead to.
         """
         classes = _own_classes(namespace, budget)
         if classes is None:
@@ -129,7 +132,7 @@ class Classes:
 
 
 def _own_classes(namespace: Mapping[str, Any], budget: Budget) -> dict[str, type] | None:
-    """The classes of the notebook, by name; None if the time did not suffice."""
+    """The classes of the notebook, by name; None if the time limit is exceeded."""
     classes: dict[str, type] = {}
     for name in list(namespace):
         if not budget.goes_on():
@@ -148,7 +151,7 @@ def _is_main(module: Any) -> bool:
 
 
 def _marks(cls: type) -> _Marks:
-    """The mark of each method that a class defines itself."""
+    """The hash of each method that a class defines itself."""
     return {
         name: code_mark(function)
         for name, each in list(_class_dict(cls).items())
@@ -158,12 +161,12 @@ def _marks(cls: type) -> _Marks:
 
 
 def _differ(one: _Marks, other: _Marks) -> tuple[str, ...]:
-    """The methods that both have and that do something else."""
+    """The names of the methods that both have and whose code differs, without those of :data:`SHOWN_ONLY`."""
     return tuple(name for name in one if name not in SHOWN_ONLY and other.get(name, one[name]) != one[name])
 
 
 def _objects(found: Found, namespace: Mapping[str, Any], names: set[str], budget: Budget) -> Iterator[_FoundObject]:
-    """The objects of classes with these names, from each name of the notebook that leads to them."""
+    """The objects of classes with these names, once for each name of the notebook that leads to them."""
     kinds = Kinds()
     for layer in found.layers:
         if str(_class_name(type(layer.value))) in names:

@@ -1,9 +1,10 @@
-"""Finds numbers that a second run of a cell has overwritten: it computes them from data that it then changes by them
-(:meth:`OverwrittenNumbers.compare` returns them).
+"""Finds numbers that a second run of a cell has overwritten: it computes them from data which it then changes by them
+(:meth:`OverwrittenNumbers.compare`).
 
-``mu, sd = x.mean(), x.std(); x = (x - mu) / sd``: the second run leaves ``x`` as it is and finds 0 and 1, and the mean
-of the data is lost. Which numbers those may be, the cell's text says; samples of the values show that the data was not
-made again, that the second run has not changed it, and that the numbers are others now. Only CPU memory is read.
+``mu, sd = x.mean(), x.std(); x = (x - mu) / sd``: the second run leaves ``x`` unchanged but computes 0 and 1, and the
+mean of the data is lost. Which numbers to compare is read from the cell's source; samples of the values show that the
+data was not created again, that the second run has not changed it, and that the numbers differ now. Only CPU memory is
+read.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from pitfall_lab.observe.live.object_kinds import Kinds
 from pitfall_lab.observe.live.written_again import differs, place_of, sample_of
 
 MOST = 64
-"""How many numbers of one cell are compared."""
+"""How many numbers of one cell are compared at most."""
 _GREATEST = 1e300
 
 
 class Overwritten(NamedTuple):
-    """A number that a second run of a cell has computed from data that its first run had already changed: cell
-    ``again`` has computed ``name`` from ``source`` once more; ``source`` was already the result of cell ``first``, and
-    has not changed, but ``name`` has (two names, and numbers of cells).
+    """A number that a second run of a cell has computed from data that the first run had already changed.
 
-    ``was`` and ``now``: the values of a single number before and after; ``None`` if ``name`` holds several.
+    Cell ``again`` has computed ``name`` from ``source`` once more; ``source`` was already the result of cell ``first``,
+    and has not changed, but ``name`` has (two names, and numbers of cells). ``was`` and ``now``: the values of a single
+    number before and after; ``None`` if ``name`` holds several.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Overwritten(NamedTuple):
 
 
 class _NumberAndSource(NamedTuple):
-    """A number and its source after a cell: samples of the values, and the id of the source."""
+    """A number and its source after a cell: samples of the values of both, and the id of the source."""
 
     cell: int
     number: np.ndarray
@@ -48,7 +49,7 @@ class _NumberAndSource(NamedTuple):
 
 
 class OverwrittenNumbers:
-    """Remembers samples of the numbers that cells compute from data that they change."""
+    """Remembers samples of the numbers that cells compute from data which they then change."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, str], _NumberAndSource] = {}
@@ -59,11 +60,12 @@ class OverwrittenNumbers:
     def compare(
         self, namespace: Mapping[str, Any], asked: Sequence[tuple[str, str, str]], now: int
     ) -> list[Overwritten]:
-        """The numbers that were overwritten and have not been computed again since; ``now`` is the number of the last
-        cell. An empty list if there are none.
+        """The numbers that were overwritten and still have the value from then; ``now`` is the number of the last cell.
+        An empty list if there are none.
 
-        ``asked`` are the numbers that the last cell computes from data that it changes: for each, its name, the name of
-        the data, and the statement. At most :data:`MOST`. ``namespace`` has the notebook's names and their objects.
+        ``asked`` are the numbers that the last cell computes from data which it changes: for each its name, the name of
+        the data, and the statement. At most :data:`MOST` (64) are compared. ``namespace`` has the notebook's names and
+        their objects.
         """
         if now == self._cell:
             return [each for each, _ in self._found.values()]
@@ -93,14 +95,14 @@ class OverwrittenNumbers:
         return [each for each, _ in self._found.values()]
 
     def _is(self, namespace: Mapping[str, Any], key: tuple[str, str, str]) -> bool:
-        """Whether a source is the object that it was after its cell, with the same values."""
+        """Whether a source is still the object that it was after its cell, with the same values."""
         was, value = self._kept[key], namespace.get(key[1])
         sample = _sample(value)
         return id(value) == was.at and sample is not None and np.array_equal(sample, was.source, equal_nan=True)
 
 
 def _sample(value: Any) -> np.ndarray | None:
-    """Some of the values of a tensor or an array, or a number; ``None`` for what cannot be read."""
+    """Some of the values of a tensor or an array, or a single number, as an array; ``None`` for what cannot be read."""
     if type(value) is float or type(value) is int:
         return np.array([float(value)]) if abs(value) < _GREATEST else None
     if type(value) is np.float32 or type(value) is np.float64:

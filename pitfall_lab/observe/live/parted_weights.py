@@ -1,9 +1,9 @@
-"""Finds tied weights that a cell has parted: two attributes inside one module were one parameter, until another
-parameter was put in one of the two places (:meth:`PartedWeights.compare` returns them).
+"""Finds tied weights that a cell has untied: two attributes inside one module were one parameter, until one of them was
+replaced by another parameter (:meth:`PartedWeights.compare`).
 
-Of each tie only the paths and ids are stored. What was parted on purpose mostly shows it: the new weight has another
-shape (a head for other classes), or begins with the values of the old one (compared where both are contiguous, on the
-CPU, and of an ordinary float dtype). Those are left out.
+Of each tie only the paths and ids are stored. Weights untied on purpose can mostly be recognised: the new weight has
+another shape (a head for other classes), or begins with the values of the old one (compared where both are contiguous,
+on the CPU, and of dtype float16, float32 or float64). These are left out.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pitfall_lab.observe.live.written_again import sample_of
 from pitfall_lab.observe.tensor_facts import dtype_name, is_opaque
 
 MOST = 64
-"""How many ties are remembered."""
+"""How many ties are remembered at most."""
 _DTYPES = {"float32": "f4", "float64": "f8", "float16": "f2"}
 
 
 class PartedWeight(NamedTuple):
-    """Two places inside one module that were one parameter, until cell ``cell`` put another parameter in one of them.
-    ``replaced`` and ``kept`` are the expressions for that place and the other one.
+    """Two attributes inside one module that were one parameter, until cell ``cell`` replaced one of them.
 
-    ``path`` leads to ``replaced``, ``since`` is the number of the cell after which the tie was first seen. ``words``:
-    the attributes in which the two paths differ, of the replaced and of the kept place. ``more``: how many elements the
-    new parameter adds to the module.
+    ``replaced`` and ``kept`` are the expressions for that attribute and the other one. ``path`` leads to ``replaced``,
+    ``since`` is the number of the cell after which the tie was first seen. ``words``: the names that only the path of
+    ``replaced`` has, and those that only the path of ``kept`` has. ``more``: how many elements the new parameter adds
+    to the module.
     """
 
     replaced: str
@@ -44,7 +44,9 @@ class PartedWeight(NamedTuple):
 
 
 class _Tie(NamedTuple):
-    """The paths below the module at ``root`` that lead to one parameter: its id, and that of the module."""
+    """The paths below the module at ``root`` that lead to one parameter, and the ids of the parameter and the
+    module.
+    """
 
     root: Path
     module: int
@@ -54,7 +56,7 @@ class _Tie(NamedTuple):
 
 
 class PartedWeights:
-    """Remembers, as ids and paths, which two places inside one module hold the same parameter."""
+    """Remembers, as ids and paths, which attributes inside one module hold the same parameter."""
 
     def __init__(self) -> None:
         self._ties: dict[tuple[Path, Path], _Tie] = {}
@@ -63,9 +65,10 @@ class PartedWeights:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[PartedWeight]:
-        """The ties that were parted and have not been tied again, without those whose new parameter has another shape
-        or begins with the values of the old one; ``now`` is the number of the last cell. An empty list if there are
-        none. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        """The ties that were untied and have not been tied again, without those whose new parameter has another shape
+        or begins with the values of the old one; ``now`` is the number of the last cell.
+
+        An empty list if there are none. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         if now == self._cell:
             return [each for each, _, _ in self._found.values()]
@@ -107,7 +110,7 @@ def _parted(
 
 
 def _is_still(places: tuple[Path, Path, Path], ids: tuple[int, int, int], modules: dict[Path, Thing]) -> bool:
-    """Whether the two places of a module still have the two parameters that they had after the tie was parted."""
+    """Whether the two attributes of a module still hold the parameters that they had when they were found untied."""
     root, one, other = places
     thing = modules.get(root)
     if thing is None or id(thing.value) != ids[0]:
@@ -116,7 +119,7 @@ def _is_still(places: tuple[Path, Path, Path], ids: tuple[int, int, int], module
 
 
 def _ties(found: Found, now: int, budget: Budget) -> Iterator[_Tie]:
-    """The parameters that two attributes of modules, found from one name, have."""
+    """The parameters that a module holds under several paths."""
     if not _is_any_tied(found, budget):
         return
     for thing in found.modules:
@@ -129,14 +132,16 @@ def _ties(found: Found, now: int, budget: Budget) -> Iterator[_Tie]:
 
 
 def _is_any_tied(found: Found, budget: Budget) -> bool:
-    """Whether some parameter has two places: this is rare, so that the paths are only then searched for."""
+    """Whether some parameter is held by several attributes. This is rare, so the paths are searched only if it is
+    True.
+    """
     held = [each for layer in found.layers if budget.goes_on() for each in tables(layer.value)[0].values()]
     ids = [id(each) for each in held if each is not None]
     return len(set(ids)) < len(ids)
 
 
 def _places(module: Any, budget: Budget) -> Iterator[tuple[Path, Any]]:
-    """The parameters inside a module with the path from it, those of each module inside once."""
+    """The parameters inside a module with their paths from it; each module inside is visited once."""
     kinds, seen = Kinds(), {id(module)}
     work: list[tuple[Path, Any]] = [((), module)]
     for path, each in work:  # the list grows during the iteration
@@ -153,7 +158,7 @@ def _places(module: Any, budget: Budget) -> Iterator[tuple[Path, Any]]:
 
 
 def _at(module: Any, place: Path) -> Any:
-    """The parameter at this place; ``None`` if there is none that can be read."""
+    """The parameter at this path; ``None`` if there is none that can be read."""
     for step in place[:-1]:
         module = tables(module)[2].get(step) if Kinds().of(module) == "module" else None
     found: Any = tables(module)[0].get(place[-1]) if Kinds().of(module) == "module" else None
@@ -165,7 +170,7 @@ def _text(thing: Thing, place: Path) -> str:
 
 
 def _are_equal(one: Any, other: Any) -> bool:
-    """Whether two parameters of one shape begin with the same values, as far as can be read on the CPU."""
+    """Whether samples of two parameters of one shape have the same values; False if one cannot be read."""
     first, second = _sample(one), _sample(other)
     return first is not None and second is not None and bool(np.array_equal(first, second, equal_nan=True))
 

@@ -1,7 +1,7 @@
 """Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, or its function
-was called again, and the first hook is still there (:meth:`Hooks.compare` returns them).
+was called again, and the first hook has not been removed (:meth:`Hooks.compare`).
 
-Only numbers are kept from cell to cell: which hook was first seen after which cell, and which name held its handle.
+Stored from cell to cell are only the cell after which each hook was first seen, and the name that held its handle.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Alike = Literal["same", "alike", ""]
 
 
 class Twice(NamedTuple):
-    """Hooks with the same code in one ``table`` of hooks (``_forward_hooks``) of a module or tensor: ``times`` of them.
-    ``name`` is the expression for the module or tensor, ``path`` the names and keys that lead to it, ``type`` its
-    class.
+    """Hooks with the same code in one ``table`` of hooks (such as ``_forward_hooks``) of a module or tensor; ``times``
+    is their number.
 
-    The runs of cells with the numbers ``first`` and ``again`` registered the first two; the numbers are equal if it was
-    one run. ``key`` is the first one's key in the table. ``lost``: no name holds its handle now. ``differ``: the
-    functions have the same code with different values in it, and a name still holds the first one's handle, or none
-    ever held one of either. ``one_function``: both were made by the same line of one function. ``others`` counts
-    further tensors on which the same cells did the same.
+    ``name`` is the expression for the module or tensor, ``path`` the names and keys that lead to it, ``type`` its
+    class. The first two hooks were registered by the cell runs with the numbers ``first`` and ``again``, which are
+    equal if it was one run. ``key`` is the first hook's key in the table. ``lost``: no name holds its handle now.
+    ``differ``: the functions have the same code with different values in it, and a name still holds the first hook's
+    handle, or none ever held one of either. ``one_function``: both were created by the same line of one function.
+    ``others`` counts further tensors on which the same cells registered the same.
     """
 
     name: str
@@ -65,9 +65,10 @@ class Hooks:
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Twice]:
         """The hooks that are registered twice on one object, by two cells (on a tensor also by one): one record for
-        each table of hooks. ``now`` is the number of the last cell. An empty list if there are none or the time is
-        over. ``namespace`` has the notebook's names and their objects. ``found`` is what the notebook's names lead to,
-        ``budget`` the time limit.
+        each table of hooks. ``now`` is the number of the last cell.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``namespace`` has the notebook's
+        names and their objects, ``found`` is what these lead to.
         """
         came: dict[tuple[int, str, int], int] = {}
         many: list[tuple[Thing, str, list[_Hook]]] = []
@@ -113,10 +114,11 @@ class Hooks:
         return None
 
     def _is_again(self, first: int, second: int, alike: Alike, held: Mapping[int, str], *, of_tensor: bool) -> bool:
-        """Whether the second hook came in the first one's place: its name has taken the
-        handle, or no other name has both.
+        """Whether the second hook was registered instead of the first: the name of the first one's handle now has the
+        second one's, or the hooks do the same and no name holds the first one's handle.
 
-        Of a tensor also if one list has both: each of them changes the gradient.
+        If one name holds both handles, in a list, the hooks count if they do the same or are on a tensor, where each of
+        them changes the gradient.
         """
         if first in held:
             return (alike == "same" or of_tensor) and held[first] == held.get(second)
@@ -125,7 +127,7 @@ class Hooks:
 
 
 def _grouped(made: list[Twice]) -> list[Twice]:
-    """The findings; of tensors on which the same cells put hooks into the same table, only the first."""
+    """The findings; of tensors on which the same cells registered hooks in the same table, only the first."""
     found: dict[tuple[Any, ...], Twice] = {}
     for each in made:
         of_tensor = each.table in OF_TENSORS and each.type in ("Tensor", "Parameter")
@@ -143,8 +145,10 @@ def hook_tables(
     found: Found, budget: Budget, *, modules_only: bool = False
 ) -> Iterator[tuple[Thing, str, list[_Hook]]]:
     """Yield the tables of hooks that are not empty, of modules and, unless ``modules_only``, of tensors that require
-    grad: the module or tensor, the name of the table (``_forward_hooks``), and its hooks, each with ``key`` and
-    ``function``. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+    grad: for each the module or tensor, the name of the table (such as ``_forward_hooks``), and its hooks, each with
+    ``key`` and ``function``.
+
+    ``found`` is what the notebook's names lead to, ``budget`` the time limit.
     """
     for thing in found.layers:
         if not budget.goes_on():
@@ -171,8 +175,8 @@ def _hooks(table: Any) -> list[_Hook]:
 
 
 def _handles(namespace: Mapping[str, Any], budget: Budget) -> dict[int, str]:
-    """The keys of the hooks whose handles a name holds, itself, in a list or dict, or in an object
-    of the notebook's own classes.
+    """For the key of each hook whose handle a name holds, that name; the handle may be in a list, tuple or dict, or in
+    an object of a class of the notebook.
     """
     kinds, held = Kinds(), dict[int, str]()
     for name, value in list(namespace.items()):
@@ -198,7 +202,9 @@ def _inside(value: Any, kinds: Kinds, depth: int) -> Iterator[Any]:
 
 
 def _alike(one: Any, other: Any) -> Alike:
-    """``same`` for hooks that do the same, ``alike`` for those of one code with other values in it."""
+    """Return ``same`` for hooks that do the same, ``alike`` for those with the same code but other values in it, else
+    an empty string.
+    """
     if one is other:
         return "same"
     if type(one) is not type(other):
@@ -233,8 +239,8 @@ def _numbers(code: types.CodeType) -> tuple[Any, ...]:
 
 
 def _values(function: types.FunctionType) -> tuple[Any, ...] | None:
-    """The values that belong to this function alone: those of enclosing functions and of defaults;
-    ``None`` if one is not there yet.
+    """The values that belong to this function alone: the variables of enclosing functions and the defaults; ``None`` if
+    a variable has no value yet.
     """
     try:
         closed = tuple(each.cell_contents for each in function.__closure__ or ())

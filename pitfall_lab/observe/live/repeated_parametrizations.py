@@ -1,7 +1,7 @@
 """Finds parametrizations of one class that two cells have registered on one weight: the cell that registers was run
-again, and torch applies both (:meth:`Parametrizations.compare` returns them).
+again, and torch applies both (:meth:`Parametrizations.compare`).
 
-Only numbers are kept from cell to cell: after which cell each parametrization was first seen.
+Stored from cell to cell is only the cell after which each parametrization was first seen.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _OF_TORCH = "torch.nn.utils.parametrize"
 
 
 class ParametrizedAgain(NamedTuple):
-    """The tensor ``attribute`` of ``module`` (with the names ``path`` that lead to it) has ``times`` parametrizations
-    of class ``type``; cell ``first`` registered the first of them, cell ``again`` the first of another cell (numbers
-    of cells).
+    """A tensor with several parametrizations of one class, registered by different cells.
 
-    ``others`` counts further tensors on which the same cells registered this class.
+    The tensor is ``attribute`` of ``module``, to which the names ``path`` lead; ``times`` of its parametrizations have
+    the class ``type``. Cell ``first`` registered the first of them, cell ``again`` the first that another cell
+    registered (numbers of cells). ``others`` counts further tensors on which the same cells registered this class.
     """
 
     module: str
@@ -41,10 +41,10 @@ class Parametrizations:
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[ParametrizedAgain]:
         """The weights with several parametrizations of one class that different cells have registered: one record for
-        each class and each two cells. Further weights of the same class and cells are only counted, in ``others``.
+        each class and pair of cells; further weights with the same class and cells are counted in ``others``.
 
-        ``found`` is what the notebook's names lead to, ``now`` the number of the last cell, ``budget`` the time limit.
-        The list is empty if there are none or the time is over.
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's
+        names lead to, ``now`` the number of the last cell.
         """
         came, said = dict[tuple[int, str], int](), dict[tuple[int, int, str], ParametrizedAgain]()
         for thing in found.layers:

@@ -1,4 +1,4 @@
-"""Reads what a random generator was seeded with, and which objects draw from the global one when they are used
+"""Determines the seed of a random generator, and which objects draw from the global generator when they are used
 (:func:`is_seeded` and :func:`draws`).
 """
 
@@ -14,14 +14,16 @@ import torch
 from pitfall_lab.observe.live.object_kinds import Kinds, class_name, class_origin, inside, tables
 
 TWISTS = 64
-"""So many times 624 numbers may have been drawn since the seed was set for it to be recognised."""
+"""How many blocks of 624 numbers may about have been drawn since the seed was set for it to be recognised."""
 _LOADER = "torch.utils.data.dataloader"
 
 
 def is_seeded(namespace: Mapping[str, Any], library: str, seed: int | None) -> bool:
-    """Whether a random generator has been seeded with ``seed`` and not drawn from too often since; True if ``seed`` is
-    None. ``library`` is ``torch``, ``numpy``, ``random`` (their global generators), or the name of a
-    ``torch.Generator`` in the namespace. Of torch's generators only the seed is compared.
+    """Whether a random generator has been seeded with ``seed`` and not been drawn from too often since; True if
+    ``seed`` is None.
+
+    ``library`` is ``torch``, ``numpy``, ``random`` (their global generators), or the name of a ``torch.Generator`` in
+    the namespace. Of torch's generators only the seed is compared, however often they were drawn from.
     """
     if seed is None:
         return True
@@ -37,7 +39,7 @@ def is_seeded(namespace: Mapping[str, Any], library: str, seed: int | None) -> b
 
 
 def _is_near(state: Any, fresh: np.random.RandomState) -> bool:
-    """Whether NumPy's state follows from a fresh one by not too many draws."""
+    """Whether NumPy's state is that of the fresh generator after at most ``TWISTS`` blocks of draws."""
     key = state[1]
     for _ in range(TWISTS):
         if np.array_equal(fresh.get_state()[1], key):  # type: ignore[index]
@@ -57,8 +59,10 @@ def _is_first(state: tuple[int, ...], seed: int) -> bool:
 
 
 def draws(namespace: Mapping[str, Any], name: str) -> str:
-    """How the object with this ``name`` uses the global random generator: ``dropout`` for a module with a dropout in it
-    whose ``p`` is not 0, ``loader`` for a ``DataLoader`` that shuffles without a generator of its own, else empty.
+    """Return how the object with this ``name`` uses the global random generator: ``dropout`` for a module that contains
+    a dropout whose ``p`` is not 0, ``loader`` for a ``DataLoader`` that shuffles without a generator of its own, else
+    an empty string.
+
     ``namespace`` has the notebook's names and their objects.
     """
     value = namespace.get(name)

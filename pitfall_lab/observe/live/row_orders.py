@@ -1,10 +1,10 @@
-"""Finds features and labels whose rows one cell has put into two different orders, so that no row has its own label any
-more (:meth:`Orders.compare` returns them).
+"""Finds features and labels whose rows one cell has put into two different orders, so that features and labels no
+longer match (:meth:`Orders.compare`).
 
-Of each table in the namespace a checksum of each row is kept. Where a cell makes a table and a column of which each has
-exactly the rows of an earlier one in another order, the table's order is known from its rows, and the column either
-follows it or does not. A column that is sorted, one of positions (row indices), and two tables, may be in orders of
-their own on purpose: they are not reported. Only CPU memory is read.
+For each table in the namespace the checksums of its rows are stored. If a cell makes a table and a column, each with
+exactly the rows of an earlier one in another order, the new order of the table is known from its rows, and the column
+either has the same order or not. Sorted columns, columns of distinct integers (row indices), and two tables may be
+reordered separately on purpose and are not reported. Only CPU memory is read.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.tensor_facts import is_opaque
 
 FEWEST, MOST = 8, 4096
-"""How many rows a table may have."""
+"""How many rows a table may have, at least and at most."""
 BYTES = 1 << 19
 READ, ROWS = 1 << 20, 1 << 13
-"""How many bytes are read after one cell, and how many rows of new tables."""
+"""How many bytes are read at most after one cell, and how many rows of new tables."""
 NAMES = 8
-"""How many tables and columns of one cell are compared with each other."""
+"""How many tables and columns of one cell are compared with each other at most."""
 
 
 class Reordered(NamedTuple):
-    """A table of features and a column of labels whose rows one cell has put into two different orders: ``features``
-    has the rows of ``source``, and ``labels`` those of ``answers`` (all names). ``wrong`` of the ``rows`` rows do not
-    fit any more.
+    """A table of features and a column of labels whose rows one cell has put into two different orders.
 
-    ``cell`` is the number of that cell. ``path``: the name of the features.
+    ``features`` has the rows of ``source``, and ``labels`` those of ``answers`` (all names). ``wrong`` of the ``rows``
+    rows have a wrong label now. ``cell`` is the number of that cell. ``path``: the name of the features, as a path.
     """
 
     features: str
@@ -50,11 +49,11 @@ class Reordered(NamedTuple):
 
 
 class TableOrder(NamedTuple):
-    """A table's rows as numbers: ``rows`` are their checksums in order, ``whole`` is that of the whole table, ``wide``
-    how many elements a row has.
+    """The rows of a table as checksums.
 
-    ``same``: a number that tables have in common if they have the same rows in any order. ``is_order``: a column in
-    rising or falling order, or of integers that are all different (positions, row indices).
+    ``rows`` are the checksums of the rows in order, ``whole`` is that of the whole table, ``wide`` the number of
+    elements in a row. ``same``: equal for tables with the same rows in any order. ``is_order``: it is a column in
+    rising or falling order, or of integers that are all different (row indices).
     """
 
     whole: int
@@ -66,7 +65,7 @@ class TableOrder(NamedTuple):
 
 class Orders:
     """Remembers a checksum of each row of the notebook's tensors and arrays after the last cell, to find features and
-    labels whose rows have come into two different orders.
+    labels whose rows have been put into two different orders.
     """
 
     def __init__(self) -> None:
@@ -76,11 +75,11 @@ class Orders:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Reordered]:
-        """The tables and columns whose rows are in two different orders now; ``now`` is the number of the last cell. An
+        """The tables and columns whose rows are now in two different orders; ``now`` is the number of the last cell. An
         empty list if there are none.
 
-        Tables that do not fit into the limit of bytes and rows of one cell are compared after a later cell. ``found``
-        is what the notebook's names lead to, ``budget`` the time limit.
+        Tables that exceed the limit of bytes and rows for one cell are compared after a later cell. ``found`` is what
+        the notebook's names lead to, ``budget`` the time limit.
         """
         left, rest, tables, new = READ, ROWS, dict[str, TableOrder](), set[str]()
         for thing in (*found.tensors, *found.arrays):
@@ -119,12 +118,14 @@ class Orders:
 
     @property
     def new(self) -> set[str]:
-        """The names of those that the last cell has made or changed."""
+        """The names of the tables that the last cell has created or changed."""
         return self._new
 
 
 def _memory(thing: Thing) -> tuple[int, int, int, int, np.dtype] | None:
-    """The address, rows, bytes, numbers of a row and dtype of a table that can be read; ``None`` for all others."""
+    """The address, number of rows, bytes, elements in a row and dtype of a table; ``None`` if it cannot be read or has
+    too few or too many rows or bytes.
+    """
     value = thing.value
     if thing.kind == "array":
         if (
@@ -170,13 +171,12 @@ def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> TableOrde
 def _reordered(
     tables: dict[str, TableOrder], new: set[str], before: dict[str, TableOrder], now: int
 ) -> Iterator[tuple[Reordered, int, int]]:
-    """Yield each new table and new column that no longer belong together: both have reordered rows,
-    each in an order of its own.
+    """Yield each new table and new column that no longer match: both have reordered rows, but in different orders.
 
-    ``tables`` are all tables now and ``before`` those before the last cell, by name; ``new`` are the names of
-    those that the cell has made or changed. Reordered: the rows are those of an earlier table or column in
-    another order. Each item is the finding, and the checksums of the table and of the column, by which
-    :func:`_holds` sees later whether they are unchanged.
+    Reordered means: the rows are those of an earlier table or column in another order. ``tables`` are all tables now
+    and ``before`` those before the last cell, by name; ``new`` are the names of those that the cell has created or
+    changed. Each item is the finding, and the checksums of the table and of the column, by which :func:`_holds`
+    determines later whether they are unchanged.
     """
     kin: dict[int, list[tuple[str, TableOrder]]] = {}
     for known in (before, tables):
@@ -207,8 +207,8 @@ def _reordered(
 def _pairs(
     name: str, column: str, moved: dict[str, list[tuple[str, TableOrder]]], tables: dict[str, TableOrder]
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield, for each earlier table and earlier column that may belong together, their names and how many
-    rows have a wrong label now.
+    """Yield, for each earlier table and earlier column that may belong together, their names and how many rows have a
+    wrong label now.
     """
     here, there = tables[name].rows, tables[column].rows
     for source, was in moved[name] if len(here) == len(there) else ():
@@ -219,7 +219,7 @@ def _pairs(
 
 
 def _holds(found: tuple[Reordered, int, int], tables: dict[str, TableOrder]) -> bool:
-    """Whether both tables still are what they were when it was found."""
+    """Whether both tables are unchanged since the finding."""
     one, features, labels = found
     return all(
         name in tables and tables[name].whole == whole

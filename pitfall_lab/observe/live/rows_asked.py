@@ -1,4 +1,4 @@
-"""Finds out which rows an embedding was to look up when it failed, and which names its table and the indices have
+"""Finds which indices a failed embedding lookup was given, and the names of its table and indices
 (:func:`rows_asked`).
 """
 
@@ -12,14 +12,14 @@ from pitfall_lab.observe.live.found import find
 from pitfall_lab.observe.live.object_kinds import is_own
 
 MOST = 1 << 24
-"""In more numbers than this the least and the greatest are not looked for."""
+"""In how many indices the smallest and largest are searched at most."""
 
 
 class RowsAsked(NamedTuple):
-    """The indices of a failed look-up go from ``low`` to ``high``, and the table has ``rows`` rows.
+    """The range of the indices of a failed lookup, ``low`` to ``high``, and the number of rows of the table.
 
-    ``numbers`` and ``table`` are the expressions for the tensors with the indices and of the table, empty if the
-    notebook has none for them.
+    ``numbers`` and ``table`` are the expressions for the tensor of indices and for the table, empty if no name leads to
+    them.
     """
 
     low: int
@@ -30,11 +30,12 @@ class RowsAsked(NamedTuple):
 
 
 def rows_asked(namespace: Mapping[str, Any], numbers: Any, table: Any, budget: Budget) -> RowsAsked | None:
-    """The range of the indices that a failed call was to look up in a table, and the table's number of rows; ``None``
-    if all indices are in range, or if they cannot be read.
+    """Return the range of the indices that a failed call was given for a lookup in a table, and the table's number of
+    rows; ``None`` if all indices are in range, there are none or too many, or they cannot be read (as on a GPU).
 
     ``numbers`` (the indices, integers of any shape) and ``table`` (rows, length of a row) are the tensors of the failed
-    call. ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
+    call. ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit of the search for
+    names.
     """
     if not (is_own(numbers) and is_own(table)) or numbers.device.type != "cpu" or numbers.is_floating_point():
         return None

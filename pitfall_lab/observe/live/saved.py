@@ -1,8 +1,8 @@
 """Compares the saved tensors of live graphs from cell to cell: which have changed, with or without a new version
 (:meth:`Memory.compare`).
 
-For each saved tensor a few numbers are kept: the cell in which it was first seen, and its version and checksum then. No
-object is kept.
+For each saved tensor a few values are stored: the cell in which it was first seen, and its version and checksum then.
+No object is kept.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from pitfall_lab.observe.live.sums import Sums
 
 REMEMBERED = 20_000
 STALE_LOOKED_AT = 40
-"""How many changed saved tensors are examined after one cell."""
+"""How many changed saved tensors are reported after one cell at most."""
 
 
 @dataclass(slots=True)
 class FirstSeen:
-    """A saved tensor as it was first seen: ``cell`` is the number of the cell then, ``version`` its version and ``sum``
-    its checksum (None where none is computed) then; ``moved`` the number of the cell that changed it later (None:
-    none).
+    """The state of a saved tensor when it was first seen.
 
-    ``version`` is ``None`` if it had been changed before it was first seen and the version at which it was saved could
-    not be found.
+    ``cell`` is the number of the cell then, ``version`` its version and ``sum`` its checksum (None if none is
+    computed); ``moved`` is the number of the cell that changed it later (None: none did). ``version`` is ``None`` if
+    the tensor had been changed before it was first seen and the version at which it was saved could not be found.
     """
 
     cell: int
@@ -42,8 +41,8 @@ class Moved(NamedTuple):
     """A saved tensor that was changed since it was saved: ``kept``, with its present version.
 
     ``node`` is the name of the node that saved it, ``version`` the version at which it was saved. ``silent``: its
-    version has not changed. ``made`` and ``changed`` are the numbers of the cells that made the node and changed the
-    tensor, ``line`` is the line of the statement that made the node. ``None`` where unknown.
+    version has not changed. ``made`` and ``changed`` are the numbers of the cells that created the node and changed the
+    tensor, ``line`` is the line of the statement that created the node. ``None`` where unknown.
     """
 
     kept: SavedNow
@@ -56,8 +55,10 @@ class Moved(NamedTuple):
 
 
 class SavedRow(NamedTuple):
-    """A saved tensor, as it is shown in rows: ``kept``. ``node`` is the name of the node that saved it, ``version`` the
-    version at which it was saved, ``made`` the number of the cell that made the node; ``None`` where unknown.
+    """A saved tensor, for the rows of the panel: ``kept``.
+
+    ``node`` is the name of the node that saved it, ``version`` the version at which it was saved, ``made`` the number
+    of the cell that created the node; ``None`` where unknown.
     """
 
     kept: SavedNow
@@ -73,9 +74,10 @@ class Memory:
         self._seen: dict[tuple[Key, str, int | None], FirstSeen] = {}
 
     def compare(self, nodes: Iterable[Any], cells: Cells, budget: Budget) -> tuple[list[SavedRow], list[Moved]]:
-        """The saved tensors of the nodes ``nodes`` (see :func:`.graphs.kept`): a list of all, and a list of those that
-        are known to have changed since they were saved, at most :data:`STALE_LOOKED_AT`. ``cells`` says which cell made
-        a node; ``budget`` is the time limit.
+        """The saved tensors of ``nodes`` (see :func:`.graphs.kept`): a list of all, and a list of those known to have
+        changed since they were saved, at most :data:`STALE_LOOKED_AT` (40).
+
+        Both are incomplete if the time limit ``budget`` is exceeded. ``cells`` determines which cell created a node.
         """
         held: list[SavedRow] = []
         moved: list[Moved] = []
@@ -105,14 +107,18 @@ class Memory:
 
 
 def _first(slot: SavedNow, made: int | None, now: int, sums: Sums) -> FirstSeen:
-    """The entry of a saved tensor that is seen for the first time, in the cell that made its node or in a later one."""
+    """The record of a saved tensor that is seen for the first time, after the cell that created its node or a later
+    one.
+    """
     if slot.version == 0 or slot.taken():
         return FirstSeen(now, slot.version, sums.of(slot.tensor) if is_read_in_backward(slot) else None)
     return FirstSeen(now, slot.saved_at(), None, now if made == now else None)
 
 
 def _change(slot: SavedNow, seen: FirstSeen, now: int, sums: Sums) -> str:
-    """``counted`` or ``silent`` (its version did not change) for a saved tensor that has changed; else empty."""
+    """Return ``counted`` or ``silent`` (its version did not change) for a saved tensor that has changed; else an empty
+    string.
+    """
     if slot.version != seen.version:
         if slot.taken():
             return ""
@@ -126,7 +132,9 @@ def _change(slot: SavedNow, seen: FirstSeen, now: int, sums: Sums) -> str:
 
 
 class Cells:
-    """Which cell made a node, by its sequence number; nodes made in other threads have numbers of those threads.
+    """Determines the cell that created a node from the node's sequence number; nodes created in other threads count
+    separately, so their cell may be wrong or unknown.
+
     ``now`` is the number of the last cell.
     """
 
@@ -136,10 +144,10 @@ class Cells:
         self.now = 0
 
     def ran(self, cell: int, first: int, end: int, statements: Iterable[tuple[int, int]] = ()) -> None:
-        """Store that the cell with the number ``cell`` made the nodes from ``first`` up to, and without, ``end``
-        (sequence numbers).
+        """Store that the cell with the number ``cell`` created the nodes with the sequence numbers from ``first`` up
+        to, and without, ``end``.
 
-        ``statements``: for each statement, the number of its first node and its line in the cell.
+        ``statements``: for each statement, the sequence number of its first node and its line in the cell.
         """
         self.now = cell
         if end > first:
@@ -147,14 +155,16 @@ class Cells:
             self._statements += statements
 
     def line(self, number: Any) -> int | None:
-        """The line, in its cell, of the statement that made the node with the sequence number ``number``; ``None`` if
-        unknown.
+        """Return the line, in its cell, of the statement that created the node with the sequence number ``number``;
+        ``None`` if unknown.
         """
         at = bisect_right(self._statements, (number, tensor_facts.LAST)) - 1 if self.of(number) is not None else -1
         return self._statements[at][1] if at >= 0 and self.of(self._statements[at][0]) == self.of(number) else None
 
     def of(self, number: Any) -> int | None:
-        """The cell that made the node with the sequence number ``number``; ``None`` if unknown."""
+        """Return the number of the cell that created the node with the sequence number ``number``; ``None`` if
+        unknown.
+        """
         if type(number) is not int:
             return None
         at = bisect_right(self._began, (number, tensor_facts.LAST, 0)) - 1

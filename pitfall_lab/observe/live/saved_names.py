@@ -14,7 +14,7 @@ from pitfall_lab.observe.live.object_kinds import is_own
 
 
 class Names:
-    """The named tensors of one look, searchable by identity and by version counter."""
+    """The named tensors of one examination, searchable by identity and by version counter."""
 
     def __init__(self, found: Found) -> None:
         self._found = found
@@ -28,10 +28,8 @@ class Names:
         return {id(thing.value): thing for thing in reversed(self._things)}
 
     def of(self, kept: SavedNow) -> Thing | None:
-        """The named object for a saved tensor: the tensor itself, else one with its version counter (preferably of the
-        same shape and offset).
-
-        None if neither has a name.
+        """Return the named tensor for a saved tensor: the tensor itself, else one that shares its version counter
+        (preferably of the same shape and offset); None if neither has a name.
         """
         return self._by_id.get(id(kept.tensor)) or self._counted_with(kept.tensor, kept.version)
 

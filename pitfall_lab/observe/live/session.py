@@ -1,4 +1,4 @@
-"""Examines the live objects of one notebook after each of its cells: :class:`Live` is told of each cell, and its
+"""Examines the live objects of one notebook after each of its cells: :class:`Live` is notified of each cell, and its
 :meth:`Live.look` returns a :class:`LookResult`.
 """
 
@@ -73,11 +73,10 @@ FINDING, GRAPHS, ROWS, ORDERS, OTHERS = 0.22, 0.4, 0.2, 0.08, 0.1
 
 @dataclass(slots=True)
 class LookResult:
-    """The result of one look: for each search the records that it has found (see their classes); an empty list or
-    tuple, or None where there is at most one record, if there are none.
+    """The result of one examination: for each search the records that it has found (see their classes).
 
-    ``rows`` are the rows of the panel that were wanted (None: none were), ``more`` is how many names are left after
-    them.
+    Where a search found nothing the field is an empty list or tuple, or None if it holds at most one record. ``rows``
+    are the requested rows of the panel (None: none were requested), ``more`` is how many names are left after them.
     """
 
     broken: list[Broken] = field(default_factory=list)
@@ -85,8 +84,8 @@ class LookResult:
     growing: list[Growing] = field(default_factory=list)
     used: list[Used] = field(default_factory=list)
     again: list[Used] = field(default_factory=list)
-    """What the last cell both reads and binds, and whose graph has been freed: run again,
-    the cell would begin from it.
+    """Tensors whose names the last cell both reads and binds, and whose graph has been freed: a second run of the cell
+    would begin with them.
     """
     kept: list[KeptReference] = field(default_factory=list)
     leaves: list[LeafLoss] = field(default_factory=list)
@@ -132,8 +131,8 @@ class LookResult:
 
 
 class Computed(NamedTuple):
-    """A tensor that an operation has computed: ``name`` is its name in the notebook, ``node`` the name of its grad_fn,
-    ``made`` the number of the cell that made it (None: unknown).
+    """A tensor computed by an operation: ``name`` is its name in the notebook, ``node`` the name of its grad_fn,
+    ``made`` the number of the cell that computed it (None: unknown).
     """
 
     name: str
@@ -142,11 +141,12 @@ class Computed(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """A tensor with a graph that a deepcopy has met: ``name`` is the expression for it, ``node`` the name of its
-    grad_fn, ``made`` the number of the cell that computed it (None: unknown), ``root`` the name that leads to it.
+    """A tensor with a graph that a deepcopy has refused to copy.
 
-    ``module`` and ``attribute``: the expression for the module that has it as an attribute, and the attribute; empty if
-    it is held in another way. ``others`` counts further ones with this attribute in the modules of ``root``.
+    ``name`` is the expression for it, ``node`` the name of its grad_fn, ``made`` the number of the cell that computed
+    it (None: unknown), ``root`` the name that leads to it. ``module`` and ``attribute``: the expression for the module
+    that has it as an attribute, and the attribute; empty if it is held in another way. ``others`` counts further
+    tensors with this attribute name in the modules of ``root``.
     """
 
     name: str
@@ -159,11 +159,11 @@ class Copied(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A tensor that has no gradient: ``why`` is ``computed`` (it is no leaf and does not retain it), ``plain`` (it
-    requires none) or ``not-reached`` (a leaf to which no backward has come).
+    """A tensor that has no gradient: ``why`` is ``computed`` (it is no leaf and does not retain its gradient),
+    ``plain`` (it does not require grad) or ``not-reached`` (a leaf that no backward has reached).
 
-    ``name`` is the expression for it, empty if the notebook has none; ``node`` and ``made``, for ``computed``: the name
-    of its grad_fn, and the number of the cell that computed it (None: unknown).
+    ``name`` is the expression for it, empty if no name leads to it; for ``computed``, ``node`` is the name of its
+    grad_fn, and ``made`` the number of the cell that computed it (None: unknown).
     """
 
     name: str
@@ -173,7 +173,7 @@ class Missing(NamedTuple):
 
 
 class Live:
-    """Examines a namespace after each cell, and remembers what it has to compare after the next one."""
+    """Examines a namespace after each cell, and remembers what must be compared after the next one."""
 
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
@@ -216,7 +216,9 @@ class Live:
         self._statements.clear()
 
     def statement(self, line: int) -> None:
-        """Called before each statement of the cell: remember its line, and the number that its first node will get."""
+        """Called before each statement of the cell: store its line, and the sequence number that its first node will
+        get.
+        """
         self._statements.append((_next_node(), line))
 
     def ended(
@@ -232,13 +234,14 @@ class Live:
         caches: Sequence[Asked] = (),
         kept_numbers: Sequence[tuple[str, str, str]] = (),
     ) -> None:
-        """Take note that the notebook's cell number ``cell`` has run; ``torch_is_new``: this cell has imported torch.
+        """Record that the notebook's cell with the number ``cell`` has run; ``torch_is_new``: this cell has imported
+        torch.
 
-        Of the cell's text: ``bound`` are the names that it binds, ``carried`` those of them that it reads before it
-        binds them, ``written`` those that it writes into, ``writes`` the statements that change data once more when
-        they run again. ``assigned`` are the names that have another object since (None: those in ``bound``), ``caches``
-        the variables in which the cells so far keep results, ``kept_numbers`` the numbers computed from data that the
-        cell changes (name, source, statement).
+        From the cell's source: ``bound`` are the names that it binds, ``carried`` those of them that it reads before it
+        binds them, ``written`` those whose objects it changes in place, ``writes`` the statements that change data once
+        more when they run again. ``assigned`` are the names that have another object since (None: those in ``bound``),
+        ``caches`` the variables in which the cells so far keep results, ``kept_numbers`` the numbers computed from data
+        that the cell changes (name, source, statement).
         """
         end = _next_node()
         self._states.ended(cell, torch_is_new=torch_is_new)
@@ -254,12 +257,11 @@ class Live:
         self._writes, self._assigned = writes, self._bound if assigned is None else frozenset(assigned)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> LookResult:
-        """Examine the namespace in about ``seconds`` of processor time.
+        """Examine the namespace in about ``seconds`` of processor time, and return what was found.
 
-        ``page``: index of the first row and number of rows, if rows are wanted.
-
-        Search, graphs and rows each have a part of the time, so that none of them is skipped in a large namespace. What
-        search and graphs leave is for the others.
+        ``page``: index of the first row and number of rows, if rows are wanted. The search for objects, the graphs and
+        the rows each have a share of the time, so that none of them is skipped in a large namespace. What the search
+        and the graphs leave over is for the other examinations.
         """
         began = time.thread_time()
         with unseen():
@@ -319,7 +321,7 @@ class Live:
             return look
 
     def _optimizers(self, look: LookResult, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
-        """Compare optimizers and parametrizations with the cells before, and set what is found in ``look``.
+        """Compare optimizers and parametrizations with the cells before, and store the findings in ``look``.
 
         The fields are ``parametrized``, ``leftover``, ``cut_parameters``, ``schedulers``, ``begun_again``,
         ``kept_states`` and ``buffers``.
@@ -336,10 +338,10 @@ class Live:
     def _data(
         self, look: LookResult, found: Found, namespace: Mapping[str, Any], budget: Budget, orders: Budget
     ) -> None:
-        """Compare data and its splits with the cells before, and set what is found in ``look``.
+        """Compare data and its splits with the cells before, and store the findings in ``look``.
 
         The fields are ``split_again``, ``settings``, ``rewritten``, ``overwritten``, ``shared``, ``reordered``,
-        ``split_gone``, ``left_hooks`` and, at the end, as it reads the most, ``snapshots``.
+        ``split_gone``, ``left_hooks`` and, last because it reads the most, ``snapshots``.
         """
         now, parts = self._cells.now, subsets(namespace, budget)
         look.split_again = self._splits.compare(parts, now) if parts is not None else []
@@ -353,15 +355,16 @@ class Live:
         look.snapshots = self._snapshots.compare(found, now, budget)
 
     def _begins(self, root: Root, budget: Budget) -> bool:
-        """Whether the last cell read this name and bound it again, and its graph does not contain that of an earlier
-        cell.
+        """Whether the last cell read this name and bound it again, and its graph does not contain the graph of a tensor
+        from an earlier cell.
         """
         return root.thing.path[0] in self._carried and not self._carriers.of(root.node, self._cells.now, budget)
 
     def second_time(
         self, namespace: Mapping[str, Any], made: Iterable[str], read: Iterable[str], seconds: float
     ) -> Used | None:
-        """Why a backward that has just failed met a graph that was freed before; None if it did not.
+        """Return the tensor whose graph had been freed before a backward that has just failed reached it; None if none
+        is found.
 
         Called before :meth:`ended`. ``made`` are the names that the failed cell assigned, ``read`` those that it read.
         ``namespace`` has the notebook's names and their objects, ``seconds`` is the time limit.
@@ -382,8 +385,8 @@ class Live:
         return next(iter(begun), None) or self._inside(namespace, made, budget)
 
     def _inside(self, namespace: Mapping[str, Any], made: Sequence[str], budget: Budget) -> Used | None:
-        """The first entry of a list or dict among these names whose graph was freed and is part of the
-        graph of one of these names.
+        """The first entry of a list or dict among these names whose graph was freed and is part of the graph of one of
+        these names; None if there is none.
         """
         roots = _roots_of(_named(namespace, made), budget)
         behind = set(walk([root.node for root in roots], budget))
@@ -392,8 +395,8 @@ class Live:
         return used[0]._replace(name=roots[0].thing.text, path=roots[0].thing.path) if used and roots else None
 
     def freed_buffer(self, namespace: Mapping[str, Any], made: Iterable[str], seconds: float) -> ComputedBuffer | None:
-        """The buffer or attribute of a module, computed in an earlier cell, through whose freed graph the backward went
-        that has just failed; None if there is none, or if it is not found within ``seconds``.
+        """Return the buffer or attribute of a module, computed in an earlier cell, through whose freed graph the
+        backward went that has just failed; None if none is found within ``seconds``.
 
         ``made`` are the names that the failed cell has assigned. ``namespace`` has the notebook's names and their
         objects.
@@ -405,9 +408,10 @@ class Live:
             return freed_buffer(find(namespace, (), budget), self._cells, behind, budget)
 
     def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
-        """Those of the names whose tensors were computed by an operation (they have a graph), as far as the time
-        allows; an empty list if there are none. ``namespace`` has the notebook's names and their objects, ``seconds``
-        is the time limit.
+        """Return those of the names whose tensors were computed by an operation (they have a graph), as many as are
+        read within ``seconds``; an empty list if there are none.
+
+        ``namespace`` has the notebook's names and their objects.
         """
         with unseen():
             roots = _roots_of(_named(namespace, names), Budget(seconds))
@@ -417,8 +421,10 @@ class Live:
             ]
 
     def missing(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Missing | None:
-        """Why ``tensor`` has no gradient; None if it is a leaf that has one, if it retains its gradient, or if this
-        cannot be read (it was made in inference mode, is of another class, or is a view with a graph that was written).
+        """Return why ``tensor`` has no gradient; None if it is a leaf that has one, if it retains its gradient, or if
+        this cannot be read (it was created in inference mode, is of another class, or is a view with a graph that was
+        written).
+
         ``namespace`` has the notebook's names and their objects, ``seconds`` limits the search for its name.
         """
         with unseen():
@@ -436,9 +442,10 @@ class Live:
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
 
     def copied(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Copied | None:
-        """Where ``tensor``, which has a graph and which a ``copy.deepcopy`` has met and refused, is held; None if no
-        name leads to it, if it is a parameter or buffer, or if this cannot be read. ``namespace`` has the notebook's
-        names and their objects, ``seconds`` is the time limit.
+        """Return where ``tensor``, which has a graph and which a ``copy.deepcopy`` has refused to copy, is held; None
+        if no name leads to it, if it is a parameter or buffer, or if this cannot be read.
+
+        ``namespace`` has the notebook's names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             if not is_own(tensor) or tensor.is_inference():
@@ -462,8 +469,9 @@ class Live:
             return copied._replace(module=layers[path[:-1]], attribute=path[-1], others=len(like) - 1)
 
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
-        """The smallest and largest of the indices ``numbers`` that a failed embedding or index look-up was given, and
-        how many rows its table ``table`` has; None if no index was out of range, or if the indices cannot be read.
+        """Return the smallest and largest of the indices ``numbers`` that a failed embedding or index lookup was given,
+        and the number of rows of its table ``table``; None if no index is out of range, or the indices cannot be read.
+
         ``seconds`` limits the search for the names of the two. ``namespace`` has the notebook's names and their
         objects.
         """
@@ -473,22 +481,24 @@ class Live:
     def old_object(
         self, error: BaseException, namespace: Mapping[str, Any], read: Iterable[str], seconds: float
     ) -> OldObject | None:
-        """The object from which the ``error`` of a failed cell follows, because its class has been defined anew since
-        it was made; None if there is none. ``read`` are the names that the cell reads. ``namespace`` has the notebook's
-        names and their objects, ``seconds`` is the time limit.
+        """Return the object whose class was defined again after it was created, and because of which a cell failed with
+        ``error``; None if there is none.
+
+        ``read`` are the names that the cell reads. ``namespace`` has the notebook's names and their objects,
+        ``seconds`` is the time limit.
         """
         with unseen():
             return old_object(error, namespace, read, Budget(seconds))
 
     def switched(self, setting: Setting) -> Switched | None:
-        """From which value to which, and by which cell, the global setting ``setting`` of torch was switched; None if
-        it has torch's initial value.
+        """Return from which value to which, and by which cell, the global setting ``setting`` of torch was switched;
+        None if it has its value from the import of torch.
         """
         return self._states.of(setting)
 
     def of_inference(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-        """The names, of ``names``, of tensors that were made in inference mode. ``namespace`` has the notebook's names
-        and their objects.
+        """Return those of ``names`` whose tensors were created in inference mode. ``namespace`` has the notebook's
+        names and their objects.
         """
         with unseen():
             return [each.text for each in _named(namespace, names) if is_own(each.value) and each.value.is_inference()]
@@ -496,37 +506,41 @@ class Live:
     def kept_inference(
         self, error: BaseException, namespace: Mapping[str, Any], seconds: float
     ) -> KeptInference | None:
-        """The tensor of inference mode that a failed cell has met, which a name, a module, a collection or an object of
-        the notebook holds; ``None`` if there is none. ``error`` is what the cell raised; ``namespace`` has the
-        notebook's names and their objects, ``seconds`` is the time limit.
+        """Return the inference tensor that a failed cell used and that a name, a module, a collection or an object of
+        the notebook holds; ``None`` if there is none.
+
+        ``error`` is what the cell raised; ``namespace`` has the notebook's names and their objects, ``seconds`` is the
+        time limit.
         """
         with unseen():
             return kept_inference(error, namespace, Budget(seconds))
 
     def converted(self, namespace: Mapping[str, Any], names: Iterable[str]) -> ConvertedModule | None:
-        """The first of the modules with these names whose parameters a cell has converted to another dtype; ``None`` if
-        there is none. ``namespace`` has the notebook's names and their objects.
+        """Return the first of the modules with these names whose parameters a cell has converted to another dtype;
+        ``None`` if there is none. ``namespace`` has the notebook's names and their objects.
         """
         with unseen():
             return self._types.converted(namespace, names)
 
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], seconds: float) -> Stepped | None:
-        """Which cells have moved ``scheduler``, of a class with a fixed number of steps; ``None`` if it has no
-        attribute ``total_steps``, no name leads to it, or no cell has moved it. ``namespace`` has the notebook's names
-        and their objects, ``seconds`` is the time limit.
+        """Return which cells have stepped ``scheduler``, of a class with a fixed number of steps; ``None`` if it has no
+        attribute ``total_steps``, no name leads to it, or no cell has stepped it.
+
+        ``namespace`` has the notebook's names and their objects, ``seconds`` is the time limit.
         """
         with unseen():
             return self._schedulers.stepped(scheduler, namespace, Budget(seconds))
 
     def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
-        """For each of ``names`` that is a floating-point tensor, or a module with parameters: the name with the dtype
-        and the device. ``namespace`` has the notebook's names and their objects.
+        """Return, for each of ``names`` that is a floating-point tensor, or a module with parameters, the name with the
+        dtype and the device. ``namespace`` has the notebook's names and their objects.
         """
         with unseen():
             return kinds(thing for name in names if (thing := resolve(namespace, (name,))) is not None)
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
         """Return the rows of the objects inside the object at ``path``; None if no object is found there.
+
         ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
         """
         with unseen():

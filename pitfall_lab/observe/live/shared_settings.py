@@ -1,8 +1,8 @@
 """Finds attributes of a data set that a cell has changed while several subsets share the data set
-(:meth:`SharedSettings.compare` returns them).
+(:meth:`SharedSettings.compare`).
 
-``random_split`` and ``Subset`` copy nothing: what is set for one part holds for all. Only the attributes of data sets
-are compared, as plain values or numbers; nothing is taken from a data set.
+``random_split`` and ``Subset`` copy nothing: an attribute set for one subset is set for all. Only the attributes of
+data sets are compared, as plain values or ids; no item of a data set is read.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _Mark = tuple[Any, ...]
 
 
 class SharedSetting(NamedTuple):
-    """Cell ``cell`` (a number) has changed ``attribute`` of a data set that several subsets share to another value,
-    which it still has.
+    """An attribute of a data set that several subsets share, changed by a cell to another value, which it still has.
 
-    ``parts`` has, for each subset of that data set, the expressions for it and for its loaders.
+    ``attribute`` is its name and ``cell`` the number of the cell. ``parts`` has, for each subset of that data set, the
+    expressions for it and for its loaders.
     """
 
     attribute: str
@@ -33,7 +33,7 @@ class SharedSetting(NamedTuple):
 
 
 class SharedSettings:
-    """Remembers the attributes of data sets with several subsets: plain values, and of all else the ids."""
+    """Remembers the attributes of data sets with several subsets: hashes of plain values, and the ids of all others."""
 
     def __init__(self) -> None:
         self._was: dict[tuple[int, str], dict[str, _Mark]] = {}
@@ -41,8 +41,8 @@ class SharedSettings:
         self._changed: dict[tuple[int, str, str], tuple[_Mark, int]] = {}
 
     def compare(self, parts: Sequence[SubsetPart] | None, now: int) -> list[SharedSetting]:
-        """All changes that have not been taken back; ``parts`` are all subsets of the namespace, ``None`` if they were
-        not found. An empty list if there are none. ``now`` is the number of the last cell.
+        """All changes that have not been undone; an empty list if there are none, or ``parts``, all subsets of the
+        namespace, is ``None`` because they were not found in time. ``now`` is the number of the last cell.
         """
         if parts is None:
             return []

@@ -1,7 +1,7 @@
-"""Finds data whose memory a cell has changed through another name (:meth:`SharedWrites.compare` returns them).
+"""Finds data whose memory a cell has changed through another name (:meth:`SharedWrites.compare`).
 
-Of tensors and arrays with different names on the same memory a small sample of the values is stored. Which cell was
-right in writing there, and what reads it later, only the texts of the cells show. Parameters, buffers and gradients are
+For tensors and arrays with different names on the same memory a small sample of the values is stored. Whether a write
+was intended, and what reads the values later, only the sources of the cells show. Parameters, buffers and gradients are
 left out, as training writes them. Only CPU memory is read.
 """
 
@@ -18,16 +18,17 @@ from pitfall_lab.observe.live.found import Found, Path, Thing
 from pitfall_lab.observe.live.written_again import Place, data, place_of, sample_of
 
 MOST = 64
-"""How many changes are remembered."""
+"""How many changes are remembered at most."""
 SUMMED = 1 << 20
 
 
 class Shared(NamedTuple):
-    """Cell ``cell`` (a number) has changed the values of the tensor or array (``kind``) with the expression ``name``;
-    ``others`` are the names that share its memory, ``path`` the names and keys that lead to it.
+    """A tensor or array (``kind``) with the expression ``name`` whose values the cell with the number ``cell`` has
+    changed, while other names share its memory.
 
-    ``blank``: before, all values were the same, as in a buffer that is still to be filled. ``reordered``: the memory
-    has the same values as before, in another order.
+    ``others`` are those names, ``path`` the names and keys that lead to it. ``blank``: before, all values in the sample
+    were the same, as in a buffer that is still to be filled. ``reordered``: the memory has the same values as before,
+    in another order.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Shared(NamedTuple):
 
 
 class _WrittenObject(NamedTuple):
-    """An object after a cell: its id, the place of its memory, a sample, and sums of all its values."""
+    """An object after a cell: its id, the span of its memory, a sample, and sums over all its values."""
 
     at: int
     place: Place
@@ -49,7 +50,7 @@ class _WrittenObject(NamedTuple):
 
 
 class SharedWrites:
-    """Remembers samples of the data that has several names, and which cells have changed it."""
+    """Remembers samples of data that has several names, and which cells have changed it."""
 
     def __init__(self) -> None:
         self._was: dict[Path, _WrittenObject] = {}
@@ -60,11 +61,12 @@ class SharedWrites:
     def compare(
         self, found: Found, began: Callable[[Path], np.ndarray | None], now: int, budget: Budget
     ) -> list[Shared]:
-        """All changes of what is still there and has not been changed back, as samples show it, oldest first; an empty
-        list if there are none. ``now`` is the number of the last cell.
+        """All changes of data that still exists and has not been changed back, according to samples, oldest first; an
+        empty list if there are none. ``now`` is the number of the last cell.
 
-        ``began`` returns, for a path, a sample of the object's values when it was first seen (None: not known), for one
-        that had only one name until now. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        ``began`` returns, for a path, a sample of the object's values when it was first seen (None: unknown); it is
+        used for an object that had only one name until now. ``found`` is what the notebook's names lead to, ``budget``
+        the time limit.
         """
         if now == self._cell:
             return [each for each, _ in self._changes]
@@ -100,7 +102,9 @@ class SharedWrites:
 
 
 def _shared(found: Found, budget: Budget) -> list[tuple[Thing, Place, tuple[str, ...]]]:
-    """Each thing that overlaps in memory with what has another name, its place, and those other names."""
+    """Each tensor or array that overlaps in memory with one under another name, the span of its memory, and those other
+    names.
+    """
     things = [
         (where, thing)
         for thing in (*found.arrays, *found.tensors)

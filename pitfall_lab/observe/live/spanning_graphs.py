@@ -1,8 +1,8 @@
-"""Finds tensors whose graph goes back through several steps: it has saved a weight at several versions
-(:func:`spanning` returns them).
+"""Finds tensors whose graph reaches back through several steps: it has saved a weight at several versions
+(:func:`spanning`).
 
 No backward can go through such a graph, as the steps have written into what it has saved. It only keeps the tensors of
-each step alive: a memory of rows, or a running value, that was written with results and their graphs.
+each step alive. Typical are a memory bank or a running value, written with results and their graphs.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.tensor_facts import base_of
 
 STEPS = 4
-"""A graph that has saved one weight at so many versions is reported."""
+"""At how many versions a graph must have saved one weight to be reported."""
 NODES = 400
-"""How many nodes of one graph are looked at, nearest first."""
+"""How many nodes of one graph are examined at most, nearest first."""
 
 
 class Spanning(NamedTuple):
-    """A tensor whose graph has saved one weight at :data:`STEPS` versions or more. ``name`` is the expression for the
-    tensor, ``path`` the names and keys that lead to it, ``weight`` the expression for the weight (empty if it has
-    none).
+    """A tensor whose graph has saved one weight at :data:`STEPS` (4) versions or more.
+
+    ``name`` is the expression for the tensor, ``path`` the names and keys that lead to it, ``weight`` the expression
+    for the weight (empty if no name leads to it).
     """
 
     name: str
@@ -37,8 +38,10 @@ class Spanning(NamedTuple):
 
 
 def spanning(found: Found, roots: Sequence[Root], budget: Budget) -> list[Spanning]:
-    """The named tensors with a graph (``roots``), and the buffers of modules, whose graphs go back through several
-    steps; an empty list if there are none. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+    """The named tensors with a graph (a sample of ``roots``), and the buffers of modules, whose graphs reach back
+    through several steps; an empty list if there are none.
+
+    ``found`` is what the notebook's names lead to, ``budget`` the time limit.
     """
     buffers = [
         Root(each, node)
@@ -60,7 +63,9 @@ def spanning(found: Found, roots: Sequence[Root], budget: Budget) -> list[Spanni
 
 
 def _saved_often(root: Any, budget: Budget) -> int | None:
-    """The address of a leaf that the graph has saved at :data:`STEPS` versions; ``None`` if there is none."""
+    """The address of a leaf that the graph has saved at :data:`STEPS` versions; ``None`` if there is none, or the time
+    limit is exceeded.
+    """
     work, seen = [root], {root}
     versions: dict[int, set[int]] = {}
     for node in islice(work, NODES):  # the list grows during the iteration

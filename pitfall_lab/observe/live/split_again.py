@@ -1,9 +1,9 @@
-"""Finds a data set that was split again while a loader still has a part of the split before: its rows are in both new
-parts (:meth:`Splits.compare` returns them).
+"""Finds a data set that was split again while a loader still has a subset of the earlier split: its rows are in several
+new subsets (:meth:`Splits.compare`).
 
-Only subsets are read (``random_split``, ``Subset``) and their loaders, and only their lists of positions: nothing is
-taken from a data set. Folds, of which each split is still there as a whole, and a loader of a few rows are no part of a
-split that is gone.
+Only subsets (``random_split``, ``Subset``) and their loaders are read, and only their indices: no item of a data set is
+read. The folds of a cross-validation, all of which still exist, and a loader over a few rows are not mistaken for the
+rest of an earlier split.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pitfall_lab.observe.live.object_kinds import Kinds, inside, is_own
 from pitfall_lab.observe.tensor_facts import is_opaque
 
 MOST = 200_000
-"""Splits of more rows are not compared."""
+"""How many rows a split may have to be compared."""
 FIRST = 8
 DEPTH = 2
 _MRO = type.__dict__["__mro__"].__get__
@@ -29,11 +29,11 @@ _Key = tuple[Any, ...]
 
 
 class SplitAgain(NamedTuple):
-    """A loader that has a part of an earlier split, although its data set was split again: ``loader`` is the expression
-    for it; cell ``before`` made its split, cell ``again`` the new one (numbers of cells).
+    """A loader that has a subset of an earlier split, although its data set was split again.
 
-    ``shared`` of the ``rows`` rows of the new part ``part`` (an expression) are among those of the loader. ``names``
-    are those that lead to a new part: its own, and those of loaders of it.
+    ``loader`` is the expression for it; cell ``before`` made its split, cell ``again`` the new one (numbers of cells).
+    ``shared`` of the ``rows`` rows of the new subset ``part`` (an expression) are among those of the loader. ``names``
+    are those that lead to a new subset or to a loader of it.
     """
 
     loader: str
@@ -46,11 +46,10 @@ class SplitAgain(NamedTuple):
 
 
 class SubsetPart(NamedTuple):
-    """A subset that a name leads to. ``names`` are the expressions for it, ``loaders`` those for loaders of it,
-    ``positions`` its ``indices``, ``data`` its data set. ``key`` tells it from other subsets: its id, the id of its
-    data set, its length and its first positions.
+    """A subset that a name leads to; holds references, so it must not be kept.
 
-    It holds references, so it must not be kept.
+    ``names`` are the expressions for it, ``loaders`` those for loaders of it, ``positions`` its ``indices``, ``data``
+    its data set. ``key`` identifies the subset: its id, the id of its data set, its length and its first indices.
     """
 
     key: _Key
@@ -61,8 +60,8 @@ class SubsetPart(NamedTuple):
 
 
 class Splits:
-    """Remembers, as numbers and names, after which cell each subset was first seen, and whether it was
-    then a part of a whole split.
+    """Remembers, as numbers and names, after which cell each subset was first seen, and whether it was then a subset of
+    a whole split.
     """
 
     def __init__(self) -> None:
@@ -71,10 +70,10 @@ class Splits:
         self._keys: tuple[Any, ...] = ()
 
     def compare(self, parts: list[SubsetPart], now: int) -> list[SplitAgain]:
-        """The loaders of the only part that is left of an earlier split, whose data set has been split again since, if
-        its rows are in several new parts; ``now`` is the number of the last cell. An empty list if there are none.
+        """The loaders of the only subset left of an earlier split whose data set has been split again since, if the
+        loader's rows are in several new subsets; ``now`` is the number of the last cell.
 
-        ``parts`` are all :func:`subsets` of the namespace.
+        An empty list if there are none. ``parts`` are all :func:`subsets` of the namespace.
         """
         keys = tuple((part.key, tuple(part.names), tuple(part.loaders)) for part in parts)
         if keys != self._keys:
@@ -125,7 +124,7 @@ def _stale(
 
 
 def _is_whole(parts: list[SubsetPart]) -> bool:
-    """Whether these parts have each row of a data set once: then they are a split of it."""
+    """Whether these subsets have each row of a data set exactly once, so that they are a split of it."""
     total = sum(len(part.positions) for part in parts)
     if len(parts) < 2 or not 0 < total <= MOST:
         return False
@@ -134,9 +133,10 @@ def _is_whole(parts: list[SubsetPart]) -> bool:
 
 
 def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[SubsetPart] | None:
-    """The ``torch.utils.data.Subset`` objects that the notebook's names, lists, dicts and loaders lead to, each once,
-    with those names and loaders; ``None`` if the time in ``budget`` did not suffice. ``namespace`` has the notebook's
-    names and their objects.
+    """Return the ``torch.utils.data.Subset`` objects that the notebook's names, lists, dicts and loaders lead to, each
+    once, with the expressions for them and their loaders; ``None`` if the time limit ``budget`` is exceeded.
+
+    Subsets whose indices cannot be read are left out. ``namespace`` has the notebook's names and their objects.
     """
     kinds, found = Kinds(), dict[int, SubsetPart]()
     for name in list(namespace):  # of a million names, the names alone are copied ten times faster
@@ -183,7 +183,7 @@ def _is_a(value: Any, cls: type) -> bool:
 
 
 def _count(indices: Any) -> int | None:
-    """How many positions a subset has; ``None`` if they are not to be read, or too many."""
+    """How many indices a subset has; ``None`` if they cannot be read, or there are more than :data:`MOST`."""
     kind = Kinds().of(indices)
     if type(indices) is list or type(indices) is range:
         count = len(indices)
@@ -203,6 +203,8 @@ def _count(indices: Any) -> int | None:
 
 
 def numbers(indices: Any) -> list[int]:
-    """The positions ``indices`` of a ``Subset`` as plain numbers; an empty list if they are something else."""
+    """Return the ``indices`` of a ``Subset`` as a list of integers; an empty list if the first ones are not all
+    integers.
+    """
     found = list(indices) if type(indices) is list or type(indices) is range else indices.tolist()
     return found if all(isinstance(each, (int, np.integer)) for each in found[:FIRST]) else []

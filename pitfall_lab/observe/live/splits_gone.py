@@ -1,9 +1,9 @@
-"""Finds data that was split again after nothing of the split before is left: its rows are in the new parts, and a model
-that was trained on some of them may be there still (:meth:`GoneSplits.compare` returns them).
+"""Finds data that was split again after nothing of the earlier split is left: its rows are in several new parts, and a
+model trained on some of them may still exist (:meth:`GoneSplits.compare`).
 
-Of each whole split its cell and the rows of its parts are stored as numbers: the positions of subsets, or the checksums
-of the rows of tables whose rows together are those of another table (``X_train, X_val = X[some], X[others]``). Of the
-models, the versions of their parameters, so that one that was made again is known.
+For each whole split its cell and the rows of its parts are stored: the indices of subsets, or the checksums of the rows
+of tables that together have the rows of another table (``X_train, X_val = X[some], X[others]``). For the models, the
+ids and versions of their parameters are stored, to recognise one that was created again.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pitfall_lab.observe.live.split_again import SubsetPart, numbers
 from pitfall_lab.observe.live.sums import mark
 
 MOST = 8
-"""How many splits are remembered."""
+"""How many splits are remembered at most."""
 FEWEST = 2
-"""One equal checksum may be chance."""
+"""How many equal checksums count as shared rows; a single one may be chance."""
 _TABLES = "tables"
 
 
 class NewPart(NamedTuple):
-    """A part of a new split: ``names`` are the expressions that lead to it or to a loader of it, ``rows`` is how many
-    rows it has.
+    """A part of a new split: ``names`` are the expressions that lead to it or to a loader of it, ``rows`` is its number
+    of rows.
 
-    ``shared`` are, for each part of the split before, how many of these rows were in it (of a table: 0 for a single
-    one, which may be chance).
+    ``shared`` are, for each part of the earlier split, how many of these rows were in it (for tables, 0 instead of 1,
+    which may be chance).
     """
 
     names: tuple[str, ...]
@@ -42,11 +42,11 @@ class NewPart(NamedTuple):
 
 
 class SplitGone(NamedTuple):
-    """Cell ``again`` has split the data again that cell ``before`` had split, and nothing of that split is left
-    (numbers of cells).
+    """A split of which nothing is left, whose data was split again (numbers of cells): cell ``before`` made it, cell
+    ``again`` the new one.
 
     ``old`` are the expressions that led to each of its parts, ``new`` the parts of the new split; ``models`` are the
-    names of models that are as they were before the new split, or trained further.
+    names of models that existed before the new split and have not been created again.
     """
 
     before: int
@@ -57,7 +57,7 @@ class SplitGone(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """A part of a split: the expressions for it, what it is known by, and its rows."""
+    """A part of a split: the expressions for it, a key that identifies it, and its rows."""
 
     names: tuple[str, ...]
     key: Hashable
@@ -72,7 +72,7 @@ class _ModelIds(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """A split: its cell, what tells its data from other data, its parts, and the models before it."""
+    """A split: its cell, a key that identifies its data, its parts, and the models before it."""
 
     cell: int
     data: Hashable
@@ -93,12 +93,11 @@ class GoneSplits:
         self._cell, self._was_skipped = 0, False
 
     def compare(self, parts: Sequence[SubsetPart] | None, orders: Orders, found: Found, now: int) -> list[SplitGone]:
-        """The splits whose data was split again after nothing of them was left, where parts of the new split have rows
-        of several old parts and a model is still there; ``now`` is the number of the last cell. An empty list if there
-        are none.
+        """The splits whose data was split again after nothing of them was left, if some new part has rows of several
+        old parts and a model from before still exists; ``now`` is the number of the last cell.
 
-        ``parts`` are all subsets of the namespace (``None``: they are not known), ``orders`` knows its tables.
-        ``found`` is what the notebook's names lead to.
+        An empty list if there are none, or ``parts`` is ``None``. ``parts`` are all subsets of the namespace (``None``:
+        unknown), ``orders`` has its tables. ``found`` is what the notebook's names lead to.
         """
         if parts is None:
             self._was_skipped = True
@@ -165,7 +164,7 @@ def _of_subsets(parts: Sequence[SubsetPart]) -> Iterator[tuple[Hashable, tuple[_
 
 
 def _content(data: Any) -> Hashable:
-    """What tells a data set from another one: its tensors' values, or, if it has none, the object itself."""
+    """A key that identifies a data set: checksums of its tensors and arrays, or, if it has none, its id."""
     kinds = Kinds()
     held = list(inside(data, "object").values()) if kinds.of(data) not in ("tensor", "array", "group") else [data]
     held = [one for each in held for one in (each if type(each) is tuple or type(each) is list else (each,))][:MOST]
@@ -174,7 +173,9 @@ def _content(data: Any) -> Hashable:
 
 
 def _of_tables(tables: Mapping[str, TableOrder], new: set[str]) -> Iterator[tuple[Hashable, tuple[_Rows, ...]]]:
-    """The new tables that have, together, each row of a table once."""
+    """The first split of a table: new tables that together have each of its rows exactly once. Yields nothing if there
+    is none.
+    """
     distinct = {
         name: frozenset(table.rows)
         for name, table in tables.items()

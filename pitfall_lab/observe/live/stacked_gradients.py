@@ -1,8 +1,9 @@
-"""Finds gradients to which a backward has added although a step had used them: nothing cleared them in between
+"""Finds gradients to which a backward has added although a step had already used them: nothing cleared them in between
 (:meth:`Gradients.compare` returns the first).
 
-Seen from versions alone: ``.grad`` is the same tensor as after the cell before, and was written, and the parameter had
-been changed. A gradient that was cleared in place looks the same, so the texts of the cells must be read too.
+Determined from versions alone: ``.grad`` is the same tensor as after the previous cell and was written, and the
+parameter had been changed. A gradient that was cleared in place looks the same, so the sources of the cells must be
+read too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ TWICE = 2
 
 class Stacked(NamedTuple):
     """A leaf to whose gradient a backward has added after a step had used it; ``others`` counts the other such leaves.
+
     ``name`` is the expression for the leaf, ``path`` the names and keys that lead to it.
     """
 
@@ -28,11 +30,11 @@ class Stacked(NamedTuple):
 
 
 class _StackedLeaf(NamedTuple):
-    """What is remembered of a leaf from one cell to the next: its ``version``, and the id and version
-    (``written``) of its gradient.
+    """What is remembered of a leaf from one cell to the next: its ``version``, and the id and version (``written``) of
+    its gradient.
 
-    ``before`` is the version that the leaf had when something was last added to the gradient: if its version is
-    higher, a step came after that.
+    ``before`` is the leaf's version when the gradient was last added to: if the leaf's version is higher, a step came
+    after that.
     """
 
     version: int
@@ -42,7 +44,7 @@ class _StackedLeaf(NamedTuple):
 
 
 class Gradients:
-    """Remembers the versions of leaves and of their gradients after the cell before, to find gradients that were used
+    """Remembers the versions of leaves and of their gradients after the previous cell, to find gradients that were used
     by a step and then added to.
     """
 
@@ -52,11 +54,10 @@ class Gradients:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Stacked | None:
-        """The first leaf to whose gradient the last cell has added after a step, or of which that cell has written both
-        the values and the gradient at least twice, with the number of others; ``now`` is the number of that cell.
+        """The first leaf to whose gradient the last cell has added after a step, or whose values and gradient that cell
+        has both written at least twice, with the number of others; ``now`` is the number of that cell.
 
-        None if there is none, or if the time for looking ran out. ``found`` is what the notebook's names lead to,
-        ``budget`` the time limit.
+        None if there is none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's names lead to.
         """
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now

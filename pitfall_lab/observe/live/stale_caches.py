@@ -1,10 +1,9 @@
 """Finds cached results (in a dict, a list, an attribute, a global name, or by ``functools.cache``) whose module has
-other weights now than when they were computed, or whose function has been defined again (:meth:`Caches.compare` returns
-them).
+other weights now than when they were computed, or whose function has been defined again (:meth:`Caches.compare`).
 
-Which names cache results of which modules and functions, the texts of the cells say. Of the results' tensors and of the
-weights only ids, versions and checksums are stored, of a function a hash of its code. What was put back as it was
-counts as unchanged.
+Which names cache results of which modules and functions is read from the sources of the cells. For the tensors of the
+results and for the weights only ids, versions and checksums are stored, for a function a hash of its code. Weights that
+were restored to their earlier values count as unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +26,9 @@ from pitfall_lab.observe.tensor_facts import is_opaque
 
 Chain = tuple[str, ...]
 SUMMED = 1 << 19
-"""Of so many bytes of weights the checksums are computed after one cell; of the rest the versions count."""
+"""For how many bytes of weights the checksums are computed at most after one cell; for the rest the versions are
+compared.
+"""
 MOST = 500
 DEPTH = 2
 _CODE = "code"
@@ -36,11 +37,12 @@ _class_dict = type.__dict__["__dict__"].__get__
 
 
 class Asked(NamedTuple):
-    """A cache that a cell's text shows: ``holder`` is the name and the attributes that lead to it, ``chains`` are those
-    of the modules, or of their methods, and of the functions that may compute what it stores.
+    """A cache found in a cell's source.
 
-    A first part ``self`` stands for each object of class ``owner`` (empty: there is none). ``default``: the holder is
-    the default of this argument of the function (empty: it is not).
+    ``holder`` is the name and the attributes that lead to the cache, ``chains`` are those of the modules, or of their
+    methods, and of the functions that may compute what it stores. A first name ``self`` stands for each object of class
+    ``owner`` (empty: there is none). ``default``: the cache is the default of this parameter of the function (empty: it
+    is not).
     """
 
     holder: Chain
@@ -50,12 +52,13 @@ class Asked(NamedTuple):
 
 
 class StaleCache(NamedTuple):
-    """A cache with results of older weights: ``entries`` (expressions) of the cache ``asked`` were filled by cell
-    ``since``, and are still there; cell ``moved`` changed the weights of ``module`` (an expression), to which ``chain``
-    leads, or defined the function of this name again (``is_function``). Cells are given by their numbers.
+    """A cache with results from older weights, or from an older definition of a function. Cells are given by their
+    numbers.
 
-    ``hit``: results have been read since then; None where nothing counts this. ``filled`` are cells that have added
-    further entries since then.
+    ``entries`` (expressions) of the cache ``asked`` were filled by cell ``since`` and have not changed; cell ``moved``
+    changed the weights of ``module`` (an expression), to which ``chain`` leads, or defined the function of this name
+    again (``is_function``). ``hit``: cached results have been read since the entries were filled; None where nothing
+    counts the reads. ``filled`` are cells that have added further entries since then.
     """
 
     asked: Asked
@@ -70,12 +73,13 @@ class StaleCache(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A cache after a cell. A mark is an id, a version and a checksum; of a cached function, its counts.
+    """A cache after a cell. A mark is an id, a version and a checksum; for a function cached by ``functools``, its
+    counts.
 
-    ``entries`` has the mark of each entry, ``since`` the cell that added the newest of them, ``weights`` the marks of
-    the weights and functions at that time, ``moved`` the cells that have changed these since then. ``filled`` are the
-    cells that have added entries since then, and ``later`` has the marks of the entries that they added.
-    ``hits`` is how often results had been read; below zero where nothing counts this.
+    ``entries`` has the mark of each entry, ``since`` is the cell that added the newest of them, ``weights`` has the
+    marks of the weights and functions at that time, ``moved`` the cells that have changed these since then. ``filled``
+    are the cells that have added entries since the change, and ``later`` has the marks of the entries that they added.
+    ``hits`` is how often results had been read; negative where nothing counts this.
     """
 
     entries: dict[str, Any]
@@ -88,8 +92,8 @@ class _Kept(NamedTuple):
 
 
 class Caches:
-    """Remembers ids, versions and checksums of cached results and of the weights that they come from, to find results
-    that are older than their weights or function.
+    """Remembers ids, versions and checksums of cached results and of the weights from which they were computed, to find
+    results that are older than their weights or function.
     """
 
     def __init__(self) -> None:
@@ -98,9 +102,11 @@ class Caches:
     def compare(
         self, namespace: Mapping[str, Any], asked: Sequence[Asked], now: int, budget: Budget
     ) -> list[StaleCache]:
-        """The caches of ``asked`` with entries that modules or functions computed, where the weights of the module, or
-        the function, have changed since; ``now`` is the number of the last cell. An empty list if there are none or the
-        time is over. ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
+        """The caches of ``asked`` with entries that modules or functions computed, if the weights of the module, or the
+        function, have changed since; ``now`` is the number of the last cell.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``namespace`` has the notebook's
+        names and their objects.
         """
         found, met = list[StaleCache](), dict[tuple[Any, ...], _Kept]()
         sums = Sums()
@@ -137,7 +143,7 @@ class Caches:
 
 
 def _stale(asked: Asked, name: str, kept: _Kept, hits: int) -> Iterator[StaleCache]:
-    """The findings for the modules, the one whose weights changed first at the front."""
+    """The findings for each module or function, in the order in which these changed."""
     for chain, moved in sorted(kept.moved.items(), key=lambda each: each[1]):
         counted = hits > kept.hits if hits >= 0 else None
         module = ".".join((name, *chain[1:]) if chain[0] == "self" else chain)
@@ -148,7 +154,9 @@ def _stale(asked: Asked, name: str, kept: _Kept, hits: int) -> Iterator[StaleCac
 
 
 def _names(namespace: Mapping[str, Any], asked: Asked, budget: Budget) -> Iterator[str]:
-    """The names that the first part of a holder means: itself, or, for ``self``, those of the objects of its class."""
+    """The names that the first name of a holder stands for: itself, or, for ``self``, those of the objects of its
+    class.
+    """
     if not asked.owner:
         yield asked.holder[0]
         return
@@ -161,7 +169,9 @@ def _names(namespace: Mapping[str, Any], asked: Asked, budget: Budget) -> Iterat
 
 
 def _resolve(namespace: Mapping[str, Any], chain: Chain, name: str) -> Any:
-    """What a name and attributes lead to, read from the tables of objects alone; ``None`` if it is not there."""
+    """The object that a name and attributes lead to, read from the dicts of objects alone; ``None`` if there is
+    none.
+    """
     value = namespace.get(name if chain[0] == "self" else chain[0])
     for step in chain[1:]:
         value = _attribute(value, step)
@@ -198,7 +208,9 @@ def _entries(namespace: Mapping[str, Any], asked: Asked, name: str) -> tuple[dic
 
 
 def _unwrapped(value: Any, default: str) -> Any:
-    """The function inside of a decorated one."""
+    """The cache itself, with the wrappers of ``functools.wraps`` removed from a decorated function; ``None`` for a
+    plain function, unless the cache is a ``default`` of it.
+    """
     for _ in range(DEPTH):
         if type(value) is types.FunctionType and "__wrapped__" in value.__dict__:
             value = value.__dict__["__wrapped__"]
@@ -225,8 +237,8 @@ def _key(key: Any, at: int) -> str:
 
 
 def _marks(value: Any, depth: int) -> tuple[Any, ...]:
-    """The ids, versions and checksums of the tensors and arrays that a value is or has inside; empty if
-    there are none.
+    """The ids, versions and checksums of the tensors and arrays that a value is or contains; empty if there are
+    none.
     """
     kind = Kinds().of(value)
     if kind == "tensor":
@@ -242,8 +254,8 @@ def _marks(value: Any, depth: int) -> tuple[Any, ...]:
 
 
 def _modules(namespace: Mapping[str, Any], asked: Asked, name: str, sums: Sums) -> dict[Chain, tuple[Any, ...]]:
-    """The marks (see :func:`_weights`) of each module among the beginnings of the chains, and those of the notebook's
-    functions among the chains.
+    """The marks (see :func:`_weights`) of the module to which the longest possible beginning of each chain leads, and
+    those of the notebook's functions among the chains.
     """
     made: dict[Chain, tuple[Any, ...]] = {}
     for chain in asked.chains:
@@ -262,7 +274,9 @@ def _modules(namespace: Mapping[str, Any], asked: Asked, name: str, sums: Sums) 
 
 
 def _weights(module: Any, sums: Sums) -> tuple[Any, ...]:
-    """The id, version and checksum (None where it is not computed) of each parameter of a module."""
+    """The id, version and checksum (None where it is not computed) of each parameter of a module, at most
+    :data:`MOST`.
+    """
     work, seen, made = [module], {id(module)}, list[Any]()
     for each in work:  # the list grows during the iteration
         parameters, _, children = tables(each)

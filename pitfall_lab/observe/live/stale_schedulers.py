@@ -1,10 +1,11 @@
-"""Finds objects that go on changing the learning rate of an optimizer which no longer trains, while a newer optimizer
-trains at a learning rate that nothing changes (:meth:`Schedulers.compare` returns them).
+"""Finds objects that keep changing the learning rate of an optimizer which no longer trains, while a newer optimizer
+trains at a learning rate that nothing changes (:meth:`Schedulers.compare`).
 
-Such an object (a scheduler of torch's, or one of the notebook's own) keeps its optimizer in its attribute
-``optimizer``; a name that is bound to a new optimizer does not reach it. Seen from plain numbers alone: in the last
-cell a counter of the object or the old optimizer's learning rate changed, none of the old optimizer's own parameters
-was written, and those of another optimizer were, whose learning rate did not change and which no such object holds.
+Such an object (a scheduler of torch, or of a class of the notebook) holds its optimizer in its attribute ``optimizer``;
+binding the optimizer's name to a new one does not change that. Determined from plain numbers alone: in the last cell a
+counter of the object or the old optimizer's learning rate changed; none of the parameters that only the old optimizer
+has was written; and parameters of another optimizer were, whose learning rate did not change and which no such object
+holds.
 """
 
 from __future__ import annotations
@@ -20,18 +21,17 @@ from pitfall_lab.observe.live.found import ELEMENTS, Found, is_shown
 from pitfall_lab.observe.live.object_kinds import Kinds, class_name, held_by, inside, is_own, methods_name
 
 _STEPS = 6
-"""A parameter that was not there before the cell and has at least this version was trained in it."""
+"""The version from which on a parameter that did not exist before the cell counts as trained in it."""
 _dict = torch.optim.lr_scheduler.LRScheduler.__dict__["__dict__"].__get__
 _mro = type.__dict__["__mro__"].__get__
 
 
 class Stale(NamedTuple):
-    """An object that changes the learning rate of an optimizer which trains nothing any more: ``name`` is the
-    expression for it, ``path`` the names and keys that lead to it, ``type`` its class. It was seen last in cell
-    ``cell`` (a number), where ``optimizer`` (an expression; ``optimizer_path`` leads to it) trained at the learning
-    rate ``rate``.
+    """An object that changes the learning rate of an optimizer which trains nothing any more.
 
-    ``old`` is the learning rate of the optimizer that the object changes.
+    ``name`` is the expression for the object, ``path`` the names and keys that lead to it, ``type`` its class. It was
+    found last in cell ``cell`` (a number), where ``optimizer`` (an expression; ``optimizer_path`` leads to it) trained
+    at the learning rate ``rate``. ``old`` is the learning rate of the optimizer that the object changes.
     """
 
     name: str
@@ -45,8 +45,10 @@ class Stale(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """The scheduler with the expression ``name`` (of class ``type``) is at step ``at`` of ``total``; ``cells`` has, for
-    each cell that has moved it, the number of the cell and how many steps it made.
+    """A scheduler that cells have stepped.
+
+    The scheduler with the expression ``name`` (of class ``type``) is at step ``at`` of ``total``; ``cells`` has, for
+    each cell that has stepped it, the number of the cell and how many steps it made.
     """
 
     name: str
@@ -76,10 +78,11 @@ class Schedulers:
         self._cell = 0
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Stale]:
-        """The schedulers, and other objects of the kind, whose optimizer no longer trains, that were stepped in a cell
-        in which another optimizer trained; ``now`` is the number of the last cell. An empty list if there are none or
-        the time is over. ``namespace`` has the notebook's names and their objects. ``found`` is what the notebook's
-        names lead to, ``budget`` the time limit.
+        """The schedulers, and other objects with an ``optimizer``, whose optimizer no longer trains and that were
+        stepped in a cell in which another optimizer trained; ``now`` is the number of the last cell.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``namespace`` has the notebook's
+        names and their objects, ``found`` is what these lead to.
         """
         if now == self._cell:
             return [each for _, _, each in self._found.values()]
@@ -133,9 +136,10 @@ class Schedulers:
         return [each for _, _, each in self._found.values()]
 
     def stepped(self, scheduler: Any, namespace: Mapping[str, Any], budget: Budget) -> Stepped | None:
-        """By which cells a scheduler of torch's with an attribute ``total_steps`` was moved before the cell that runs
-        now; ``None`` if it has none, if no name leads to it, or if no cell had moved it. ``namespace`` has the
-        notebook's names and their objects. ``budget`` is the time limit.
+        """Return which cells before the running one have stepped a scheduler of torch that has an attribute
+        ``total_steps``; ``None`` if it has none, no name leads to it, or no cell has stepped it.
+
+        ``namespace`` has the notebook's names and their objects. ``budget`` is the time limit.
         """
         total = _number(scheduler, "total_steps") if _is_scheduler(scheduler) else None
         drivers = _drivers(namespace, budget)
@@ -160,8 +164,8 @@ class Schedulers:
 
 
 def _drivers(namespace: Mapping[str, Any], budget: Budget) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """The path, the object and its optimizer, of each object that changes the learning rate of the optimizer that it
-    holds.
+    """For each object that changes the learning rate of the optimizer that it holds: its path, the object, and the
+    optimizer.
     """
     kinds = Kinds()
     for name in list(namespace):  # of a million names, the names alone are copied ten times faster
@@ -193,7 +197,7 @@ def _is_scheduler(value: Any) -> bool:
 
 
 def _is_trainer(value: Any, kind: str) -> bool:
-    """Whether an object of the notebook's own class trains with its optimizer itself."""
+    """Whether an object of a class of the notebook trains with its optimizer itself."""
     return kind == "object" and any(methods_name(value, each) for each in ("zero_grad", "backward"))
 
 
@@ -202,13 +206,13 @@ def _text(path: tuple[str, ...]) -> str:
 
 
 def _numbers(value: Any) -> tuple[Any, ...]:
-    """The plain numbers among an object's attributes: its counters."""
+    """The plain numbers among an object's attributes, which include its counters."""
     table = _dict(value) if _is_scheduler(value) else inside(value, "object")
     return tuple(each for each in list(table.values()) if type(each) is int or type(each) is float)
 
 
 def _number(value: Any, name: str) -> int | None:
-    """The attribute of this name among an object's own, if it is a whole number; else ``None``."""
+    """The object's own attribute with this name, if it is an integer; else ``None``."""
     table = _dict(value) if _is_scheduler(value) else inside(value, "object")
     number = table.get(name)
     return number if type(number) is int else None

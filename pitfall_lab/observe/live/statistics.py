@@ -1,8 +1,8 @@
-"""Finds models whose running statistics moved in a cell that trained nothing: they were run in training mode, only to
-look (:meth:`Statistics.compare` returns them).
+"""Finds models whose running statistics changed in a cell that trained nothing: they were run in training mode only to
+inspect the output (:meth:`Statistics.compare`).
 
-Seen from versions: the counter of a batch normalization was written, no parameter and no gradient was, and there is no
-graph from which a backward is still to come. A model that has not been trained yet is left out, as training will
+Determined from versions: the counter of a batch normalization was written, no parameter and no gradient was, and there
+is no graph through which a backward may still run. A model that has not been trained yet is left out, as training will
 recompute its statistics.
 """
 
@@ -22,18 +22,21 @@ from pitfall_lab.observe.live.saved import Cells
 from pitfall_lab.observe.tensor_facts import ACCUMULATE, sequence_of
 
 COUNTER = "num_batches_tracked"
-"""The buffer of a batch normalization that counts its batches: torch counts no version for the
-statistics that it writes with it.
+"""The buffer with which a normalization layer counts its batches; the statistics that are written with it get no new
+version.
 """
 STEPS = 4
-"""A model that comes with gradients and weights of at least this version has been trained in the cell that made it."""
+"""The version that a weight of a newly found model with gradients must have for the model to count as trained in its
+cell.
+"""
 
 
 class Looked(NamedTuple):
-    """A model whose running statistics moved while nothing was trained: ``name`` and ``path`` are its name. Its weights
-    were written in cell ``trained`` last; the ``cells`` after it have moved its statistics only (numbers of cells).
+    """A model whose running statistics changed while nothing was trained.
 
-    ``layer`` is the expression for the first normalization layer in it, ``others`` counts further ones.
+    ``name`` is the model's name, and ``path`` this name as a path. Its weights were last written in cell ``trained``;
+    the later ``cells`` have changed only its statistics (numbers of cells). ``layer`` is the expression for its first
+    normalization layer, ``others`` counts further ones.
     """
 
     name: str
@@ -47,7 +50,8 @@ class Looked(NamedTuple):
 class _ModelVersions(NamedTuple):
     """Versions by id: of ``weights``, of their gradients (with the ids of these) and of the counters of batches.
 
-    ``trained`` is the cell that wrote the weights last, ``cells`` are those that have moved the statistics only since.
+    ``trained`` is the cell that wrote the weights last, ``cells`` are those that have since changed only the
+    statistics.
     """
 
     weights: dict[int, int]
@@ -59,7 +63,7 @@ class _ModelVersions(NamedTuple):
 
 class Statistics:
     """Remembers, after each cell, the versions of models' weights, of their gradients and of the batch counters of
-    normalization layers (``num_batches_tracked``), to find cells that moved only the statistics.
+    normalization layers (``num_batches_tracked``), to find cells that changed only the statistics.
     """
 
     def __init__(self) -> None:
@@ -68,10 +72,11 @@ class Statistics:
         self._cell = 0
 
     def compare(self, found: Found, roots: Sequence[Root], cells: Cells, budget: Budget) -> list[Looked]:
-        """The models whose statistics have been moved by cells that trained nothing, since they were trained last;
-        ``roots`` are the named tensors with a graph. An empty list if there are none or the time is over. ``found`` is
-        what the notebook's names lead to, ``cells`` says which cell made a node and which one is the last, ``budget``
-        is the time limit.
+        """The models whose statistics were changed, since they were trained last, by cells that trained nothing.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``roots`` are the named tensors with
+        a graph, ``found`` is what the notebook's names lead to; ``cells`` determines which cell created a node, and has
+        the number of the last one.
         """
         if cells.now != self._cell:
             self._was, self._is, self._cell = self._is, {}, cells.now
@@ -125,9 +130,7 @@ def _is_trained(was: _ModelVersions | None, now: _ModelVersions) -> bool:
 
 
 def _coming(roots: Sequence[Root], budget: Budget) -> set[int]:
-    """The ids of the leaves that a backward of a loss which was not run yet would reach:
-    the training continues with it.
-    """
+    """The ids of the leaves in the graphs of losses whose backward has not run yet: training will continue with it."""
     found: set[int] = set()
     for root in roots:
         nodes = walk([root.node], budget) if root.thing.value.numel() == 1 else []

@@ -1,8 +1,9 @@
 """Finds gradients to which two cells have added, one after the other, without a step in between
-(:meth:`GradientSums.compare` returns them).
+(:meth:`GradientSums.compare`).
 
-Seen from versions alone: ``.grad`` is the tensor that an earlier cell left there, holds numbers, and was written again,
-and the leaf itself was not changed. That is what accumulation is; whether the sum was meant, the cells' texts must say.
+Determined from versions alone: ``.grad`` is the tensor that an earlier cell left there, is not zero, and was written
+again, and the leaf itself was not changed. This is gradient accumulation; whether it was intended, only the cells'
+sources can show.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from pitfall_lab.observe.live.object_kinds import is_own
 
 
 class Summed(NamedTuple):
-    """A leaf whose gradient cell ``first`` has left, and to which cell ``now`` has added (numbers of cells). ``name``
-    is the expression for the leaf, ``path`` the names and keys that lead to it.
+    """A leaf whose gradient cell ``first`` has left, and to which cell ``now`` has added (numbers of cells).
 
-    ``others`` counts further such leaves under the same name.
+    ``name`` is the expression for the leaf, ``path`` the names and keys that lead to it. ``others`` counts further such
+    leaves under the same name.
     """
 
     name: str
@@ -31,8 +32,8 @@ class Summed(NamedTuple):
 
 
 class _Was(NamedTuple):
-    """A leaf after a cell: its version, the id and version of its gradient, and the cell that wrote that last;
-    0 if it is zero.
+    """A leaf after a cell: its version, the id and version of its gradient, and the cell that wrote this last; 0 if the
+    gradient is zero.
     """
 
     version: int
@@ -42,8 +43,8 @@ class _Was(NamedTuple):
 
 
 class GradientSums:
-    """Remembers, after each cell, the versions of leaves and of their gradients, to find gradients that two cells have
-    added to without a step in between.
+    """Remembers, after each cell, the versions of leaves and of their gradients, to find gradients to which two cells
+    have added without a step in between.
     """
 
     def __init__(self) -> None:
@@ -52,9 +53,11 @@ class GradientSums:
         self._found: list[Summed] = []
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Summed]:
-        """The leaves to whose gradients the last cell, of number ``now``, has added, the first of each name in the
-        namespace. An empty list if there are none or the time is over. ``found`` is what the notebook's names lead to,
-        ``budget`` the time limit.
+        """The leaves to whose gradients the last cell, with the number ``now``, has added, only the first leaf of each
+        name in the namespace.
+
+        An empty list if there are none, or the time limit ``budget`` is exceeded. ``found`` is what the notebook's
+        names lead to.
         """
         if now == self._cell:
             return self._found

@@ -1,6 +1,6 @@
-"""Checksums of tensor contents, to find changes that no version counter counted (:class:`Sums`).
+"""Computes checksums of tensor contents, to find changes that no version counter shows (:class:`Sums`).
 
-Only CPU memory is read. Up to :data:`WHOLE` bytes are read completely; of a larger tensor only :data:`BLOCKS` pieces,
+Only CPU memory is read. Up to :data:`WHOLE` bytes are read completely; of a larger tensor only :data:`BLOCKS` blocks,
 so a write between them is not found. A tensor whose strides skip elements of its storage, such as ``x[:, 0]``, has no
 checksum: other tensors may use the skipped elements.
 """
@@ -21,22 +21,25 @@ from pitfall_lab.observe.tensor_facts import is_opaque
 WHOLE = 1 << 16
 BLOCKS, BLOCK = 16, 512
 MOST = 4 << 20
-"""After how many bytes one look reads no further memory; of a larger tensor :data:`WHOLE` bytes are counted."""
+"""How many bytes one examination may read before it reads no further memory; a larger tensor counts as :data:`WHOLE`
+bytes.
+"""
 
 
 class Sums:
-    """The checksums of one look; memory that several nodes have saved is read once."""
+    """The checksums of one examination; memory that several nodes have saved is read once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], int] = {}
         self.left = MOST
 
     def of(self, tensor: torch.Tensor) -> int | None:
-        """The checksum of a tensor's memory. Of more than :data:`WHOLE` bytes only :data:`BLOCKS` pieces are read, so a
-        write between them does not change it.
+        """Return the checksum of a tensor's memory; ``None`` for a tensor that is empty, not on the CPU, opaque,
+        expanded, or with gaps between its elements.
 
-        ``None`` for a tensor that is empty, not on the CPU, opaque, expanded, or with gaps between its elements; once
-        the bytes of ``left`` (at first :data:`MOST`) were read, also for memory that has not been read before.
+        Once the bytes of ``left`` (at first :data:`MOST`) have been read, also ``None`` for memory that has not been
+        read before. Of more than :data:`WHOLE` bytes only :data:`BLOCKS` (16) blocks are read, so a write between them
+        does not change the checksum.
         """
         if tensor.device.type != "cpu" or is_opaque(tensor):
             return None
@@ -57,10 +60,10 @@ def _extent(tensor: torch.Tensor) -> int:
 
 
 def mark(value: Any) -> Any:
-    """A value to compare later: equal as long as a tensor or array has the same contents (of a large one, in the pieces
-    that are read), or a module or optimizer is the same object.
+    """Return a value to compare later: equal as long as a tensor or array has the same contents (of a large one, in the
+    blocks that are read), or a module or optimizer is the same object.
 
-    ``None`` for objects of other kinds, and for tensors and arrays that cannot be read at once.
+    ``None`` for objects of other kinds, and for tensors and arrays that cannot be read.
     """
     kind = Kinds().of(value)
     if kind in ("module", "optimizer"):

@@ -1,4 +1,4 @@
-"""Finds the named tensors and arrays that share memory with a given one (:func:`tied` returns them)."""
+"""Finds the named tensors and arrays that share memory with a given one (:func:`tied`)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _SECONDS = 0.3
 
 
 def tied(namespace: Mapping[str, Any], path: Path) -> list[tuple[str, Any]]:
-    """The notebook's tensor or array at ``path``, then others on the same memory, as (expression, object), at most
-    ``MOST``; empty if there is none at ``path``, or it is a tensor of another class than Tensor and Parameter.
+    """Return the notebook's tensor or array at ``path``, then others that share its memory, as (expression, object), at
+    most ``MOST`` (12).
+
+    An empty list if there is none at ``path``, or it is a tensor of another class than Tensor and Parameter.
     ``namespace`` has the notebook's names and their objects.
     """
     with unseen():

@@ -1,11 +1,11 @@
-"""Finds parameters that a loss depends on but no optimizer holds: a recreated module, layers added later, layers
-through which trained ones get their gradients (:meth:`Owners.compare` returns them).
+"""Finds parameters that a loss depends on but no optimizer holds: those of a recreated module, of layers added later,
+or of layers through which trained ones get their gradients (:meth:`Owners.compare`).
 
-A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen parts are like
-that. So a parameter is reported only if a loss depends on it or it has a gradient, and only in one of four cases. The
-optimizer holds the parameters of an earlier object with the same name, and nothing else trains this one; or it holds
-other parameters of the module, and this one was created after the optimizer, or was frozen when the optimizer was there
-already; or a gradient passes through the operation that uses it to parameters that the optimizer holds.
+A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen submodules are
+examples. So a parameter is reported only if a loss depends on it or it has a gradient, and only in one of three cases.
+The optimizer holds the parameters of an earlier object with the same name, and nothing else trains this one; or it
+holds other parameters of the module, and this one was created after the optimizer, or was frozen while the optimizer
+already existed; or a gradient passes through the operation that uses it to parameters that the optimizer holds.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from pitfall_lab.observe.live.graphs import walk
 from pitfall_lab.observe.live.object_kinds import Kinds, held_by, inside, is_own, tables
 
 MADE = 8
-"""A parameter that was written into more often than this was not only initialised and loaded: it is trained."""
+"""A parameter with a higher version was not only initialized and loaded: it is being trained."""
 
 _TURNS = {"TBackward0", "TransposeBackward0", "ViewBackward0", "ExpandBackward0", "UnsqueezeBackward0"}
 
 
 class LeftOut(NamedTuple):
-    """Parameters that a loss depends on or that have a gradient, and that no optimizer holds. ``name`` is the
-    expression for the first of them, ``path`` the names and keys that lead to it, ``module`` the name of its module;
-    ``others`` counts further ones. ``optimizer`` is the expression for the optimizer that might be meant to hold them,
-    ``optimizer_path`` leads to it.
+    """Parameters that a loss depends on or that have a gradient, and that no optimizer holds.
 
-    ``why`` is ``replaced`` (the optimizer holds those of an earlier object of this name), ``later`` (they were created
-    after the optimizer), ``unfrozen`` (they required no grad when the optimizer was there already) or ``behind``
-    (gradients pass through them to parameters that it holds). ``made`` and ``taken`` are the numbers of the cells where
-    they and the optimizer came.
+    ``name`` is the expression for the first of them, ``path`` the names and keys that lead to it, ``module`` the name
+    of its module; ``others`` counts further ones. ``optimizer`` is the expression for the optimizer that was probably
+    expected to hold them, ``optimizer_path`` leads to it. ``why`` is ``replaced`` (the optimizer holds those of an
+    earlier object of this name), ``later`` (they were created after the optimizer), ``unfrozen`` (they did not require
+    grad while the optimizer already existed) or ``behind`` (gradients pass through them to parameters that it holds).
+    ``made`` and ``taken`` are the numbers of the cells after which they and the optimizer were first seen.
     """
 
     why: str
@@ -50,7 +49,10 @@ class LeftOut(NamedTuple):
 
 
 class Owners:
-    """Stores when parameters and optimizers first appeared, by their ids. An optimizer keeps its parameters alive."""
+    """Remembers, by id, when parameters and optimizers first appeared.
+
+    The ids stay valid while an optimizer holds its parameters, as it keeps them alive.
+    """
 
     def __init__(self) -> None:
         self._came: dict[int, int] = {}
@@ -65,8 +67,10 @@ class Owners:
 
     def compare(self, found: Found, roots: Sequence[Root], now: int, budget: Budget) -> list[LeftOut]:
         """The parameters that are left out now, one record for each reason and optimizer; ``roots`` are the named
-        tensors with a graph, ``now`` is the number of the last cell. Empty if there are none, or if the search or the
-        time limit cut something off. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+        tensors with a graph, ``now`` is the number of the last cell.
+
+        An empty list if there are none, the search was incomplete, or the time limit ``budget`` is exceeded. ``found``
+        is what the notebook's names lead to.
         """
         if budget.spent or found.more or found.hidden:
             return []
@@ -87,8 +91,8 @@ class Owners:
         return [group[0]._replace(others=len(group) - 1) for group in made.values()] if not budget.spent else []
 
     def _is_earlier(self, thing: Thing, left: LeftOut, roots: Sequence[Root], budget: Budget) -> bool:
-        """Whether every loss that depends on the parameter was computed in cells before that of the optimizer: it was
-        trained by another one.
+        """Whether every loss that depends on the parameter was computed in cells before that of the optimizer, so that
+        another optimizer trained it.
         """
         if not private.has_sequence:
             return False
@@ -140,10 +144,8 @@ class Owners:
         return self._left("behind", thing, before, came) if before is not None else None
 
     def _made_while_frozen(self, thing: Thing, holders: dict[int, Thing]) -> Thing | None:
-        """The only optimizer, or the one that holds other parameters of the module, if it was there
-        while the parameter was frozen.
-
-        Otherwise None.
+        """Return the optimizer that holds other parameters of the module, or else the only one, if it existed while the
+        parameter was frozen; otherwise None.
         """
         then = self._frozen.get(id(thing.value), frozenset())
         known = {id(each.value): each for each in holders.values()}
@@ -158,13 +160,15 @@ class Owners:
 
 
 def _is_trained(parameter: Any) -> bool:
-    """Whether an optimizer that no name leads to, such as one inside a function, must have moved the parameter."""
+    """Whether the parameter was written so often that an optimizer which no name leads to, such as a local variable,
+    must have trained it.
+    """
     return not parameter.is_inference() and parameter._version > MADE
 
 
 def _held_in_front(leaf: Any, nodes: Sequence[Any], holders: dict[int, Thing], budget: Budget) -> Thing | None:
-    """Return the optimizer that holds a parameter farther from the loss than the node that uses
-    this leaf; None if none does.
+    """Return the optimizer that holds a parameter farther from the loss than the node that uses this leaf; None if none
+    does.
     """
     own = {leaf}
     for node in reversed(
@@ -183,8 +187,8 @@ def _held_in_front(leaf: Any, nodes: Sequence[Any], holders: dict[int, Thing], b
 
 
 def _unregistered(found: Found) -> list[Thing]:
-    """Parameters of modules that a module has in a plain list or dict: its own
-    ``parameters()`` does not return them.
+    """The parameters of modules that another module holds in a plain list, tuple or dict: its own ``parameters()`` does
+    not return them.
     """
     kinds, known = Kinds(), {id(thing.value) for thing in found.parameters}
     loose: dict[int, Thing] = {}

@@ -1,9 +1,9 @@
-"""Finds attributes that were set on parameters, modules and optimizers in place of the ones that torch reads
-(:meth:`Attributes.compare` returns them).
+"""Finds attributes that were set on parameters, modules and optimizers instead of the ones that torch reads
+(:meth:`Attributes.compare`).
 
-Python lets any attribute be set: ``p.require_grad = False`` is a slip, ``net.requires_grad = False`` only stores a flag
-on a module, and ``optimizer.lr = 0.01`` a number that no step reads. An attribute is reported only while it says
-something else than what torch goes by.
+Python lets any attribute be set: ``p.require_grad = False`` is a typo, ``net.requires_grad = False`` only stores a flag
+on a module, and ``optimizer.lr = 0.01`` a number that no step reads. An attribute is reported only while its value
+differs from the one that torch uses.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ RATES = {"learning_rate": "lr"}
 
 
 class Unread(NamedTuple):
-    """An attribute that was set on a tensor, module or optimizer (``kind``) and that torch does not read. ``name`` is
-    the expression for the object, ``path`` the names and keys that lead to it; ``attribute`` was set to ``value``;
-    torch reads ``meant``, which is ``present`` (both values as ``repr`` shows them).
+    """An attribute that was set on a tensor, module or optimizer (``kind``) and that torch does not read.
 
-    ``others`` counts further such objects, ``made`` is the number of the cell after which the attribute was first seen.
+    ``name`` is the expression for the object, ``path`` the names and keys that lead to it; ``attribute`` was set to
+    ``value``; torch reads ``meant``, whose value is ``present`` (both values as ``repr`` shows them). ``others`` counts
+    further such objects, ``made`` is the number of the cell after which the attribute was first seen.
     """
 
     kind: str
@@ -43,15 +43,16 @@ class Unread(NamedTuple):
 
 
 class Attributes:
-    """Remembers after which cell an attribute was there first."""
+    """Remembers after which cell each attribute was first seen."""
 
     def __init__(self) -> None:
         self._came: dict[tuple[int, str], int] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Unread]:
-        """The attributes that torch does not read and that say something else than what it reads, one record for each
-        kind of object and attribute; ``now`` is the number of the last cell. An empty list if there are none. ``found``
-        is what the notebook's names lead to, ``budget`` the time limit.
+        """The attributes that torch does not read and whose values differ from those that it reads, one record for each
+        kind of object and attribute; ``now`` is the number of the last cell.
+
+        An empty list if there are none. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         came: dict[tuple[int, str], int] = {}
         groups: dict[tuple[str, str], list[Unread]] = {}
@@ -119,7 +120,7 @@ def _of_optimizer(thing: Thing) -> Iterator[_Set]:
 
 
 def _flags(table: dict[str, Any], *, whole: bool = False) -> list[tuple[str, bool]]:
-    """The truth values under names like ``requires_grad``; ``whole``: under that name as well."""
+    """The boolean attributes with names similar to ``requires_grad``; with ``whole`` also the one of that name."""
     return [
         (name, value)
         for name, value in list(table.items())

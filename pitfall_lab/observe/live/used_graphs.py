@@ -1,5 +1,5 @@
 """Finds losses whose new graph continues in one that a backward has freed, so that the next backward would fail there
-(:func:`used` returns them).
+(:func:`used`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 
 
 class Used(NamedTuple):
-    """A tensor whose graph contains a node that an earlier backward freed. ``name`` is the expression for the tensor,
-    ``path`` the names and keys that lead to it, ``node`` the name of the freed node, ``made`` the number of the cell
-    that made that node (None: unknown).
+    """A tensor whose graph contains a node that an earlier backward freed.
 
-    ``carrier`` is the variable through which that node came into the graph, and ``carrier_path`` its path, both empty
-    if it is not known; where only the carrier is known, ``name`` is empty. ``shared``: the tensor's own grad_fn was
-    made in the same run of a cell as the freed node, and a backward from another result of that run has freed it.
-    ``learns`` is the first leaf in the carrier's graph that an optimizer holds, ``more`` counts further ones, and
-    ``optimizer`` is the optimizer; empty if that is not known.
+    ``name`` is the expression for the tensor, ``path`` the names and keys that lead to it, ``node`` the name of the
+    freed node, ``made`` the number of the cell that created that node (None: unknown). ``carrier`` is the variable
+    through which that node came into the graph, and ``carrier_path`` its path; both are empty if unknown; where only
+    the carrier is known, ``name`` is empty. ``shared``: the tensor's own grad_fn was created in the same run of a cell
+    as the freed node, and a backward from another result of that run has freed it. ``learns`` is the first leaf in the
+    carrier's graph that an optimizer holds, ``more`` counts further ones, and ``optimizer`` is the optimizer; empty if
+    unknown.
     """
 
     name: str
@@ -43,14 +43,12 @@ class Used(NamedTuple):
 
 
 def used(roots: Sequence[Root], live: set[Any], cells: Cells, carriers: Carriers, budget: Budget) -> list[Used]:
-    """The scalars among ``roots`` (named tensors with a graph) computed both from parameters and from a result whose
-    graph was freed; an empty list if there are none or the time is over.
-
-    Nodes in ``live`` are known to be not freed.
+    """Return the scalars among ``roots`` (named tensors with a graph) computed both from parameters and from a result
+    whose graph was freed; an empty list if there are none, or the time limit ``budget`` is exceeded.
 
     A loss whose backward has run, and what was computed from it alone (a percentage to print), is left out: between it
-    and the parameters no node holds saved tensors any more. ``cells`` says which cell made a node, ``carriers`` which
-    name had it; ``budget`` is the time limit.
+    and the parameters no node holds saved tensors any more. Nodes in ``live`` are known to be not freed. ``cells``
+    determines which cell created a node, ``carriers`` which name had it.
     """
     found = [_used(root, live, cells, carriers, budget) for root in roots if root.thing.value.numel() == 1]
     return [each for each in found if each is not None] if not budget.spent else []
@@ -79,9 +77,10 @@ def _used(root: Root, live: set[Any], cells: Cells, carriers: Carriers, budget: 
 
 
 def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: Budget) -> Used | None:
-    """The freed graph from which ``root`` was computed through the tensor of a name that had it after a cell with a
-    smaller number than ``before``; None if there is none. ``carriers`` finds that name, ``cells`` says which cell made
-    a node; ``budget`` is the time limit.
+    """Return the freed graph that ``root`` reaches through the tensor of a name which had this tensor after a cell with
+    a smaller number than ``before``; None if there is none.
+
+    ``carriers`` finds that name, ``cells`` determines which cell created a node; ``budget`` is the time limit.
     """
     for carrier, node in carriers.of(root.node, before, budget):
         freed = freed_behind(node, budget)
@@ -94,7 +93,9 @@ def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: B
 
 def with_leaves(used: Used, found: Found, budget: Budget) -> Used:
     """Return ``used`` with ``learns``, ``more`` and ``optimizer`` set, if an optimizer holds leaves in the carrier's
-    graph; else unchanged. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
+    graph; else unchanged.
+
+    ``found`` is what the notebook's names lead to, ``budget`` the time limit.
     """
     carrier = next((each.value for each in found.tensors if each.path == used.carrier_path), None)
     if carrier is None or not is_own(carrier) or carrier.is_inference():
@@ -115,16 +116,18 @@ def _is_of(root: Root, made: int | None, cells: Cells) -> bool:
 
 
 def freed_behind(node: Any, budget: Budget) -> Any:
-    """The nearest node that a backward has freed, this one or one in its graph; ``None`` if there is none. ``budget``
-    is the time limit.
+    """Return the nearest node that a backward has freed, this one or one in its graph; ``None`` if there is none.
+    ``budget`` is the time limit.
     """
     return next((each for each in walk([node], budget) if is_freed(each)), None)
 
 
 def begun_from(roots: Iterable[Root], cells: Cells, budget: Budget) -> list[Used]:
-    """The tensors of ``roots`` with a freed node in their own graph: backward through what is computed from them would
-    fail. In each record the carrier is set, and not ``name``. ``cells`` says which cell made a node; ``budget`` is the
-    time limit.
+    """One record for each tensor of ``roots`` whose own graph has a freed node: backward through anything computed from
+    it would fail.
+
+    In the records the carrier is set, and not ``name``. ``cells`` determines which cell created a node; ``budget`` is
+    the time limit.
     """
     found = []
     for root in roots:

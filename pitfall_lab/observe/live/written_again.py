@@ -1,9 +1,9 @@
-"""Finds data of another cell that a statement has changed in place once more: its cell was run again, and the data was
-not made again (:meth:`Rewrites.compare` returns them).
+"""Finds data of another cell that a statement has changed in place once more: the statement's cell was run again, but
+not the cell that creates the data (:meth:`Rewrites.compare`).
 
 A few values of the data are stored: they show whether the second run has changed anything, and whether the data had
-been changed back before. What a second run does not change (a mask, a limit, a mean that is subtracted) is not
-reported. Only CPU memory is read.
+been changed back before. Statements whose second run changes nothing (a mask, a clamp, a mean that is subtracted) are
+not reported. Only CPU memory is read.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from pitfall_lab.observe.tensor_facts import dtype_name, is_opaque
 
 SAMPLED = 256
 LEAST = 8
-"""Fewer elements are a counter or a state rather than data."""
+"""How many elements data must have; fewer are a counter or a state."""
 NEAR = 1e-3
-"""A change by less than this part of the largest number is rounding."""
+"""A change by less than this fraction of the largest value is rounding."""
 _SPREAD = 0.6180339887
 
 
 class WrittenAgain(NamedTuple):
-    """A statement has changed data in place once more: cell ``again`` has changed ``name``, as cell ``first`` had done
-    before (numbers of cells). ``name`` is the expression for the tensor or array (``kind``), ``path`` the names and
-    keys that lead to it.
+    """A tensor or array that a statement has changed in place once more: cell ``again`` has changed ``name``, as cell
+    ``first`` had done before (numbers of cells).
 
-    ``text`` is the statement, ``line`` its line in the cell, ``target`` what it writes: a name with the memory of
-    ``name``.
+    ``name`` is the expression for the tensor or array (``kind``), ``path`` the names and keys that lead to it. ``text``
+    is the statement, ``line`` its line in the cell, ``target`` what it writes: an expression for the same memory.
     """
 
     name: str
@@ -57,9 +56,7 @@ class _Tracked(NamedTuple):
 
 
 class Rewrites:
-    """Remembers which objects were there before a cell, as numbers, and samples of those that
-    statements have written in place.
-    """
+    """Remembers the ids of the objects before a cell, and samples of those that statements have written in place."""
 
     def __init__(self) -> None:
         self._before: dict[Path, int] = {}
@@ -72,13 +69,12 @@ class Rewrites:
     def compare(
         self, found: Found, writes: Sequence[Any], assigned: Collection[str], now: int, budget: Budget
     ) -> list[WrittenAgain]:
-        """The tensors and arrays that a statement of the last cell has changed as a statement of an earlier run had
-        done before; ``now`` is the number of the last cell. An empty list if there are none.
+        """The tensors and arrays that a statement of the last cell has changed as the same statement had done in an
+        earlier run; ``now`` is the number of the last cell.
 
-        ``writes`` are the cell's statements that change data (:class:`~pitfall_lab.panel.rewrites.RewriteStatement`).
-
-        ``assigned`` are the names that the cell has bound to another object. ``found`` is what the notebook's names
-        lead to, ``budget`` the time limit.
+        An empty list if there are none. ``writes`` are the cell's statements that change data
+        (:class:`~pitfall_lab.panel.rewrites.RewriteStatement`). ``assigned`` are the names that the cell has bound to
+        another object. ``found`` is what the notebook's names lead to, ``budget`` the time limit.
         """
         if now == self._cell:
             return list(self._found.values())
@@ -112,8 +108,8 @@ class Rewrites:
         return list(self._found.values())
 
     def began(self, path: Path) -> np.ndarray | None:
-        """A sample of the values of the object at ``path`` when it was first seen; ``None`` if it was not seen, or not
-        readable.
+        """Return a sample of the values of the object at ``path`` when it was first seen; ``None`` if it was not seen,
+        or could not be read.
         """
         return self._began.get(path)
 
@@ -143,7 +139,7 @@ class Rewrites:
 
 
 Place = tuple[int, int, np.dtype]
-"""The address, the bytes and the dtype of memory without gaps."""
+"""The address, number of bytes and dtype of memory without gaps."""
 
 
 def _places(found: Found, budget: Budget) -> dict[Path, tuple[Thing, Place]]:
@@ -155,8 +151,8 @@ def _places(found: Found, budget: Budget) -> dict[Path, tuple[Thing, Place]]:
 
 
 def data(found: Found) -> list[Thing]:
-    """The tensors and arrays among ``found`` (what the notebook's names lead to) that are no parameters, buffers, or
-    gradients, as a list.
+    """Return a list of the tensors and arrays in ``found`` (what the notebook's names lead to) that are no parameters,
+    buffers, or gradients.
     """
     weights = {
         thing.value.data_ptr() for thing in found.parameters if is_own(thing.value) and not is_opaque(thing.value)
@@ -182,8 +178,8 @@ def _pointer(tensor: Any) -> int:
 
 
 def place_of(thing: Thing, least: int = LEAST) -> Place | None:
-    """The memory of a tensor or array of numbers on the CPU (address, number of bytes, dtype) that has no gaps and at
-    least ``least`` elements; ``None`` for all others (also bool, complex and bfloat16), and for tensors that require
+    """Return the memory of a numeric tensor or array on the CPU (address, number of bytes, dtype) that has no gaps and
+    at least ``least`` elements; ``None`` for all others (also bool, complex and bfloat16), and for tensors that require
     grad.
     """
     value = thing.value
@@ -217,7 +213,8 @@ def place_of(thing: Thing, least: int = LEAST) -> Place | None:
 
 
 def samples(thing: Thing) -> np.ndarray | None:
-    """Some values in a tensor's or an array's memory; ``None`` if it cannot be read or has fewer than :data:`LEAST`.
+    """Return some values of a tensor or an array; ``None`` if it cannot be read or has fewer than :data:`LEAST` (8)
+    elements.
 
     Two samples of unchanged memory are equal.
     """
@@ -226,8 +223,8 @@ def samples(thing: Thing) -> np.ndarray | None:
 
 
 def sample_of(place: Place) -> np.ndarray:
-    """A copy, as float64, of up to :data:`SAMPLED` (256) of the values in this memory, from positions spread over all
-    of them; equal memory gives an equal copy.
+    """Return a copy, as float64, of up to :data:`SAMPLED` (256) of the values in this memory, spread over all of it;
+    equal memory gives an equal copy.
     """
     address, size, kind = place
     memory = (ctypes.c_char * size).from_address(address)
@@ -238,8 +235,8 @@ def sample_of(place: Place) -> np.ndarray:
 
 
 def differs(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether a value of two samples differs by more than :data:`NEAR` (0.001) times the largest absolute value in
-    both; True for another number of values. NaN differs from nothing.
+    """Whether a value in the second sample differs from the first by more than :data:`NEAR` (0.001) times the largest
+    absolute value of both; True if their lengths differ. NaN counts as no difference.
     """
     if before.shape != after.shape:
         return True

@@ -1,5 +1,5 @@
 """Warns that a cell has changed a saved tensor of a live graph: backward will raise, or compute a wrong gradient
-without an error (:func:`changed` returns the warning).
+without an error (:func:`changed`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 
 
 def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
-    """The warning that a saved tensor of a live graph was changed (``broken``); ``None`` if the program has run this
-    backward already, with ``retain_graph``, or has kept the losses of a training to print them.
+    """The warning that a saved tensor of a live graph was changed (``broken``); None if the program has already run
+    this backward with ``retain_graph``, or keeps the losses of a training only to print them.
 
-    ``failed``: the backward has raised because of the change.
-
-    ``broken`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    ``failed``: the backward has raised because of the change. ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
     """
     if _has_been_run(broken, ran) or (broken.collected and not failed):
@@ -38,11 +36,10 @@ def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any]
 
 
 def each_once(found: Sequence[Broken], ran: Ran) -> list[Broken]:
-    """The records of ``found`` without repetitions: each change once, for the first root whose backward it breaks;
-    roots whose backward has been run with ``retain_graph`` are left out.
+    """The records of ``found`` with each change only once, for the first root whose backward it breaks; roots whose
+    backward has been run with ``retain_graph`` are left out.
 
-    Roots with several elements come last; they are left out as well where a root that has been run has the same
-    changes.
+    Roots with several elements are left out, too, if a root that has been run has the same changes.
     """
     chosen: list[Broken] = []
     done: set[int] = set()
@@ -56,15 +53,17 @@ def each_once(found: Sequence[Broken], ran: Ran) -> list[Broken]:
 
 
 def _copy(broken: Broken, ran: Ran) -> dict[str, Any] | None:
-    """The place of a statement before which copying the changed tensor would help; None if there is none."""
+    """The cell and the line of the statement before which copying the changed tensor would help; None if there is
+    none.
+    """
     run = ran.get(broken.changed)
     line = run.line_writing(broken.name) if run is not None and not broken.is_parameter else None
     return {"cell": run.id, "line": line, "name": broken.name} if run is not None and line is not None else None
 
 
 def _has_been_run(broken: Broken, ran: Ran) -> bool:
-    """Whether a cell that ran since the graph was made calls this backward with ``retain_graph``;
-    then it may not be called again.
+    """Whether a cell that ran since the graph was created calls this backward with ``retain_graph``; then it may not be
+    called again.
     """
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"

@@ -1,5 +1,5 @@
-"""Warns of a buffer that a module has computed from a parameter when it was made, and not again (:func:`computed_once`
-returns the warning).
+"""Warns of a buffer that a module computed from a parameter when it was created, and never again
+(:func:`computed_once`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _StoredAt(NamedTuple):
-    """The statement of a class's ``__init__`` that stores a tensor."""
+    """The statement of a class's ``__init__`` that stores a tensor: its run and its line."""
 
     run: Cell
     line: int
 
 
 def computed_once(found: ComputedBuffer, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a buffer that does not follow the parameter that it was computed from; ``None`` if the text of
+    """The warning about a buffer that does not follow the parameter from which it was computed; None if the source of
     the class does not show that only ``__init__`` computes it.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
@@ -45,8 +45,8 @@ def computed_once(found: ComputedBuffer, ran: Ran) -> dict[str, Any] | None:
 
 
 def freed(found: ComputedBuffer, ran: Ran) -> tuple[T, T, T] | None:
-    """Sentence, explanation and fix for a backward that failed because the graph of this buffer was freed; ``None`` if
-    the text of the class does not show that only ``__init__`` computes the buffer.
+    """Sentence, explanation and fix for a backward that failed because the graph of this buffer was freed; None if the
+    source of the class does not show that only ``__init__`` computes the buffer.
     """
     place = _place(found, ran)
     if place is None:
@@ -87,7 +87,9 @@ def _fix(found: ComputedBuffer, place: _StoredAt) -> T:
 
 
 def _place(found: ComputedBuffer, ran: Ran) -> _StoredAt | None:
-    """Where ``__init__`` stores it, if no other method of the newest class of this name does."""
+    """The statement in ``__init__`` that stores the buffer, if no other method of the newest class of this name stores
+    it; else None.
+    """
     for run in reversed(list(ran.since(0))):
         classes = [each for each in run.tree.body if isinstance(each, ast.ClassDef) and each.name == found.owner]
         for one in classes[-1:]:
@@ -98,7 +100,7 @@ def _place(found: ComputedBuffer, ran: Ran) -> _StoredAt | None:
 
 
 def _stored(method: ast.AST, name: str) -> int:
-    """The line of a method that registers or assigns an attribute of this name; 0 if there is none."""
+    """The line on which a method registers or assigns an attribute of this name; 0 if it does not."""
     for node in ast.walk(method):
         if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store):
             return node.lineno

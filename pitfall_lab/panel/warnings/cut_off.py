@@ -1,5 +1,5 @@
-"""Warns that a loss has no graph: it was made from plain numbers, and no parameter gets a gradient from it
-(:func:`leaf_loss` returns the warning).
+"""Warns that a loss has no graph: it was made from values without a graph, and no parameter gets a gradient from it
+(:func:`leaf_loss`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ _FIX = T(
 
 
 def leaf_loss(found: LeafLoss, ran: Ran, is_module: Callable[[str], bool]) -> dict[str, Any] | None:
-    """The warning about a loss that requires gradients and begins its own graph; ``None`` if no model's output led to
-    it and no cell calls backward on it. ``is_module``: whether a name is a module with parameters.
+    """The warning about a loss that requires grad but is a leaf; None if it does not come from a model's output and no
+    cell calls backward on it. ``is_module``: whether a name is a module with parameters.
 
-    Before a cell calls backward on it, it may be a number to be learned: then the level is ``note``.
-
-    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
-    :func:`.message.warning`.
+    Before a cell calls backward on it, it may be a parameter to be trained: then the level is ``note``. ``found`` is
+    the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of :func:`.message.warning`.
     """
     where = cut(found.name, ran, is_module)
     started = any(found.name in run.backwards for run in ran.since(0))
@@ -46,9 +44,9 @@ def leaf_loss(found: LeafLoss, ran: Ran, is_module: Callable[[str], bool]) -> di
 
 
 def refused(name: str, ran: Ran, failed: Cell, is_module: Callable[[str], bool]) -> tuple[CutStatement, T, T, T] | None:
-    """Why the backward of ``name`` in the cell ``failed`` has failed for want of a graph: the statement that left the
-    graph behind, a sentence, an explanation and a fix; ``None`` if no such statement is found. ``is_module``: whether a
-    name is a module with parameters.
+    """Why the backward of ``name`` in the cell ``failed`` failed for lack of a graph: the statement that ended the
+    graph, a sentence, an explanation and a fix; None if no such statement is found. ``is_module``: whether a name is a
+    module with parameters.
     """
     where = cut(name, ran, is_module, failed)
     if where is None:

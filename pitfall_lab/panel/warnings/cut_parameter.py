@@ -1,5 +1,5 @@
-"""Warns that an optimizer's state, or a gradient, has the shape that its parameter had before a cell changed it
-(:func:`cut_parameter` returns the warning).
+"""Warns that an optimizer's state, or a gradient, still has the shape that its parameter had before a cell changed it
+(:func:`cut_parameter`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ def cut_parameter(found: CutParameter, ran: Ran) -> dict[str, Any] | None:
     """The warning about a parameter whose shape a cell has changed while its gradient or its optimizer state still has
     the old shape.
 
-    ``None`` if it is the gradient, the last cell succeeded, and some cell takes gradients away (``zero_grad()``): the
-    next training step is likely to do so as well.
-
-    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
-    :func:`.message.warning`.
+    None if it is the gradient, the last cell succeeded, and some cell sets gradients to None (``zero_grad()``): the
+    next training step will probably do so as well. ``found`` is the finding in the live objects, ``ran`` are the runs
+    of cells; the warning is the dict of :func:`.message.warning`.
     """
     of_gradient = found.kept == "grad"
     last = ran.last
@@ -78,7 +76,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _clears(tree: ast.AST) -> bool:
-    """Whether code takes gradients away, and not only sets them to zero."""
+    """Whether the code sets gradients to None, and not only to zero."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad":
             words = [*node.args, *(each.value for each in node.keywords)]

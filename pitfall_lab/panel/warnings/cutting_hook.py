@@ -1,5 +1,5 @@
-"""Warns of a forward hook that returns something else than what the layer computes: nothing in front of it learns
-(:func:`cutting_hook` returns the warning).
+"""Warns of a forward hook that returns a value not computed from the layer's output, so that nothing before the layer
+gets a gradient (:func:`cutting_hook`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _Function = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def cutting_hook(found: CuttingHook, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a forward hook that cuts the graph; ``None`` if the hooks' texts are not found, or return
-    nothing or only what is computed from the layer's output.
+    """The warning about a forward hook that replaces the layer's output and so cuts the graph; None if the sources of
+    the hooks are not found, or they return nothing, or only values computed from the layer's output.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
@@ -84,7 +84,9 @@ def _indexed(name: str) -> str:
 
 
 def _function(made: int, name: str, line: int, ran: Ran) -> _Function | None:
-    """The function of a hook in the texts: the lambda at this line of the cell, or the newest function of this name."""
+    """The function of a hook in the sources: the only lambda on this line of the cell, or the newest function with this
+    name; None if there is none.
+    """
     run = ran.get(made)
     if name == "<lambda>":
         lambdas = [each for each in ast.walk(run.tree) if isinstance(each, ast.Lambda)] if run is not None else []
@@ -95,9 +97,9 @@ def _function(made: int, name: str, line: int, ran: Ran) -> _Function | None:
 
 
 def _replacing(function: _Function) -> ast.expr | None:
-    """What a hook returns that is not None and not computed from the output; ``None`` if there is no such thing.
+    """The expression that a hook returns and that is neither None nor computed from the output; None if there is none.
 
-    A bare ``output.detach()`` is left out as well: it cuts the gradient on purpose.
+    A plain ``output.detach()`` is computed from the output: it cuts the gradient on purpose.
     """
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     names = names[1:] if names[:1] == ["self"] else names

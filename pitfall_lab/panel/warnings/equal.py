@@ -1,4 +1,4 @@
-"""Warns of weights whose units stay equal, or zero, in training (:func:`equal` returns the warning)."""
+"""Warns of weights whose units stay equal, or zero, in training (:func:`equal`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def equal(found: Equal, ran: Ran) -> dict[str, Any]:
-    """The warning about weights with equal units, or zero weights, which stay so since they are given equal gradients.
+    """The warning about weights whose units are equal, or all zero, and stay so as they get equal gradients.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

@@ -1,5 +1,5 @@
-"""Warns that a model is trained in evaluation mode, because nothing has switched it back (:func:`evaluating` returns
-the warning).
+"""Warns that a model is trained in evaluation mode, because nothing has set it back to training mode
+(:func:`evaluating`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ _TRAINS, _EVALUATES = ".backward(", ".eval("
 
 
 def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
-    """The warning that a model is trained in evaluation mode; ``None`` if the model may have been switched back, or if
+    """The warning that a model is trained in evaluation mode; None if it may have been set back to training mode, or if
     the cell that changed its parameters does not train it.
 
-    Where a dropout was off before the cell and is off after it, the cell's own code must switch it back, or what it
-    calls; otherwise the text of no cell may do so, as a fixed batch normalization can be meant. A model that was not in
-    this mode before the cell must have been switched in a loop that then trains.
-
-    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    If a dropout was in evaluation mode before and after the cell, only the cell's own code, or a function that it
+    calls, counts as setting it back. Otherwise any cell's source that may do so counts, as a fixed batch normalization
+    may be intended. A model that was not in evaluation mode before the cell must have been set to it in a loop that
+    also trains. ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
     """
     runs, last = list(ran.since(0)), ran.get(found.cell)
@@ -87,7 +86,7 @@ def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
 
 
 def _switches(last: Cell, runs: list[Cell]) -> bool:
-    """Whether the cell's code, or what it calls of the notebook's functions, may set the mode of a module."""
+    """Whether the cell's code, or one of the notebook's functions that it calls, may set the mode of a module."""
     return any(does(last.tree, words, reaching(words, runs)) for words in _BACKS)
 
 
@@ -97,6 +96,6 @@ def _line(run: Cell) -> int | None:
 
 
 def _in_one_loop(last: Cell, runs: list[Cell], trains: set[str], evaluates: set[str]) -> bool:
-    """Whether one loop of the cell, or of a function that it calls, both trains and switches to evaluation mode."""
+    """Whether one loop of the cell, or of a function that it calls, both trains and sets evaluation mode."""
     loops = loops_reached(last, runs)
     return any(does(loop, _TRAINS, trains) and does(loop, _EVALUATES, evaluates) for loop in loops)

@@ -1,5 +1,5 @@
-"""Warns of a growing graph: over several runs of one cell, or by adding losses whose backward has already run
-(:func:`growing` returns the warning).
+"""Warns of a growing graph: over several runs of one cell, or by collecting losses whose backward has already run
+(:func:`growing`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ _WHY = T(
 
 def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
     """The warning about a graph that grows with each run of a cell, about a sum of losses that keeps their graphs, or
-    about a list that keeps used graphs.
+    about a list that keeps graphs whose backward has run.
 
-    ``None`` for a graph that fewer than :data:`RUNS` runs of the last cell made, or whose name that cell does not bind;
-    for a sum, if it keeps fewer than :data:`STEPS` graphs that a backward has used, or if a cell may call its backward.
-    For a list, ``None`` if it may hold the results of one iteration only.
-
-    ``graph`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
-    :func:`.message.warning`.
+    None for a graph to which fewer than :data:`RUNS` runs of the last cell have contributed, or whose name that cell
+    does not bind; for a sum that keeps fewer than :data:`STEPS` graphs whose backward has run, or whose own backward a
+    cell may call; and for a list that may only hold the results of one iteration. ``graph`` is the finding in the live
+    objects, ``ran`` are the runs of cells; the warning is the dict of :func:`.message.warning`.
     """
     name, now = graph.name, ran.last
     if now is None or graph.kept:
@@ -68,8 +66,8 @@ def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
 
 
 def _collected(graph: Growing, ran: Ran) -> dict[str, Any] | None:
-    """The note about a list that keeps used graphs; ``None`` if it may hold those of one iteration only, and end with
-    it.
+    """The note about a list that keeps graphs whose backward has run; None if it may only hold those of one
+    iteration.
     """
     name, last = graph.name, graph.path[-1] if graph.path[-1].isidentifier() else graph.name
     if not graph.fresh and len(graph.cells) < 2 and not (graph.numbers and _fills_in_a_loop(last, ran)):
@@ -102,8 +100,8 @@ def _collected(graph: Growing, ran: Ran) -> dict[str, Any] | None:
 
 
 def _fills_in_a_loop(name: str, ran: Ran) -> bool:
-    """Whether a loop of some cell, or of a function that it calls, both adds to this list and calls
-    backward, and does not empty it.
+    """Whether a loop of some cell, or of a function that it calls, adds to this list and calls backward, but does not
+    empty the list.
     """
     runs = list(ran.since(0))
     trains = reaching(".backward(", runs)
@@ -112,7 +110,7 @@ def _fills_in_a_loop(name: str, ran: Ran) -> bool:
 
 
 def _goes_backward(name: str, ran: Ran) -> bool:
-    """Whether some cell calls this name's backward, or passes it to a function that may."""
+    """Whether some cell calls ``backward`` on this name, or passes it to a function that may."""
     return any(
         (
             isinstance(node, ast.Attribute)
@@ -132,5 +130,5 @@ def _goes_backward(name: str, ran: Ran) -> bool:
 
 
 def _writer(name: str, ran: Ran) -> int | None:
-    """The number of the last run whose text writes into the name; None if none does."""
+    """The number of the last run whose source changes the object of the name in place; None if there is none."""
     return max((run.count for run in ran.since(0) if name in run.written), default=None)

@@ -1,5 +1,5 @@
-"""Warns that an object still holds the old function, after a cell has defined another one under its name
-(:func:`held_functions` returns the warnings).
+"""Warns that an object still holds an old function although a cell has defined another one under its name
+(:func:`held_functions`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _ASKS = frozenset(
         "train", "load_state_dict", "requires_grad_", "zero_grad", "get_last_lr", "to", "apply",
     }
 )  # fmt: skip
-"""Methods that do not call what a module or scheduler was given."""
+"""Methods that do not call the functions that a module or scheduler holds."""
 
 
 def held_functions(found: Sequence[HeldFunction], ran: Ran, said: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the warnings about objects that hold an old function and were used since, one for each function; ``said``
-    are the paths of objects of which another warning speaks already. ``ran`` are the runs of cells; each warning is a
-    dict of :func:`.message.warning`.
+    """Yield the warnings about objects that hold an old function and were used since it was redefined, one for each
+    function; ``said`` are the paths of objects about which there is another warning already. ``ran`` are the runs of
+    cells; each warning is a dict of :func:`.message.warning`.
     """
     spoken, about = frozenset(said), set[tuple[str, int | None]]()
     for each in (dated(one, ran) for one in found):
@@ -49,8 +49,8 @@ def held_functions(found: Sequence[HeldFunction], ran: Ran, said: Iterable[Path]
 
 
 def dated(found: Holder, ran: Ran) -> Holder:
-    """The finding, with the cells that bind the name in place of those after which the check saw each function: it
-    may have run only after later ones.
+    """The finding with the cells that bind the name, instead of the cells after which the check saw each function: the
+    check may have run only after later cells.
     """
     bound = [run.count for run in ran.since(0) if found.name in run.assigned]
     since = max((count for count in bound if count <= found.since), default=found.since)
@@ -111,8 +111,8 @@ def _said(found: HeldFunction, used: Cell, ran: Ran) -> dict[str, Any]:
 
 
 def is_meant(found: HeldFunction | OutdatedObject, ran: Ran) -> bool:
-    """Whether the new function is one for another object, as far as the cells' texts and ``newer`` show it: the old
-    holder is then meant to keep its own.
+    """Whether the new function is probably for another object, as far as the sources of the cells and ``newer`` show
+    it: then the old holder is intended to keep its own.
     """
     runs = list(ran.since(0))
     if found.is_lambda and any(_reads(found.name, run, found.since) for run in runs if run.count >= found.since):
@@ -133,8 +133,8 @@ def _reads(name: str, run: Cell, since: int) -> bool:
 
 
 def used_since(found: HeldFunction | OutdatedObject, ran: Ran) -> Cell | None:
-    """The first cell that ran without an error and used a holder, and did not bind it anew, since the name has another
-    function; ``None`` if none did.
+    """The first cell that ran without an error since the name was bound to another function, and used a holder without
+    binding it again; None if there is none.
     """
     runs = list(ran.since(0))
     functions = definitions(runs)
@@ -147,7 +147,7 @@ def used_since(found: HeldFunction | OutdatedObject, ran: Ran) -> Cell | None:
 
 
 def _after(run: Cell, name: str, since: int) -> list[ast.stmt]:
-    """The statements of a cell; of the one that defined the name again only those after that."""
+    """The statements of a cell; of the cell that bound the name again, only those after that."""
     body = [each for each in run.tree.body if not isinstance(each, _DEFINITIONS)]
     if run.count != since:
         return body
@@ -156,7 +156,7 @@ def _after(run: Cell, name: str, since: int) -> list[ast.stmt]:
 
 
 def _uses(statement: ast.stmt, roots: frozenset[str], functions: Mapping[str, ast.AST]) -> bool:
-    """Whether a statement, or the functions that it calls, do something with one of the names."""
+    """Whether a statement, or the functions that it calls, use one of the names (:func:`_names_used`)."""
     work: list[ast.AST] = [statement]
     met = set[str]()
     for node in work:  # the list grows during the iteration
@@ -175,7 +175,7 @@ def _parts(node: ast.AST) -> list[ast.AST]:
 
 
 def _locals(node: ast.AST) -> set[str]:
-    """The names that a function binds itself."""
+    """The local names of a function; empty for other code."""
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return set()
     inner = list(ast.walk(node))
@@ -186,8 +186,8 @@ def _locals(node: ast.AST) -> set[str]:
 
 
 def _names_used(node: ast.AST, roots: frozenset[str]) -> bool:
-    """Whether the code calls, iterates over, indexes or passes on one of the names; to look at it, or to give it one
-    more name, is no use.
+    """Whether the code calls, iterates over, indexes or passes on one of the names; only inspecting it, or giving it
+    another name, does not count.
     """
     if isinstance(node, ast.Name):
         return node.id in roots and isinstance(node.ctx, ast.Load)

@@ -1,5 +1,5 @@
-"""Warns that a cell reads what a hook has stored of an earlier model: the new model has no such hook
-(:func:`hooks_left` returns the warnings).
+"""Warns that a cell reads values that a hook stored from an earlier model: the new model has no such hook
+(:func:`hooks_left`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def hooks_left(found: Iterable[LeftHook], ran: Ran) -> Iterator[dict[str, Any]]:
-    """Yield a warning for each list or dict that a hook on the earlier model has filled, if a cell has read it after
-    the new model, which has no such hook, was called.
+    """Yield a warning for each list or dict that a hook on the earlier model filled, if a cell has read it after
+    calling the new model, which has no such hook.
 
     ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
     :func:`.message.warning`.
@@ -63,7 +63,7 @@ def _said(found: LeftHook, read: Cell, ran: Ran) -> dict[str, Any]:
 
 
 def _read(found: LeftHook, ran: Ran) -> Cell | None:
-    """The first cell that has read what is filled since the new model was called; ``None`` if none has."""
+    """The first cell that read the filled list or dict after the new model was called; None if there is none."""
     runs = list(ran.since(0))
     functions = definitions(runs)
     is_called = False
@@ -83,7 +83,7 @@ def _read(found: LeftHook, ran: Ran) -> Cell | None:
 
 
 def _is_after(statement: ast.stmt, run: Cell, found: LeftHook) -> bool:
-    """Whether a statement follows the one that made the model anew."""
+    """Whether a statement comes after the one that created the model again."""
     made = [each.lineno for each in run.tree.body if _binds(each, found.model)]
     return bool(made) and statement.lineno > max(made)
 
@@ -96,7 +96,7 @@ def _binds(statement: ast.stmt, name: str) -> bool:
 
 
 def _is_use(name: ast.Name, statement: ast.stmt) -> bool:
-    """Whether a statement reads this name's content: not only to empty it, or to look at its length or keys."""
+    """Whether a statement reads the content of this name, and does not only empty it or read its length or keys."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Call):
             inner = node.func.value if isinstance(node.func, ast.Attribute) else None

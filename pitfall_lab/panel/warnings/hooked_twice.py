@@ -1,5 +1,5 @@
-"""Warns of a hook that is registered twice on one module or tensor, because the cell that registers it was run again
-(:func:`hooked_twice` returns the warning).
+"""Warns of a hook that is registered twice on one module or tensor, as the cell that registers it ran again
+(:func:`hooked_twice`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ _WHY = T(
 def hooked_twice(found: Twice, ran: Ran) -> dict[str, Any] | None:
     """The warning that a hook is registered twice.
 
-    ``None`` if one run of a cell registered both, unless a loop in it registers and trains in each round. For two runs,
-    ``None`` if the hooks hold different values, unless the cells' texts show that the second was to replace the first.
-
-    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    None if one run of a cell registered both, unless a loop in it registers and trains in each iteration; and, for two
+    runs, if the hooks hold different values, unless the sources of the cells show that the second should replace the
+    first. ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
     """
     first, again = ran.get(found.first), ran.get(found.again)
@@ -77,10 +76,10 @@ def hooked_twice(found: Twice, ran: Ran) -> dict[str, Any] | None:
 
 
 def _is_again(found: Twice, first: Cell, again: Cell, ran: Ran) -> bool:
-    """Whether two hooks with other values in them came from one cell that was edited and run again.
+    """Whether two hooks that hold different values come from one cell that was edited and run again.
 
-    Gradient hooks act one after the other: for them, one function that both cells call, or a statement that differs
-    only in its constants, is enough.
+    For gradient hooks, which run one after the other, one function that both cells call, or statements that differ only
+    in their constants, are enough.
     """
     if is_same_cell(first, again):
         return True
@@ -93,13 +92,13 @@ def _is_again(found: Twice, first: Cell, again: Cell, ran: Ran) -> bool:
 
 
 def _registering(run: Cell) -> set[str]:
-    """The statements of a cell that register hooks, with their constants left out."""
+    """The statements of a cell that register hooks (dumped syntax trees), without their constants."""
     found = (each for each in simple(run.tree.body) if "register_" in ast.unparse(each))
     return {re.sub(r"Constant\(.*?\)", "", ast.dump(each)) for each in found}
 
 
 def _in_each_round(run: Cell, ran: Ran) -> bool:
-    """Whether a loop of the cell, or of a function that it calls, registers hooks and trains in each round."""
+    """Whether a loop of the cell, or of a function that it calls, both registers hooks and trains in each iteration."""
     runs = list(ran.since(0))
     adds, trains = reaching("register_", runs), reaching(".backward(", runs)
     known = definitions(runs).keys()

@@ -1,5 +1,5 @@
-"""Warns of modules that get gradients from the training of another one, while no optimizer holds their parameters
-(:func:`idle` returns the warning).
+"""Warns of modules that get gradients from the training of another module, while no optimizer holds their parameters
+(:func:`idle`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _BY_HAND = re.compile(r"\.grad\b|autograd\.grad|import \*")
 
 
 def idle(found: Idle, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a module that is given gradients while no optimizer holds its parameters; ``None`` if its
-    weights changed and some cell reads gradients: then the program may use them by hand.
+    """The warning about a module that gets gradients while no optimizer holds its parameters; None if its weights
+    changed and some cell reads gradients: then the program may update them by hand.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

@@ -1,5 +1,5 @@
-"""Warns of weights that were stored without a copy: what is stored changes as training continues (:func:`kept` returns
-the warning).
+"""Warns of weights that were stored without a copy, so that the stored values change as training continues
+(:func:`kept`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.kept_references import KeptReference
 
 _COMPARING = {"equal", "allclose", "sub", "isclose", "array_equal", "dist"}
-"""Calls that compare weights with what was stored, by the name in the text of a cell."""
+"""Calls that compare weights with stored ones, by their name in a cell's source."""
 _REFERRING = {"state_dict", "detach", "data", "numpy", "parameters", "named_parameters"}
 _COPYING = {"deepcopy", "copy", "clone"}
 
 
 def kept(found: KeptReference, ran: Ran) -> dict[str, Any] | None:
-    """The warning about weights that were stored without a copy; ``None`` if the cells' texts do not show that their
-    values at that moment are wanted.
+    """The warning about weights that were stored without a copy; None if the sources of the cells do not show that
+    their values at that moment are needed.
 
-    They are if the name was bound in a loop under a condition (the best so far); for other things than a second name of
-    a module also if nothing has read it before the weights changed, or if it is loaded back, or compared, afterwards.
-
-    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    They are if the name was bound in a loop under a condition (the best so far). Unless the name is just another name
+    of a module, they also are if nothing has read it before the weights changed, or if it is loaded back, or compared,
+    afterwards. ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
     """
     run = ran.get(found.since)
@@ -88,8 +87,8 @@ def _fix(found: KeptReference) -> T:
 
 
 def _binding(run: Cell, name: str, ran: Ran) -> Iterator[tuple[list[ast.stmt], str]]:
-    """The statements that gave a name its value, and the name in them: the cell's, and those of each
-    function that its statement calls.
+    """The bodies whose statements gave a name its value, each with the name in it: the cell's, and those of the
+    notebook's functions from which the value was computed.
     """
     yield run.tree.body, name
     sources = run.flow[1].get(name, set())
@@ -105,7 +104,9 @@ def _returned(function: ast.FunctionDef) -> set[str]:
 
 
 def _is_best(body: list[ast.stmt], found: KeptReference, name: str) -> bool:
-    """Whether the code binds the name to weights in a loop under a condition: the best so far."""
+    """Whether the code binds the name to weights in a loop under a condition (the best so far), and does not pass it to
+    a function in a loop (to be saved at once).
+    """
     loops = [node for statement in body for node in ast.walk(statement) if isinstance(node, (ast.For, ast.While))]
     return any(
         name in binds(each) and _refers(each, found) for each in _conditional(body, looped=False, conditional=False)
@@ -149,7 +150,9 @@ def _conditional(body: list[ast.stmt], *, looped: bool, conditional: bool) -> It
 
 
 def _steps_after(run: Cell, name: str, ran: Ran) -> bool:
-    """Whether the cell trains after the statement that binds the name, itself or in a function of the notebook."""
+    """Whether the cell calls ``step`` after the statement that binds the name, itself or in a function of the
+    notebook.
+    """
     at = next((at for at, each in enumerate(run.tree.body) if name in binds(each)), len(run.tree.body))
     rest = run.tree.body[at + 1 :]
     return any(_steps(each) or any(_steps(function) for _, function in functions_of(each, ran)) for each in rest)
@@ -174,7 +177,7 @@ def _reads(statement: ast.stmt, name: str) -> bool:
 
 
 def _restores(tree: ast.AST, found: KeptReference) -> bool:
-    """Whether the code loads the name back into its module, or compares it with something."""
+    """Whether the code loads the name back into its module, or compares it or computes with it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and found.name in (_root(node.left), _root(node.right)):
             return True

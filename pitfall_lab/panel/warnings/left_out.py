@@ -1,5 +1,5 @@
-"""Warns of parameters that a loss depends on but no optimizer holds: they stay as they are, without an error
-(:func:`left_out` returns the warning).
+"""Warns of parameters on which a loss depends but which no optimizer holds: they are never updated, without an error
+(:func:`left_out`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Notes that a cell has switched a global setting of torch and left it so; and says so where an error follows from it
-(:func:`left_switched` returns the warning).
+"""Notes that a cell has changed a global setting of torch and not set it back (:func:`left_switched`), and explains
+errors that follow from it (:func:`refused_by`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _AS = {"on": "True", "off": "False"}
 
 
 def left_switched(found: Switched, ran: Ran) -> dict[str, Any] | None:
-    """The note that a cell has switched a global setting of torch; ``None`` for deterministic algorithms that a cell
-    switches on together with setting seeds: those are to stay.
+    """The note that a cell has changed a global setting of torch; None for deterministic algorithms that a cell
+    switches on together with setting seeds: these are intended to stay.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
@@ -111,12 +111,12 @@ def _fix(found: Switched) -> T:
 
 
 def refused_by(found: Switched, things: Sequence[Kind], ran: Ran) -> tuple[T, T, T] | None:
-    """Why a cell has failed with an error that can follow from the switched setting ``found``: a sentence, an
+    """Why a cell has failed with an error that can follow from the changed setting ``found``: a sentence, an
     explanation and a fix.
 
-    ``things`` are what the cell reads, with dtypes and devices, ``ran`` the runs of cells. For a default dtype or
-    device, None unless one of them was made after the switch and another before it; never None for grad mode and
-    deterministic algorithms.
+    ``things`` are the objects that the cell reads, with dtypes and devices, ``ran`` the runs of cells. For a default
+    dtype or device, None unless one of them was created after the change and another before it; never None for grad
+    mode and deterministic algorithms.
     """
     by = _by(found)
     if found.setting in ("grad", "deterministic"):

@@ -1,5 +1,5 @@
-"""Warns that the first step of a training cell used gradients which an earlier cell had left in ``.grad``
-(:func:`leftover` returns the warning).
+"""Warns that the first step of a training cell used gradients that an earlier cell had left in ``.grad``
+(:func:`leftover`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ _BACKWARD = ".backward("
 def leftover(found: Leftover, ran: Ran) -> dict[str, Any] | None:
     """The warning that a training cell's first step used gradients left over from an earlier cell.
 
-    ``None`` if the text of the training cell clears gradients before its first backward, or calls none; if that of the
-    earlier cell calls none; if both cells are the same one, or one of them is not known; and if the training cell
-    trains in no loop and was not run before the earlier one, so that the step may use the sum of two cells' losses.
-
+    None if the source of the training cell clears gradients before its first backward, or calls none; if the source of
+    the earlier cell calls none; if both are runs of the same cell, or one is unknown; and if the training cell trains
+    in no loop and was not run before the earlier one, so that the step may use the sum of two cells' losses on purpose.
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
     """
@@ -70,8 +69,8 @@ def leftover(found: Leftover, ran: Ran) -> dict[str, Any] | None:
 
 
 def adds_first(run: Cell, runs: list[Cell]) -> bool:
-    """Whether the first backward of the cell ``run`` comes before anything in it that clears gradients, in the
-    functions of ``runs`` that it calls too; False if it calls no backward.
+    """Whether the first backward of the cell ``run`` comes before any code that clears gradients, including code in the
+    functions of ``runs`` that it calls; False if it calls no backward.
     """
     for each in in_order(run.tree, runs):
         if isinstance(each, ast.Assign):

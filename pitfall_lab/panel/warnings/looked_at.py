@@ -1,5 +1,5 @@
-"""Warns that a model was run in training mode only to look, which has moved its running statistics (:func:`looked_at`
-returns the warning).
+"""Warns that a model was run in training mode without being trained, which has changed its running statistics
+(:func:`looked_at`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,13 @@ if TYPE_CHECKING:
 _ON_PURPOSE = re.compile(
     r"\.train\(|\.training\s*=|running_|num_batches_tracked|momentum|update_bn|load_state_dict|import \*"
 )
-"""Words that show that a cell is to write the statistics: it recomputes them, or switches to training mode for what it
-does.
-"""
+"""Words that show that a cell changes the statistics on purpose: it recomputes them, or sets training mode itself."""
 
 
 def looked_at(found: Looked, ran: Ran) -> dict[str, Any] | None:
-    """The warning that running statistics moved while a model was only run.
+    """The warning that running statistics changed although the model was not trained.
 
-    Only the cells after the last one whose text shows that it moved them on purpose count; ``None`` if there are none.
-
+    Only the cells after the last one whose source shows that it changed them on purpose count; None if there are none.
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
     """

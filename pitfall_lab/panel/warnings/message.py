@@ -1,4 +1,4 @@
-"""Builds a warning in the form of the protocol (:func:`warning`)."""
+"""Builds a warning as the protocol defines it (:func:`warning`)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Said(NamedTuple):
     """The texts of a warning, each in English and Chinese: ``sentence``, ``explanation`` and ``fix`` (None if there is
     none).
 
-    ``row`` is the path (name and keys) of the object that the warning is about, ``root`` that of what would fail, if
-    that is another one; each is empty if there is none.
+    ``row`` is the path (name and keys) of the object that the warning is about, ``root`` the path of the object that
+    would fail, if that is another one; each is empty if there is none.
     """
 
     sentence: T
@@ -38,14 +38,13 @@ def warning(
     failed: bool = False,
     copy: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A warning as it is sent, a dict of plain data; its id consists of its kind and the objects that it is about.
+    """A warning as it is sent, a dict that can be written as JSON; its id consists of its kind and the paths of its
+    objects.
 
-    ``level`` is ``error`` (it will raise), ``silent`` (wrong numbers without an error) or ``note``; ``cells`` are made
-    by :func:`cell`; ``rule`` is the code of the rule that it belongs to, empty if there is none.
-
-    ``failed``: the error has occurred.
-
-    ``copy`` is a name, and the place of the statement before which copying it would help; None if there is none.
+    ``level`` is ``error`` (it will raise), ``silent`` (wrong values without an error) or ``note``; ``cells`` are made
+    by :func:`cell`; ``rule`` is the code of its rule, empty if there is none. ``failed``: the error has occurred.
+    ``copy`` is a name, with the cell and line of the statement before which copying it would help; None if there is
+    none.
     """
     return {
         "id": ":".join((kind, SEPARATOR.join(said.root), SEPARATOR.join(said.row))),
@@ -64,9 +63,11 @@ def warning(
 
 
 def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | None = None) -> list[dict[str, Any]]:
-    """The run with the number ``count`` that a warning points to, in a list, as it is sent: number, id, line (None if
-    unknown) and ``role``, what the cell has done; an empty list if the run is unknown. Without ``line`` it is the line
-    of the only statement, or of the only one that writes into ``name``.
+    """The run with the number ``count``, in a list, as a warning refers to it: its number, id, line (None if unknown)
+    and ``role``, what the cell has done; an empty list if the run is unknown.
+
+    Without ``line``, the line is that of the cell's only statement, or of the only one that changes the object of
+    ``name`` in place.
     """
     run = ran.get(count)
     if run is None:
@@ -75,7 +76,7 @@ def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | No
 
 
 def is_same_cell(one: Cell, other: Cell) -> bool:
-    """Whether two runs are of one cell: by its id, or by its text where a front end gives no ids."""
+    """Whether two runs are of one cell: by its id, or by its source if one of them has no id."""
     return one.id == other.id if one.id and other.id else one.text == other.text
 
 

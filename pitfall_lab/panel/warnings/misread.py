@@ -1,6 +1,4 @@
-"""Warns that a loss was given numbers of another kind or shape than it works on
-(:func:`misread` returns the warning).
-"""
+"""Warns that a loss was given values of another kind or shape than it expects (:func:`misread`)."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.misread_numbers import Misread
 
 _MEANT = re.compile(r"\.m?T\b|\.t\(\)|\[None|dist\(|outer\(|meshgrid\(")
-"""Words whose presence in the cell's text shows that every pair is intended."""
+"""Words in a cell's source which show that every pair is compared on purpose."""
 _TWICE = T(
     "The loss does this itself. Done twice, the scores that it works on are between 0 and 1: it can no longer become "
     "small, and gradients are weak.",
@@ -64,10 +62,9 @@ _KINDS = {
 
 
 def misread(found: Misread, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a loss that was given numbers of another kind or shape than it takes.
+    """The warning about a loss that was given values of another kind or shape than it expects.
 
-    None if it compares every prediction with every target, and the text of some cell shows that this was intended.
-
+    None if it compares every prediction with every target, and the source of some cell shows that this is intended.
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
     """

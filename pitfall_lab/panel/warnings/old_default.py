@@ -1,5 +1,5 @@
 """Warns that a function still uses an old model or optimizer, which was the default of its parameter when it was
-defined (:func:`old_defaults` returns the warnings).
+defined (:func:`old_defaults`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def old_defaults(found: Sequence[OldDefault], ran: Ran) -> Iterator[dict[str, Any]]:
-    """Yield a warning for each function that was called without its parameter since the name has another object.
+    """Yield a warning for each function that was called without its parameter after the name of the default was bound
+    to another object.
 
     ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
     :func:`.message.warning`.
@@ -30,7 +31,9 @@ def old_defaults(found: Sequence[OldDefault], ran: Ran) -> Iterator[dict[str, An
 
 
 def _calls(run: Cell, found: OldDefault) -> bool:
-    """Whether a cell called the function without the parameter; of the cell that bound the name, what comes after."""
+    """Whether a cell called the function without the parameter; in the cell that bound the name, only calls after that
+    count.
+    """
     body = list(run.tree.body)
     if run.count == found.since:
         line = max((each.lineno for each in body if found.name in binds(each)), default=0)

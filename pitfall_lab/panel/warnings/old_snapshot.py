@@ -1,5 +1,5 @@
-"""Warns that the best weights so far, which were loaded, are those of a model that has been created again since
-(:func:`old_snapshot` returns the warning).
+"""Warns that the best weights so far, which were loaded, come from a model that has been created again since
+(:func:`old_snapshot`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def old_snapshot(found: OldSnapshot, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a copy of weights that is of an earlier model of the same name; ``None`` if the cells' texts do
-    not show that a training of the new model should have replaced the copy, and that the copy was used after it.
+    """The warning about a copy of weights that comes from an earlier model of the same name; None if the sources of the
+    cells do not show that a training of the new model should have replaced the copy, and that the copy was used after
+    it.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
@@ -72,7 +73,7 @@ def old_snapshot(found: OldSnapshot, ran: Ran) -> dict[str, Any] | None:
 
 
 def _bodies(run: Cell, runs: list[Cell]) -> Iterator[tuple[ast.AST, int]]:
-    """The code of a cell, and that of the functions that its statements call, with the last line of the statement."""
+    """The statements of a cell, and the functions that they call, each with the last line of the statement."""
     functions = definitions(runs)
     for statement in code_of(run).body:
         end = statement.end_lineno or statement.lineno
@@ -114,7 +115,9 @@ def _binds(node: ast.If, name: str, is_global: bool) -> bool:
 
 
 def _loads(run: Cell, name: str, runs: list[Cell], after: int = 0) -> bool:
-    """Whether a cell loads the copy into a model, itself or by a function that it gives it to, after this line."""
+    """Whether a cell loads the copy into a model after this line, itself or by a function to which it passes the
+    copy.
+    """
     functions = definitions(runs)
     for node, end in _bodies(run, runs):
         if end <= after:

@@ -1,5 +1,5 @@
-"""Warns of a list whose elements are all one memory, because what was appended is no copy (:func:`one_memory_kept`
-returns the warning).
+"""Warns of a list whose elements all share one storage, because what was appended is no copy
+(:func:`one_memory_kept`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _WHY = T(
 
 
 def one_memory_kept(found: OneMemory, ran: Ran) -> dict[str, Any] | None:
-    """The warning about a list whose elements share one memory; ``None`` if no cell appends to a list: then they were
-    made so on purpose.
+    """The warning about a list whose elements share one storage; None if no cell appends to a list: then the elements
+    were created so on purpose.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

@@ -1,5 +1,5 @@
-"""Warns that a cell has read a name whose value was computed from an older value of another name (:func:`out_of_order`
-returns the warning).
+"""Warns that a cell has read a name whose value was computed from an older value of another name
+(:func:`out_of_order`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Warns that an object has the methods of an earlier definition of its class (:func:`outdated_objects` returns the
-warnings).
-"""
+"""Warns that an object has the methods of an earlier definition of its class (:func:`outdated_objects`)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def outdated_objects(found: Sequence[OutdatedObject], ran: Ran) -> Iterator[dict[str, Any]]:
-    """Yield the warnings about objects whose class was defined anew and that were used since, one for each class.
+    """Yield the warnings about objects that were used after their class was redefined, one for each class.
+
     ``ran`` are the runs of cells; each warning is a dict of :func:`.message.warning`.
     """
     for each in (dated(one, ran) for one in found):

@@ -1,6 +1,4 @@
-"""Warns that a second run of a cell has overwritten numbers which a later cell reads (:func:`overwritten` returns the
-warnings).
-"""
+"""Warns that a second run of a cell has overwritten values that a later cell reads (:func:`overwritten`)."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ ROUNDING = 1e-6
 
 
 def overwritten(found: Sequence[Overwritten], ran: Ran) -> list[dict[str, Any]]:
-    """The warnings about numbers that a second run of a cell has overwritten: one for each object that they are
-    computed from and each cell, as soon as a later cell reads one of the numbers.
+    """The warnings about values that a second run of a cell has overwritten: one for each object from which they are
+    computed and each cell, once a later cell reads one of the values.
 
     ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
     :func:`.message.warning`.
@@ -84,7 +82,9 @@ def _said(some: Sequence[Overwritten], reads: int, ran: Ran) -> dict[str, Any]:
 
 
 def _shown(one: Overwritten) -> str:
-    """The value of a single number before and after; what is left of it by rounding is shown as 0."""
+    """A one-element value before and after; a new value that is only a rounding error is shown as 0. Empty if one is
+    unknown.
+    """
     if one.was is None or one.now is None:
         return ""
     return f"`{one.name}` {one.was:.4g} → {one.now if abs(one.now) > ROUNDING * abs(one.was) else 0:.4g}"

@@ -1,5 +1,5 @@
-"""Warns of a parametrization that is registered twice on one weight, because the cell that registers it was run again
-(:func:`parametrized_again` returns the warning).
+"""Warns of a parametrization that is registered twice on one weight, as the cell that registers it ran again
+(:func:`parametrized_again`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 def parametrized_again(found: ParametrizedAgain, ran: Ran) -> dict[str, Any] | None:
     """The warning that a weight goes through one parametrization several times.
 
-    ``None`` unless both cells have the same text, or a statement in common: two that are written apart are taken to be
-    there on purpose. ``None`` too if the name is the variable of a loop in one of them.
-
-    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
-    :func:`.message.warning`.
+    None unless both cells have the same source, or a statement with a call in common (otherwise both are assumed to be
+    intended), and if the module's name is a loop variable in one of them. ``found`` is the finding in the live objects,
+    ``ran`` are the runs of cells; the warning is the dict of :func:`.message.warning`.
     """
     first, again = ran.get(found.first), ran.get(found.again)
     if first is None or again is None or not (is_same_cell(first, again) or _in_common(first, again)):
@@ -65,7 +63,9 @@ def _loop_names(run: Cell) -> set[str]:
 
 
 def _in_common(first: Cell, again: Cell) -> bool:
-    """Whether two cells have a statement with a call in common, such as that of a function which registers."""
+    """Whether two cells have a top-level statement with a call in common, such as a call of a function that
+    registers.
+    """
     texts = [
         {ast.unparse(each) for each in one.tree.body if any(isinstance(node, ast.Call) for node in ast.walk(each))}
         for one in (first, again)

@@ -1,5 +1,5 @@
-"""Warns about tied weights that are no longer tied: two places in a module had one parameter, until a cell replaced it
-in one of the two (:func:`parted` returns the warning).
+"""Warns about tied weights that are no longer tied: two attributes of a module were one parameter, until a cell
+replaced it in one of them (:func:`parted`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def parted(found: PartedWeight, ran: Ran) -> dict[str, Any] | None:
-    """The warning that two places in a module no longer hold the same weight; ``None`` if the cell that replaced one of
-    them names both: then it has done so knowingly.
+    """The warning that two attributes of a module are no longer the same weight; None if the cell that replaced one of
+    them names both: then it is intended.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
@@ -55,7 +55,7 @@ def parted(found: PartedWeight, ran: Ran) -> dict[str, Any] | None:
 
 
 def _names(run: Cell) -> set[str]:
-    """The names, attributes and texts in a cell."""
+    """The names, attributes and string constants in a cell."""
     nodes = list(ast.walk(run.tree))
     found = {each.attr for each in nodes if isinstance(each, ast.Attribute)}
     found |= {each.id for each in nodes if isinstance(each, ast.Name)}

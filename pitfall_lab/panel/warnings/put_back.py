@@ -1,5 +1,5 @@
-"""Warns that a model was put back to its beginning and trained again by an optimizer that went on from the first
-training (:func:`begun_again` returns the warning).
+"""Warns that a model was reset to its initial weights and trained again by an optimizer that kept its state from the
+first training (:func:`begun_again`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ Functions = Mapping[str, ast.AST]
 
 
 def begun_again(found: BegunAgain, ran: Ran) -> dict[str, Any] | None:
-    """The warning that a model was reset and trained again with the old optimizer; ``None`` if the cells' texts show no
-    second training, do not show the reset (where the values alone do not), or show that the optimizer starts again,
-    too.
+    """The warning that a model was reset and trained again with the old optimizer.
 
-    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
-    :func:`.message.warning`.
+    None if the sources of the cells show no second training, do not show the reset (if the values alone do not), or
+    show that the optimizer was reset, too. ``found`` is the finding in the live objects, ``ran`` are the runs of cells;
+    the warning is the dict of :func:`.message.warning`.
     """
     runs, again, back = list(ran.since(0)), ran.get(found.again), ran.get(found.back)
     functions = definitions(runs)
@@ -107,8 +106,8 @@ def _said(found: BegunAgain, ran: Ran) -> dict[str, Any]:
 
 
 def _is_anew(run: Cell, found: BegunAgain, functions: Functions) -> bool:
-    """Whether a cell sets a learning rate, or makes an optimizer or a scheduler, or loads or empties the
-    state of one.
+    """Whether a cell sets a learning rate, creates an optimizer or a scheduler, or loads or accesses the state of
+    one.
     """
     for node in _reached(run.tree, functions):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
@@ -145,10 +144,7 @@ def _loops(run: Cell, functions: Functions) -> Iterator[ast.AST]:
 def _in_order(
     body: Sequence[ast.stmt], starts: frozenset[str], functions: Functions, steps: set[str], depth: int = DEPTH
 ) -> bool:
-    """Whether the statements put the parameters back to their beginning, and then train.
-
-    In the body of a loop, they may train first.
-    """
+    """Whether the statements reset the parameters and then train; in the body of a loop, they may train first."""
     body = [each for each in body if not isinstance(each, (*_DEFINITIONS, ast.ClassDef))]
     at = next((at for at, each in enumerate(body) if _puts_back(each, starts, functions)), None)
     if at is None:
@@ -168,9 +164,10 @@ def _in_order(
 def _puts_back(
     node: ast.AST, starts: frozenset[str], functions: Functions, depth: int = DEPTH, *, ifs: bool = False
 ) -> bool:
-    """Whether code gives parameters the values that one of the names holds, or draws them again.
+    """Whether the code assigns to parameters the values that one of the names ``starts`` holds, or initializes them
+    again.
 
-    ``ifs``: also where it does so only under an ``if``.
+    ``ifs``: also if it does so only under an ``if``.
     """
     if isinstance(node, ast.If) and not ifs:
         return False

@@ -1,6 +1,4 @@
-"""Warns of features and labels whose rows were put into two different orders
-(:func:`reordered` returns the warning).
-"""
+"""Warns of features and labels whose rows were put into two different orders (:func:`reordered`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Warns of a loop that sets a seed to the same number in each round, so that each round draws the same numbers
-(:func:`reseeded` returns the warning).
+"""Warns of a loop that sets a seed to the same number in each iteration, so that each iteration draws the same values
+(:func:`reseeded`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _HELD = {
 def reseeded(
     ran: Ran, what: Callable[[str], str], is_seeded: Callable[[str, int | None], bool]
 ) -> dict[str, Any] | None:
-    """The warning about the last cell if one of its loops sets a seed to the same number in each round; else ``None``.
+    """The warning about the last cell if one of its loops sets a seed to the same number in each iteration; else None.
     ``ran`` are the runs of cells; the warning is the dict of :func:`.message.warning`.
 
-    ``what`` says whether a name's object draws when it is used (``dropout``, ``loader``; else empty). ``is_seeded``:
-    whether a generator has that seed now, after the cell.
+    ``what`` returns whether a name's object draws when it is used (``dropout``, ``loader``; else an empty string).
+    ``is_seeded``: whether a generator has that seed now, after the cell.
     """
     last, runs = ran.last, list(ran.since(0))
     found = next(seeded(last, runs, what), None) if last is not None else None

@@ -1,5 +1,5 @@
-"""Warns that a training which has run before runs now with a tensor of the same name that has lost or gained an axis of
-size 1 (:func:`reshaped` returns the warning).
+"""Warns that a training runs with a tensor that has lost or gained an axis of size 1 since the same training ran before
+(:func:`reshaped`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TRAINS = ".backward("
 
 
 def reshaped(found: Reshaped, ran: Ran) -> dict[str, Any] | None:
-    """The note that a tensor of a training has another shape than before, while the last cell is one that trains with
-    it; ``None`` unless the same code has also run with the earlier shape.
+    """The note that a tensor has another shape than before, and the last cell trains with it; None unless the same code
+    has also run with the earlier shape.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
@@ -61,7 +61,7 @@ def reshaped(found: Reshaped, ran: Ran) -> dict[str, Any] | None:
 
 
 def _training_calls(run: Cell, name: str, trains: set[str]) -> set[str]:
-    """The functions that train and are called by the cell with this name among their arguments."""
+    """The functions that train and that the cell calls with this name as an argument."""
     return {
         key_of(call)
         for call in run.calls

@@ -1,6 +1,4 @@
-"""Warns that a statement has changed data of another cell once more, because its cell was run again (:func:`rewritten`
-returns the warning).
-"""
+"""Warns that a statement has changed data of another cell a second time, as its cell ran again (:func:`rewritten`)."""
 
 from __future__ import annotations
 

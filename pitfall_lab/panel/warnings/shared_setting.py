@@ -1,5 +1,5 @@
-"""Warns that an attribute of a data set was set through one part of a split, and another part was used with it
-(:func:`shared_settings` returns the warnings).
+"""Warns that an attribute of a data set was set through one subset of a split, and another subset was used with it
+(:func:`shared_settings`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _Set(NamedTuple):
-    """A statement of a cell that sets the attribute: its text, the name through which it does so, the value, and the
-    line of the cell's own statement.
+    """A statement of a cell that sets the attribute: its source, the name of the subset through which it does so, the
+    value, and the last line of the cell's own statement.
     """
 
     text: str
@@ -38,8 +38,8 @@ class _Set(NamedTuple):
 
 
 def shared_settings(found: Sequence[SharedSetting], ran: Ran) -> list[dict[str, Any]]:
-    """The warnings about attributes of data sets that were set through one part of a split and hold for the others,
-    too; at most one for each of ``found``.
+    """The warnings about attributes of data sets that were set through one subset of a split and also apply to the
+    others; at most one for each of ``found``.
 
     ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
     :func:`.message.warning`.
@@ -48,8 +48,8 @@ def shared_settings(found: Sequence[SharedSetting], ran: Ran) -> list[dict[str, 
 
 
 def _shared_setting(found: SharedSetting, ran: Ran) -> dict[str, Any] | None:
-    """The warning about one attribute; ``None`` if the cells' texts do not show that it was meant for one part of the
-    split, and that another part was used with it.
+    """The warning about one attribute; None if the sources of the cells do not show that it is intended for one subset
+    of the split, and that another subset was used with it.
     """
     run, runs = ran.get(found.cell), list(ran.since(0))
     if run is None:
@@ -113,10 +113,10 @@ def _said(
 
 
 def _sets(run: Cell, attribute: str, names: set[str], runs: list[Cell]) -> Iterator[_Set]:
-    """The statements that set this attribute on the data set behind a part of a split
-    (``train.dataset.transform = …``), in the cell and in the functions that it calls.
+    """The statements that set this attribute on the data set of a subset (``train.dataset.transform = …``), in the cell
+    and in the functions that it calls.
 
-    ``names`` are the variables that hold the parts.
+    ``names`` are the variables that hold the subsets.
     """
     functions, alias = definitions(runs), dict[str, str]()
     loops = [each for each in ast.walk(run.tree) if isinstance(each, (ast.For, ast.AsyncFor))]
@@ -137,8 +137,8 @@ def _sets(run: Cell, attribute: str, names: set[str], runs: list[Cell]) -> Itera
 
 
 def _in(node: ast.AST, attribute: str, names: Collection[str], line: int, alias: dict[str, str]) -> Iterator[_Set]:
-    """The statements of this code that set the attribute through one of the names, or through a name for its data set
-    (``alias``, which grows).
+    """The statements of this code that set the attribute through one of the names, or through another name for its data
+    set (``alias``, which is extended).
     """
     for each in ast.walk(node):
         value: ast.expr | None = None
@@ -169,13 +169,15 @@ def _root(node: ast.AST) -> str:
 
 
 def _is_computed(value: ast.AST) -> bool:
-    """Whether a value is a number that was computed, such as a mean: it is meant for all parts."""
+    """Whether a value was computed from data, such as a mean: then it is intended for all subsets."""
     words = {each.attr for each in ast.walk(value) if isinstance(each, ast.Attribute)}
     return bool(words & {"mean", "std", "item", "max", "min", "median", "var", "quantile"})
 
 
 def _draws(attribute: str, value: ast.AST, runs: list[Cell]) -> bool:
-    """Whether the attribute makes the data set draw: its own name or value says so, or a method that reads it draws."""
+    """Whether the attribute makes the data set draw random numbers: according to its name or value, or as a function
+    that reads it draws.
+    """
     functions = definitions(runs)
     texts = [attribute, ast.unparse(value)]
     texts += [ast.unparse(functions[each.id]) for each in _names(value) if each.id in functions]
@@ -195,7 +197,7 @@ def _names(node: ast.AST) -> Iterator[ast.Name]:
 
 
 def _sets_again(run: Cell, attribute: str, runs: list[Cell]) -> bool:
-    """Whether a cell, or a function that it calls, sets an attribute of this name: it sees to it itself."""
+    """Whether a cell, or a function that it calls, sets an attribute of this name or contains the name as a string."""
     functions, met = definitions(runs), set[str]()
     work: list[ast.AST] = [code_of(run)]
     for node in work:  # the list grows during the iteration
@@ -211,8 +213,8 @@ def _sets_again(run: Cell, attribute: str, runs: list[Cell]) -> bool:
 
 
 def _used(run: Cell, names: set[str], runs: list[Cell], after: int = 0) -> bool:
-    """Whether a cell that succeeded reads one of these variables (parts of a split) after this line for more than a
-    loader of it or its length.
+    """Whether a cell that succeeded reads one of these variables (subsets of a split) after this line, other than to
+    make a loader of it or to read its length.
     """
     body = [each for each in code_of(run).body if each.lineno > after]
     if not body or not run.succeeded:
@@ -223,9 +225,9 @@ def _used(run: Cell, names: set[str], runs: list[Cell], after: int = 0) -> bool:
 
 
 class _Without(ast.NodeTransformer):
-    """Removes the calls that make a loader or only look at an object."""
+    """Removes the calls that create a loader or subset, or only inspect an object."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Replace such a call by None."""
+        """Replace a call that creates a loader or subset, or only inspects an object, by ``None``."""
         name = next(called_in(ast.Expr(ast.Call(node.func, [], []))), "")
         return ast.Constant(None) if name in _MAKES else self.generic_visit(node)

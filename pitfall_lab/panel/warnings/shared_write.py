@@ -1,6 +1,5 @@
-"""Warns that a cell has changed, through another name, numbers on which earlier cells had trained, and that are used
-again; or, while it made something else of them, numbers on which a later cell trains (:func:`shared_writes` returns the
-warnings).
+"""Warns that a cell has changed, through another name, values on which an earlier cell had trained and that are used
+again; or, while it computed another result from them, values on which a later cell trains (:func:`shared_writes`).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 def shared_writes(
     found: Sequence[Shared], ran: Ran, known: Collection[tuple[str, ...]] = ()
 ) -> list[dict[str, Any] | None]:
-    """The warnings about numbers that a cell has changed through another name, at most one for each name that holds
-    them; ``known`` are the paths of objects that another warning is about already.
+    """The warnings about values that a cell has changed through another name, at most one for each name that holds
+    them; ``known`` are the paths of objects about which there is another warning already.
 
     ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
     :func:`.message.warning`.
@@ -37,8 +36,8 @@ def shared_writes(
 
 
 def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[str, Any] | None:
-    """The warning about numbers that a cell has changed through another name; ``None`` where the cells' texts show that
-    the memory was shared on purpose, or that nothing uses the numbers afterwards.
+    """The warning about values that a cell has changed through another name; None if the sources of the cells show that
+    the storage was shared on purpose, or that nothing uses the values afterwards.
     """
     wrote, name = ran.get(found.cell), found.path[0]
     if wrote is None or found.blank:
@@ -100,10 +99,11 @@ def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[
 
 
 def _by_the_way(found: Shared, made: Cell, wrote: Cell, through: Sequence[str], ran: Ran) -> dict[str, Any] | None:
-    """The warning about data that a cell changes while it makes something else of it, before a later cell trains on it.
+    """The warning about data that a cell changes while it computes another result from it, before a later cell trains
+    on the data; None if the sources do not show this.
 
-    The cell does not write into the data itself: it calls a function of the notebook that writes into what it is given
-    and returns this, and keeps a copy of the result.
+    The cell does not write to the data itself: it calls a function of the notebook that changes its argument in place
+    and returns it, and keeps a copy of the result.
     """
     runs, name = list(ran.since(0)), found.path[0]
     sources = [each for each in through if each not in wrote.assigned]
@@ -166,7 +166,7 @@ def _by_the_way(found: Shared, made: Cell, wrote: Cell, through: Sequence[str], 
 
 
 def _returns_written(function: ast.AST) -> bool:
-    """Whether a function writes into the object that an argument is, and returns this argument."""
+    """Whether a function changes an argument in place and returns it."""
     if not isinstance(function, ast.FunctionDef):
         return False
     body = ast.Module(function.body, [])
@@ -179,7 +179,7 @@ def _returns_written(function: ast.AST) -> bool:
 
 
 def _named(run: Cell, runs: list[Cell]) -> set[str]:
-    """The names in a cell and in the functions that it calls, directly or not."""
+    """The names in a cell and in the functions that it calls, directly or indirectly."""
     functions, found = definitions(runs), set[str]()
     work: list[ast.AST] = [code_of(run)]
     met = set[str]()
@@ -197,7 +197,7 @@ def _defines(statement: ast.stmt) -> bool:
 
 
 def _is_unnamed(name: str, through: Collection[str], wrote: Cell, runs: list[Cell]) -> bool:
-    """Whether a cell does not name what it has changed, or only to give its memory another name."""
+    """Whether a cell does not mention the name ``name``, except to give its storage another name."""
     rest = Cell(0, "", "")
     statements = [
         each
@@ -228,8 +228,8 @@ def _headers(node: ast.AST) -> list[ast.AST]:
 
 
 def taken(run: Cell, runs: list[Cell]) -> set[str]:
-    """The names whose numbers the cell ``run`` reads, itself or in the functions of ``runs`` that it calls; what it
-    binds itself before it reads it is left out.
+    """The names whose values the cell ``run`` reads, itself or in the functions of ``runs`` that it calls; names that
+    it binds before it reads them are left out.
     """
     own = run.assigned - run.flow[0]
     functions, found = definitions(runs), set(_read(code_of(run))) - own
@@ -245,7 +245,7 @@ def taken(run: Cell, runs: list[Cell]) -> set[str]:
 
 
 def _read(node: ast.AST) -> Iterator[str]:
-    """The names whose numbers the code reads: not of those of which it only reads the shape or the kind."""
+    """The names whose values the code reads; names of which it only reads the shape or the type are left out."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _NOT_NUMBERS:
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _NO_NUMBERS:
@@ -261,18 +261,18 @@ _NO_NUMBERS = {"len", "type", "isinstance", "id"}
 
 
 def code_of(run: Cell) -> ast.Module:
-    """What a cell runs itself: its statements without the definitions."""
+    """The code that a cell runs itself: its statements without the definitions."""
     return ast.Module([each for each in run.tree.body if not _defines(each)], [])
 
 
 def _used(
     found: Shared, all_found: Sequence[Shared], through: Collection[str], run: Cell, runs: list[Cell]
 ) -> str | None:
-    """The name of the numbers on which a cell trains, if the write has changed them.
+    """The name of the values on which a cell trains, if the write has changed them; else None.
 
-    It is the finding's, or another that was changed with it (the training part of the same data). Where the numbers are
-    only in another order, it may also be the finding's if the cell made something of it that the writing cell does not
-    read.
+    It is the finding's name, or another one whose values were changed with it (the training subset of the same data).
+    If the values are only in another order, it may also be the finding's name if the cell computed a result from it
+    that the writing cell does not read.
     """
     name, named = found.path[0], _named(run, runs)
     changed = [each.path[0] for each in all_found if each.cell == found.cell and each.path[0] not in through]
@@ -287,7 +287,7 @@ def _used(
 
 
 def _writers(wrote: Cell, through: Collection[str], runs: list[Cell]) -> set[str]:
-    """The notebook's own functions that a cell calls and that name, or are given, what it changed."""
+    """The notebook's own functions that a cell calls and that mention, or are passed, what it changed."""
     functions = definitions(runs)
     found = set()
     for call in ast.walk(wrote.tree):

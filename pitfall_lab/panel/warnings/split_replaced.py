@@ -1,5 +1,5 @@
-"""Warns that a model is measured on rows that it was trained on, because all names of the split have new parts
-(:func:`split_replaced` returns the warning).
+"""Warns that a model is evaluated on rows on which it was trained, as the data was split again and all names now hold
+the new subsets (:func:`split_replaced`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _BEGINS_ANEW = {"load_state_dict", "reset_parameters", "apply", "init_weights", 
 
 
 def split_replaced(found: SplitGone, ran: Ran) -> dict[str, Any] | None:
-    """The warning that a model trained on a part of one split is measured on a part of a later split of the same rows;
-    ``None`` if the cells' texts do not show that this is done with one model.
+    """The warning that a model trained on a subset of one split is evaluated on a subset of a later split of the same
+    rows; None if the sources of the cells do not show that it is the same model.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

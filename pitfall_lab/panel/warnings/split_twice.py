@@ -1,5 +1,5 @@
-"""Warns that a model is measured on rows that it was trained on, because the data set was split again
-(:func:`split_twice` returns the warning).
+"""Warns that a model is evaluated on rows on which it was trained, as the data set was split again
+(:func:`split_twice`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def split_twice(found: SplitAgain, ran: Ran, is_module: Callable[[str], bool]) -> dict[str, Any] | None:
-    """The warning that a data set was split again while a loader still has a part of the first split; ``None`` if no
-    cell has given a new part to a model that was there before the new split.
+    """The warning that a data set was split again while a loader still has a subset of the first split; None if no cell
+    has used a new subset with a model that existed before the new split.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`. ``is_module(name)`` says whether the name is bound to a module.
@@ -56,8 +56,8 @@ def split_twice(found: SplitAgain, ran: Ran, is_module: Callable[[str], bool]) -
 
 
 def _measures(run: Cell, found: SplitAgain, new: set[str], ran: Ran, is_module: Callable[[str], bool]) -> bool:
-    """Whether a cell reads both a new part, or a loader of it, and a model that no cell has made
-    since; itself or in its functions.
+    """Whether a cell reads, itself or in its functions, both a new subset (or a loader of it) and a model that no cell
+    has bound since.
     """
     taken = set(_used(run.tree))
     taken = taken.union(*(read_in_functions(each, ran) for each in run.tree.body))
@@ -65,9 +65,7 @@ def _measures(run: Cell, found: SplitAgain, new: set[str], ran: Ran, is_module: 
 
 
 def _used(node: ast.AST) -> Iterator[str]:
-    """The names that the code reads, also to print a result of them, but not those of
-    which it only takes the length.
-    """
+    """The names that the code reads, except those of which it only reads the length or type."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "type", "isinstance"):
         return
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):

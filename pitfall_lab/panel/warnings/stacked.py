@@ -1,4 +1,4 @@
-"""Warns that gradients add up from step to step, because no cell clears them (:func:`stacked` returns the warning)."""
+"""Warns that gradients add up from step to step, as no cell clears them (:func:`stacked`)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FIX = T(
 
 
 def stacked(found: Stacked, ran: Ran) -> dict[str, Any] | None:
-    """The warning that gradients add up from step to step; ``None`` if some cell's text may clear gradients, or if none
-    calls backward: then a library trains.
+    """The warning that gradients add up from step to step; None if some cell's source may clear gradients, or if none
+    calls backward (then a library trains).
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.

@@ -1,5 +1,5 @@
-"""Warns that a cell has used cached results again that were computed before the weights that they come from had
-changed, or before the function that computes them was defined again (:func:`stale_caches` returns the warnings).
+"""Warns that a cell has used cached results that were computed before their weights changed, or before the function
+that computes them was redefined (:func:`stale_caches`).
 """
 
 # ruff: noqa: PLC0415 - a notebook without torch does not import it
@@ -25,8 +25,8 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def asked(ran: Ran) -> dict[Asked, Fill]:
-    """The caches of the notebook (dicts, lists, attributes in which cells keep results), each with the code that fills
-    it; for a function that was defined again, its newest code. An empty dict if the texts of the cells show none.
+    """The caches of the notebook (dicts, lists and attributes in which cells keep results), each with the code that
+    fills it; for a function that was redefined, its newest code. An empty dict if the sources of the cells show none.
     """
     from pitfall_lab.observe.live.stale_caches import Asked
 
@@ -61,7 +61,7 @@ def stale_caches(found: Sequence[StaleCache], fills: Mapping[Asked, Fill], ran: 
 
 
 def _stale_cache(found: StaleCache, fill: Fill, ran: Ran) -> dict[str, Any] | None:
-    """The warning about cached results that are older than their weights or function; ``None`` if no cell has used the
+    """The warning about cached results that are older than their weights or function; None if no cell has used the
     results since these changed.
     """
     used = next(
@@ -95,7 +95,7 @@ def _stale_cache(found: StaleCache, fill: Fill, ran: Ran) -> dict[str, Any] | No
 
 
 def _of_weights(found: StaleCache, what: T, who: T, here: str) -> tuple[T, T]:
-    """The sentence and the explanation where weights have changed."""
+    """The sentence and the explanation if weights have changed."""
     since, moved, module = called(found.since), called(found.moved), found.module
     come = "come" if len(found.entries) > 1 else "comes"
     return T(
@@ -111,7 +111,7 @@ def _of_weights(found: StaleCache, what: T, who: T, here: str) -> tuple[T, T]:
 
 
 def _of_function(found: StaleCache, what: T, who: T, here: str) -> tuple[T, T]:
-    """The sentence and the explanation where a function was defined again."""
+    """The sentence and the explanation if a function was redefined."""
     since, moved, name = called(found.since), called(found.moved), found.module
     come = "come" if len(found.entries) > 1 else "comes"
     return T(
@@ -127,7 +127,7 @@ def _of_function(found: StaleCache, what: T, who: T, here: str) -> tuple[T, T]:
 
 
 def _fix(found: StaleCache, fill: Fill, place: str, empty: str, here: str) -> T:
-    """How to have the results computed again."""
+    """How the results can be computed again."""
     when, zh = (
         ("after the training", "训练之后") if not found.is_function else ("after the new definition", "重新定义之后")
     )
@@ -147,15 +147,15 @@ def _fix(found: StaleCache, fill: Fill, place: str, empty: str, here: str) -> T:
 
 
 def _returns(name: str, ran: Ran) -> bool:
-    """Whether a function of the notebook returns something."""
+    """Whether a function of the notebook returns a value."""
     function = definitions(list(ran.since(0))).get(name)
     nodes = ast.walk(function) if function is not None else ()
     return any(isinstance(each, (ast.Return, ast.Yield)) and each.value is not None for each in nodes)
 
 
 def _asks(run: Cell, found: StaleCache, ran: Ran) -> bool:
-    """If the cache has newer entries besides the old ones: whether a cell, or what it calls, names the key of an old
-    one.
+    """Whether a cell, or a function that it calls, contains the key of an old entry as a constant; True if the cache
+    has only old entries.
     """
     if not found.filled:
         return True
@@ -171,7 +171,7 @@ def _asks(run: Cell, found: StaleCache, ran: Ran) -> bool:
 
 
 def _uses(run: Cell, found: StaleCache, fill: Fill, ran: Ran) -> bool:
-    """Whether a cell reads the cached result after the weights have changed, not to compare it with a new result."""
+    """Whether a cell reads the cached result after the weights or the function changed."""
     runs = list(ran.since(0))
     if not fill.function:
         return run.count > found.moved and any(not each.function and each.holder == fill.holder for each in run.fills)
@@ -199,7 +199,9 @@ def _line(node: ast.AST) -> int:
 
 
 def _reads(statement: ast.AST, found: StaleCache, fill: Fill, functions: Mapping[str, ast.AST]) -> bool:
-    """Whether a statement calls the function that keeps results, itself or in the functions that it calls."""
+    """Whether a statement calls the caching function, itself or in functions that it calls, and does not also compute
+    the result directly (to compare them).
+    """
     work: list[ast.AST] = [statement]
     met, calls, reads = set[str](), list[ast.Call](), False
     for node in work:  # the list grows during the iteration

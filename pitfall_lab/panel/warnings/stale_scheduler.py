@@ -1,6 +1,4 @@
-"""Warns of a scheduler of an optimizer that the notebook has replaced by a new one (:func:`stale_scheduler` returns the
-warning).
-"""
+"""Warns of a scheduler whose optimizer the notebook has replaced by a new one (:func:`stale_scheduler`)."""
 
 from __future__ import annotations
 

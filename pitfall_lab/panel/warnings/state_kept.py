@@ -1,5 +1,5 @@
-"""Warns of an optimizer's state that was kept without a copy, was changed by steps, and is loaded again
-(:func:`states_kept` returns the warnings).
+"""Warns of an optimizer's state dict that was kept without a copy, was changed by steps, and is loaded again
+(:func:`states_kept`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Functions = Mapping[str, ast.AST]
 
 
 def states_kept(found: Iterable[KeptState], ran: Ran) -> Iterator[dict[str, Any]]:
-    """Yield the warnings about those states that a cell has loaded after steps had changed them.
+    """Yield the warnings about those kept states that a cell loaded after steps had changed them.
 
     ``found`` are findings in the live objects, ``ran`` are the runs of cells; each warning is a dict of
     :func:`.message.warning`.
@@ -82,7 +82,7 @@ def _said(found: KeptState, used: Cell, ran: Ran) -> dict[str, Any]:
 
 
 def _loaded(found: KeptState, ran: Ran) -> Cell | None:
-    """The first cell that has loaded the state after steps had changed it; ``None`` if none has."""
+    """The first cell that loaded the state after steps had changed it; None if there is none."""
     runs = list(ran.since(0))
     order = _Order(found, definitions(runs), reaching(".step(", runs))
     for run in runs:
@@ -97,7 +97,7 @@ def _loaded(found: KeptState, ran: Ran) -> Cell | None:
 
 
 class _Order:
-    """Whether code loads a kept state after steps have changed it."""
+    """Determines whether code loads a kept state after steps have changed it."""
 
     def __init__(self, found: KeptState, functions: Functions, steps: set[str]) -> None:
         self._name, self._text, self._functions, self._steps = found.path[0], found.text, functions, steps
@@ -105,7 +105,7 @@ class _Order:
     def is_wrong(self, body: Sequence[ast.stmt], *, stepped: bool, bound: bool) -> bool:
         """Whether the statements ``body`` load the kept state (``load_state_dict``) after the optimizer has stepped.
 
-        ``stepped``: steps came before them; ``bound``: the state is kept under the name already.
+        ``stepped``: there were steps before them; ``bound``: the name holds the kept state already.
         """
         for each in body:
             if isinstance(each, _DEFINITIONS):
@@ -122,7 +122,7 @@ class _Order:
         return False
 
     def _loads(self, node: ast.AST, name: str, depth: int = DEPTH) -> bool:
-        """Whether code, or a function that it calls, loads what ``name`` has, without a copy."""
+        """Whether the code, or a function that it calls, loads the state in ``name`` without a copy."""
         for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
             given = [*call.args, *(each.value for each in call.keywords)]
             called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -138,7 +138,7 @@ class _Order:
         )
 
     def _names_in(self, function: ast.FunctionDef, node: ast.AST, name: str) -> Iterator[str]:
-        """The names by which a called function has it: the same one, if it is global, or its argument."""
+        """The names that the state has in a called function: the same one, if it is global there, or its parameter."""
         arguments = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
         if name not in arguments and name not in {each for one in function.body for each in binds(one)}:
             yield name

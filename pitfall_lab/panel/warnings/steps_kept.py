@@ -1,5 +1,5 @@
-"""Warns of a tensor that keeps the graphs of all steps so far: it was written with results that carry theirs
-(:func:`steps_kept` returns the warning).
+"""Warns of a tensor that keeps the graphs of all steps so far, as results with graphs were written to it
+(:func:`steps_kept`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def steps_kept(found: Spanning, ran: Ran) -> dict[str, Any] | None:
 
 
 def _writer(found: Spanning, ran: Ran) -> tuple[Cell | None, int | None]:
-    """The last cell whose text, functions and methods included, writes into the tensor or binds it, and the line."""
+    """The last cell whose source, including its functions and methods, writes to the tensor or binds it, and the line;
+    ``(None, None)`` if there is none.
+    """
     name, attribute = found.path[0], found.path[-1] if len(found.path) > 1 else ""
     for run in reversed(list(ran.since(0))):
         bodies = [run.tree.body, *(each.body for each in ast.walk(run.tree) if isinstance(each, _FUNCTIONS))]
@@ -81,7 +83,7 @@ def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
 
 
 def _stores(statement: ast.stmt, attribute: str) -> bool:
-    """Whether a statement assigns an attribute of this name or an element of it, or calls a method that writes it."""
+    """Whether a statement assigns an attribute of this name or an element of it, or calls an in-place method on it."""
     targets = [
         *getattr(statement, "targets", ()),
         *([statement.target] if isinstance(statement, ast.AugAssign) else []),

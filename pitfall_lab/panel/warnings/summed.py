@@ -1,6 +1,4 @@
-"""Warns that a gradient which a cell reads is the sum of its own backward and of an earlier cell's (:func:`summed`
-returns the warning).
-"""
+"""Warns that a gradient which a cell reads is the sum of its own backward's and an earlier cell's (:func:`summed`)."""
 
 from __future__ import annotations
 
@@ -23,15 +21,13 @@ Loop = ast.For | ast.AsyncFor | ast.comprehension
 
 
 def summed(found: Summed, ran: Ran) -> dict[str, Any] | None:
-    """The warning that a gradient is the sum of two cells' backwards.
+    """The warning that a gradient is the sum of the backwards of two cells.
 
-    ``None`` unless both cells read the gradient of this name's tensors: who reads after each backward wants each
-    gradient; who reads once may want the sum. ``None`` too if the second cell clears gradients before its backward, if
-    one of them takes a step or calls ``autograd.grad``, and if both divide the loss by the same number, as of so many
-    parts: they add on purpose.
-
-    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
-    :func:`.message.warning`.
+    None unless both cells read gradients of this name's tensors: code that reads them after each backward expects
+    single gradients, code that reads once may expect the sum. None, too, if the second cell clears gradients before its
+    backward, if one of them takes a step or calls ``autograd.grad``, or if both divide the loss by the same number,
+    which shows that the sum is intended. ``found`` is the finding in the live objects, ``ran`` are the runs of cells;
+    the warning is the dict of :func:`.message.warning`.
     """
     runs, first, now = list(ran.since(0)), ran.get(found.first), ran.get(found.now)
     if first is None or now is None or not adds_first(now, runs):
@@ -76,7 +72,7 @@ def _is_accumulation(first: Cell, now: Cell) -> bool:
 
 
 def _divisors(run: Cell) -> set[str]:
-    """By which numbers or names the losses are divided as a whole whose backward the cell calls."""
+    """The numbers or names by which the cell divides the losses whose backward it calls."""
     known = {
         each.targets[0].id: each.value
         for each in simple(run.tree.body)
@@ -96,7 +92,7 @@ def _divisors(run: Cell) -> set[str]:
 
 
 def _is_of_the_whole(loss: ast.BinOp) -> bool:
-    """Whether a loss is computed from parts of what its divisor counts, as in ``error(net(x[rows])) / len(x)``."""
+    """Whether a loss is computed from slices of what its divisor counts, as in ``error(net(x[rows])) / len(x)``."""
     counted = {each.id for each in ast.walk(loss.right) if isinstance(each, ast.Name)}
     parts = {
         id(each.value): each.value.id
@@ -112,7 +108,7 @@ def _uses_steps(run: Cell, runs: list[Cell]) -> bool:
 
 
 def _reads(run: Cell, root: str, is_module: bool, runs: list[Cell]) -> bool:
-    """Whether the cell, or a function that it calls, reads ``.grad`` of the tensors of a name."""
+    """Whether the cell, or a function to which it passes the name, reads ``.grad`` of the name's tensors."""
     own = [each for each in run.tree.body if not isinstance(each, (ast.FunctionDef, ast.ClassDef))]
     if any(_is_of(node, tree, {root}, is_module) for tree in own for node in _gradients(tree)):
         return True
@@ -127,7 +123,7 @@ def _reads(run: Cell, root: str, is_module: bool, runs: list[Cell]) -> bool:
 
 
 def _reading(is_module: bool, runs: list[Cell]) -> set[str]:
-    """The functions that read ``.grad`` of what they are given, and those that call one of them."""
+    """The functions that read ``.grad`` of their arguments, and those that call one of them."""
     functions = definitions(runs)
     found = {
         name
@@ -140,7 +136,7 @@ def _reading(is_module: bool, runs: list[Cell]) -> set[str]:
 
 
 def _gradients(tree: ast.AST) -> Iterator[ast.Attribute]:
-    """The places where the code reads ``….grad``."""
+    """The expressions ``….grad`` that the code reads."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
             yield node
@@ -155,9 +151,10 @@ def _parameters(function: ast.AST) -> set[str]:
 
 
 def _is_of(node: ast.Attribute, tree: ast.AST, roots: set[str], is_module: bool) -> bool:
-    """Whether ``….grad`` is that of one of the names, of an attribute of it, or of a loop over a module's parameters.
+    """Whether ``….grad`` is that of one of the names, of an attribute of it, or of a loop variable over a module's
+    parameters.
 
-    A comparison with None reads no number.
+    False if it is only compared with None.
     """
     if any(
         isinstance(each, ast.Compare) and each.left is node and isinstance(each.ops[0], (ast.Is, ast.IsNot))

@@ -1,5 +1,5 @@
-"""Warns of attributes that were set on parameters, modules or optimizers and that torch does not read (:func:`unread`
-returns the warning).
+"""Warns of attributes that were set on parameters, modules or optimizers but that torch does not read
+(:func:`unread`).
 """
 
 from __future__ import annotations

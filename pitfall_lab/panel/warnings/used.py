@@ -1,5 +1,5 @@
-"""Warns that a loss was computed from a result of the step before, whose graph was freed by a backward (:func:`used`
-returns the warning).
+"""Warns that a loss was computed from a result of an earlier step, whose graph was freed by a backward
+(:func:`used`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,12 @@ _ONCE = T(
 
 
 def used(found: Used, ran: Ran, *, failed: bool = False, last: Cell | None = None) -> dict[str, Any] | None:
-    """The warning about a loss whose graph goes into a freed one; ``None`` if no cell calls backward on its name (then
-    it may be a sum that is only printed), or if the loss was made in the same run as the freed node and a cell has run
-    its backward since.
+    """The warning about a loss whose graph contains a freed graph; None if no cell calls backward on its name (it may
+    be a sum that is only printed), or if the loss was created in the same run as the freed node and a cell has run its
+    backward since.
 
-    ``failed``: the backward has raised, in the cell ``last`` if this is not yet among the runs; then the warning is
-    made in any case.
-
-    ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
+    ``failed``: the backward has raised, in the cell ``last`` if this is not yet among the runs; then there is always a
+    warning. ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
     """
     backwards = last.backwards if last is not None else ()
@@ -63,8 +61,8 @@ def used(found: Used, ran: Ran, *, failed: bool = False, last: Cell | None = Non
 
 
 def _is_done(found: Used, ran: Ran) -> bool:
-    """Whether this loss's own backward has been run since it was made, and another one freed what the two share
-    afterwards: as with any loss whose backward has been run, nothing is left to do.
+    """Whether this loss shares its graph with another result and its own backward has been run since it was created:
+    then it is not needed again.
     """
     if not found.shared or found.made is None:
         return False
@@ -72,8 +70,8 @@ def _is_done(found: Used, ran: Ran) -> bool:
 
 
 def again(found: Used, ran: Ran) -> dict[str, Any] | None:
-    """The note that the last cell, run again, would begin from a used graph; ``None`` if its text shows no backward
-    that leads there.
+    """The note that the last cell, if run again, would start from a graph whose backward has run; None if its source
+    shows no backward that leads there.
 
     ``found`` is the finding in the live objects, ``ran`` are the runs of cells; the warning is the dict of
     :func:`.message.warning`.
@@ -130,7 +128,7 @@ def _sentence(found: Used, *, known: bool, failed: bool) -> T:
 
 
 def _collected(name: str) -> tuple[T, T]:
-    """Why a loss that is made of a list fails, if entries of an earlier iteration are still in it, and the fix."""
+    """Why a loss computed from a list fails if entries of an earlier iteration are still in the list, and the fix."""
     return T(
         f"A backward frees what its graph has saved. `{name}` still has the entries of an earlier round, whose graphs "
         "have been used, and the loss was computed from all of them.",
@@ -143,16 +141,16 @@ def _collected(name: str) -> tuple[T, T]:
 
 
 def _is_made_once(found: Used, ran: Ran, last: Cell | None) -> bool:
-    """Whether an earlier cell computed the carrier (the name with the freed graph) from trained leaves, and
-    none since.
-    """
+    """Whether an earlier cell computed the variable with the freed graph from trained leaves, and no later cell did."""
     runs = [*ran.since(0), *([last] if last is not None else [])]
     makes = [run for run in runs if found.carrier in run.assigned]
     return bool(found.learns and makes) and makes[-1] is not runs[-1] and found.carrier not in makes[-1].carried
 
 
 def _made_once(found: Used, ran: Ran) -> tuple[T, T]:
-    """Why a loss fails that was computed from what depends on trained leaves and is not computed in each step."""
+    """Why a loss fails that was computed from a value which depends on trained leaves but is not computed in each step,
+    and the fix.
+    """
     makes = [run for run in ran.since(0) if found.carrier in run.assigned]
     where = called(makes[-1].count if makes else found.made)
     name, leaf = f"`{found.carrier}`", f"`{found.learns}`"

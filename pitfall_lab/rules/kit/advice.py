@@ -32,17 +32,17 @@ KNOWN = {
     "scheduler",
     *keyword.kwlist,
 }
-"""Words in the code of an advice that are no variables of a program, or that every reader understands as their own."""
+"""Words in the code of an advice that are not the program's own variables, or that need no explanation (``model``)."""
 VARIABLE = re.compile(r"(?<![\w.\"'])[a-zA-Z_]\w*(?!\w|\(|\s*=(?!=)|[\"'])")
 
 
 def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
-    """Return ``finding`` with its ``advice`` filled in; unchanged if it has advice of its own or ``rule``, its rule, is
-    None.
+    """Return ``finding`` with its ``advice`` filled in; unchanged if it already has advice, or if ``rule`` (the
+    finding's rule) is None.
 
-    The advice is the rule's own text, with the program's names and lines (looked up in ``story``) in its places. Where
-    the rule has none, or the finding lacks something that it names, it is the last sentence of what the rule's page
-    says, with the finding's line before it if that is known.
+    The advice is ``rule.advice`` with its ``{placeholders}`` replaced by the program's names and lines, looked up in
+    ``story``. If the rule has no advice, or a placeholder has no value for this finding, the advice is the last
+    sentence of ``rule.what``, preceded by the finding's line if that is known.
     """
     if finding.advice is not None or rule is None:
         return finding
@@ -66,16 +66,18 @@ def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
 
 
 def _foreign(text: T, program: Program) -> bool:
-    """Whether code in backticks in the English text contains a variable that is neither a name in the
-    program nor one of ``KNOWN``.
+    """Whether code in backticks in the English text contains a variable that neither occurs in the program nor is in
+    ``KNOWN``.
     """
     known = {node.id for node in program.nodes if isinstance(node, ast.Name)} | KNOWN
     return any(name not in known for code in CODE.findall(text.en) for name in VARIABLE.findall(code))
 
 
 def names(advice: T) -> set[str]:
-    """Return the names of the places in braces that the text ``advice`` has: ``line`` and ``code`` of the finding,
-    ``tensor``, a role of a related line (``saved``), or its code (``saved_code``).
+    """Return the names of the ``{placeholders}`` in the text ``advice``, in either language.
+
+    Possible are ``line`` and ``code`` (of the finding), ``tensor``, the role of a related line (``saved``) and the code
+    of that line (``saved_code``).
     """
     return {field for one in LANGUAGES for _, field, _, _ in Formatter().parse(advice.say(one)) if field}
 

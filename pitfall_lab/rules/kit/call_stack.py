@@ -1,4 +1,4 @@
-"""Finds the calls that led to an event: the trace has the names of the functions on the stack, the source
+"""Finds the calls that led to an event: the trace has the names of the functions on the call stack, and the source
 shows where they are called.
 """
 
@@ -23,11 +23,11 @@ COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
-    """Yield the statements that were being executed at ``event``, innermost first: its own, then those of its callers,
-    as long as the program's text shows the call.
+    """Yield the statements that were being executed at ``event``, innermost first: the event's own statement, then the
+    statement that called its function, and so on, as long as the calls are found in the program's source.
 
-    Nothing for None, or where the first one is unknown. For an event in another file, that is the program's statement
-    that led there.
+    For an event in another file, the first statement is the program's own one that led to that file. Yields nothing if
+    ``event`` is None or its own statement is unknown.
     """
     if event is None:
         return
@@ -49,8 +49,8 @@ def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
 
 
 def entry(story: Story, event: Event) -> ast.AST | None:
-    """Return the program's own expression that led to ``event``, which is in another file: a call, or an import of that
-    file; None if it is unknown.
+    """Return the program's own expression that led to ``event``, an event in another file: the call that reached that
+    file, or the import of it; None if neither is found.
     """
     program, own, scope = story.program, _own(story, event), tuple(_functions(event))
     caller = scope[:own]
@@ -67,10 +67,10 @@ def entry(story: Story, event: Event) -> ast.AST | None:
 
 
 def call_in(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """Return the call in the text of the function ``caller`` (a stack of function names, outermost first) during which
-    ``event`` happened; None if the text does not show it.
+    """Return the call in the source of the function ``caller`` (a stack of function names, outermost first) during
+    which ``event`` happened.
 
-    None too if ``caller`` is not on the event's stack, or made the event itself.
+    None if ``caller`` is not on the event's stack, made the event itself, or shows no such call in its source.
     """
     scope = tuple(_functions(event))
     if len(scope) <= len(caller) or scope[: len(caller)] != caller:
@@ -79,8 +79,8 @@ def call_in(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | N
 
 
 def _own(story: Story, event: Event) -> int:
-    """Return how many of the outermost functions on the stack of ``event``, without a gap, have the
-    name of a function of the program.
+    """Return how many functions on the event's stack, counted from the outermost one, have the name of a function of
+    the program before the first one that has not.
     """
     written = {n.name for n in story.program.nodes if isinstance(n, Function)}
     scope = _functions(event)
@@ -88,18 +88,18 @@ def _own(story: Story, event: Event) -> int:
 
 
 def _functions(event: Event) -> list[str]:
-    """The functions on the stack of ``event``.
+    """The names of the functions on the stack of ``event``, outermost first.
 
-    A comprehension (a frame of its own up to Python 3.11) belongs to the one around it.
+    Frames of comprehensions (which exist up to Python 3.11) are left out: they belong to the function around them.
     """
     return [name for name in event.scope if not name.endswith(COMPREHENSIONS)]
 
 
 def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """The call in ``caller`` of which no event has the place, between the lines of the caller's
-    events before and after ``event``.
+    """The one call in ``caller`` that no event was recorded for, on the lines between the caller's own events before
+    and after ``event``.
 
-    None unless there is exactly one such call that is not inside another one.
+    None unless exactly one such call is not inside another one.
     """
     program = story.program
     low, high = _neighbours(story, caller, event)
@@ -114,11 +114,11 @@ def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | 
 
 
 def at_home(story: Story, finding: Finding) -> Finding:
-    """Return ``finding`` with every place in the checked program: a place in another file is replaced by that of the
-    call (or import) which led there.
+    """Return ``finding`` with all its spans in the checked program: a span in another file is replaced by that of the
+    program's call (or import) that led there, or by None if that call is unknown.
 
-    A place is None where that call is unknown. Reports, editors and ``# pitfall: ignore`` are about one file; the
-    related lines' sentences then name the line in the other file.
+    Reports, editors and ``# pitfall: ignore`` are about one file. The message of a related line then names the line in
+    the other file.
     """
     span = _home(story, finding.span, finding.step)
     related = tuple(_related_at_home(story, each) for each in finding.related)
@@ -146,11 +146,11 @@ def _home(story: Story, span: Span | None, step: int | None) -> Span | None:
 def _call_site(
     story: Story, qualified: str, caller: tuple[str, ...], event: Event, function: Function | None = None
 ) -> ast.Call | None:
-    """The call in ``caller`` (at the top level when empty) of the function with this qualified
-    name on the way to ``event``.
+    """The call, in ``caller`` (the top level if empty), of the function with the name ``qualified`` that led to
+    ``event``.
 
-    A call inside ``function`` itself does not count. Where the text has none, a ``forward`` may be a call that no event
-    records (:func:`_between`); else None.
+    A call inside ``function`` itself does not count. If the source shows no such call of a ``forward`` or ``__call__``,
+    the result is that of :func:`_between`; otherwise None.
     """
     program = story.program
     inside = caller[-1].rsplit(".", 1)[-1] if caller else None
@@ -179,8 +179,8 @@ def _call_site(
 
 
 def _calls_of(story: Story, owner: str) -> list[ast.Call]:
-    """Return the calls of variables that hold an object of class ``owner``, as far as the text shows
-    it, in the order of the text.
+    """Return the calls of variables that hold an object of class ``owner``, as far as the source shows it, in the order
+    of the source.
     """
     if owner not in story.calls_of:
         calls = (
@@ -196,8 +196,8 @@ def _calls_of(story: Story, owner: str) -> list[ast.Call]:
 
 
 def _objects(program: Program, owner: str) -> set[str]:
-    """Return the variables that hold an object of class ``owner``, or a container around one: ``net =
-    nn.Sequential(Block(), …)``.
+    """Return the expressions that are assigned an object of class ``owner``, or anything built with one: ``net`` in
+    ``net = nn.Sequential(Block(), …)``.
     """
     found = set()
     for node in program.nodes:
@@ -223,10 +223,10 @@ def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: Event) -> ast.Call:
-    """Return, of several calls of one function in the source, the one that was running at ``event``.
+    """Return, of the calls ``sites`` of one function in the source, the one that was running at ``event``.
 
-    Each iteration of a loop executes all of them once, in order; if that gives a call outside the lines that the caller
-    was executing just before and after, the calls between those lines are counted instead.
+    Each iteration of a loop is assumed to execute all of them once, in order. If that gives a call outside the lines
+    between the caller's own events just before and after ``event``, only the calls between these lines are counted.
     """
     low, high = _neighbours(story, caller, event)
     passes = story.steps_at[event.span, event.op]
@@ -240,8 +240,8 @@ def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: 
 
 
 def _before(story: Story, caller: tuple[str, ...], event: Event) -> int:
-    """Return the step of the last event before ``event`` that ``caller`` itself made, not a
-    function it calls; -1 if there is none.
+    """Return the step of the last event before ``event`` made by ``caller`` itself (not by a function it calls); -1 if
+    there is none.
     """
     steps = story.steps_in.get(caller, [])
     at = bisect_left(steps, event.step)
@@ -249,8 +249,8 @@ def _before(story: Story, caller: tuple[str, ...], event: Event) -> int:
 
 
 def _neighbours(story: Story, caller: tuple[str, ...], event: Event) -> tuple[int, int]:
-    """Return the lines at which ``caller`` itself made an event just before and just after ``event`` (0
-    and a very large number: none).
+    """Return the lines of the events that ``caller`` itself made last before ``event`` (0 if none) and first after it
+    (a very large number if none).
     """
     at, steps = _before(story, caller, event), story.steps_in.get(caller, [])
     before = story.span(at) if at >= 0 else None

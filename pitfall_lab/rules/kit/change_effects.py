@@ -1,6 +1,6 @@
-"""What a trace says a change of one line would do: whether the program would compute anything else.
+"""Predicts from a trace what a change of one line would do: whether the program would compute anything else.
 
-A change that alters nothing, or that ends the program in an error which teaches nothing, is not worth a try.
+A change that alters nothing, or that only makes the program fail in a way that teaches nothing, is not worth a try.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pitfall_lab.trace import Event
 from pitfall_lab.trace.operation_facts import spellings
 
 LOOKS = 3
-"""How many of the times that a line ran are looked at."""
+"""How many executions of a line are examined at most."""
 SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
 SHIFTS = spellings("add", "sub", in_place=True)
 """Writes through which the gradient flows unchanged, if what they add needs none."""
@@ -30,8 +30,8 @@ REFUSED = {"leaf-modified", "view-of-leaf-modified", "multi-output-view-modified
 
 @dataclass(slots=True)
 class _Touched:
-    """The storages, and gradients (``"grad t3"``), of some calls: written, those whose values changed by it, used
-    otherwise, and saved by the nodes that a backward ran.
+    """The storages, and gradients (as ``"grad t3"``), that some calls wrote, changed in value, used otherwise, or
+    needed as tensors saved by the graph nodes that a backward ran.
     """
 
     wrote: set[str] = field(default_factory=set)
@@ -41,9 +41,10 @@ class _Touched:
 
 
 class ChangeEffects:
-    """Answers whether changing one line of ``program`` would change what it computes, from the ``story`` of its trace.
+    """Answers whether changing one line of ``program`` would change what the program computes, from the ``story`` of
+    its trace.
 
-    Where the trace does not show an effect, the answer is False.
+    The answer is False where the trace does not show an effect.
     """
 
     def __init__(self, story: Story, program: Program) -> None:
@@ -64,7 +65,9 @@ class ChangeEffects:
         return [steps[step] for step in sorted(steps)]
 
     def _written(self, statement: ast.stmt) -> Iterator[tuple[Event, str]]:
-        """The first writes of the statement, each with the tensor or array that it wrote."""
+        """The first ``LOOKS`` writes of the statement (failed ones included), each with the label of the tensor or
+        array that it wrote.
+        """
         writes = [e for e in self._events(statement) if e.operands and (e.writes or e.error is not None)]
         for event in writes[:LOOKS]:
             label = event.operands[0].label
@@ -74,14 +77,15 @@ class ChangeEffects:
     # ------------------------------------------------------------------ copies
 
     def copying(self, statement: ast.stmt, name: str) -> bool:
-        """Whether it matters that ``statement`` writes the memory of ``name`` (a text) and not new memory.
+        """Whether the program would behave differently if ``statement`` wrote to a copy of ``name`` (source text)
+        instead of writing in place.
 
-        It does if torch refused the write (one to a leaf or a view), if a backward needed what was there, or if
-        something else sees the memory afterwards: another tensor or array, or the same one by another name. In
-        ``name[0]``, ``name`` must be a tensor, not a module or a list that holds it.
+        True if torch refused the write (to a leaf or a view), if a backward needed the old values, or if the storage is
+        seen afterwards through another tensor or array, or under another name. In ``name[0]``, ``name`` must be a
+        tensor, not a module or a list that contains it.
 
-        Only the first ``LOOKS`` writes are looked at. Initialisations (``torch.nn.init``) do not count, nor do writes
-        to a leaf that requires grad, unless torch refused them: a copy would have no gradient of its own.
+        Only the first ``LOOKS`` writes are examined. Initialisations (``torch.nn.init``) do not count, nor do writes to
+        a leaf that requires grad, unless torch refused them: a copy would get no gradient of its own.
         """
         indexed = re.search(rf"(?<![\w.]){re.escape(name)}\[", self._program.segment(statement)) is not None
         return any(
@@ -100,7 +104,7 @@ class ChangeEffects:
         )
 
     def are_arrays(self, statement: ast.stmt) -> bool:
-        """Whether the statement writes arrays of NumPy: they have no ``clone``, and no graph."""
+        """Whether the statement writes a NumPy array: arrays have no ``clone`` and no graph."""
         kinds = {(self._story.tensor(label) or {}).get("kind") for _, label in self._written(statement)}
         return "array" in kinds
 
@@ -117,8 +121,8 @@ class ChangeEffects:
         return bool(record.get("requires_grad") and record.get("is_leaf"))
 
     def _is_needed(self, event: Event, label: str) -> bool:
-        """Whether a backward needed what a node had saved on the memory before the write: it raised an error, or used
-        the new values.
+        """Whether a node created before the write had saved the storage that ``event`` wrote, and its backward then
+        failed, or would fail, or used the new values.
         """
         storage = (self._story.tensor(label, event.step) or {}).get("storage")
         return any(
@@ -155,7 +159,9 @@ class ChangeEffects:
         return False
 
     def _has_other_names(self, event: Event, label: str, name: str) -> bool:
-        """Whether a later line calls the written tensor otherwise."""
+        """Whether a later call uses the written tensor in another function, or on a line that does not contain
+        ``name``.
+        """
         for use in self._story.uses(label):
             if use.step > event.step and (use.scope != event.scope or not self._says(use, name)):
                 return True
@@ -170,10 +176,11 @@ class ChangeEffects:
     # ------------------------------------------------------------------ the graph
 
     def unrecorded(self, statement: ast.stmt) -> bool:
-        """Whether it matters that autograd records the statement's write: torch refused it with an error that
-        ``no_grad`` avoids, or a gradient came through.
+        """Whether the program would behave differently if the statement's write ran under ``no_grad``: torch refused
+        the write with an error that ``no_grad`` avoids, or a gradient came through it.
 
-        A sum lets the gradient pass as it is, unless what is added gets one too; so does what changes no number.
+        An addition or subtraction of something that requires no grad does not count, as the gradient passes it
+        unchanged; nor does a write that changes no value.
         """
         for event, label in self._written(statement):
             if self._is_refused(event) and event.error is not None and event.error.kind != "no-grad-view-modified":
@@ -190,10 +197,10 @@ class ChangeEffects:
         return False
 
     def detaching(self, line: int, name: str) -> bool:
-        """Whether a gradient comes through the tensor that the line ``line`` calls ``name``, in a backward that still
-        reaches a leaf without it.
+        """Whether a gradient comes through the tensor that line ``line`` assigns to ``name``, in backwards that all
+        still reach a leaf without it.
 
-        False where it is all that a backward has: that backward would only fail.
+        False if a backward would reach no leaf any more: that backward would only fail.
         """
         made = [
             node
@@ -207,7 +214,7 @@ class ChangeEffects:
 
     @cached_property
     def _roots(self) -> list[str]:
-        """The nodes at which the backwards began, the ones that failed included."""
+        """The nodes at which the backwards started, including the backwards that failed."""
         names = ("backward", "grad")
         labels = [(o.label, e.step) for e in self._story.calls(*names) for o in e.operands[:1] if o.label]
         found = ((self._story.tensor(label, step) or {}).get("grad_fn") for label, step in labels)
@@ -238,8 +245,9 @@ class ChangeEffects:
     # ------------------------------------------------------------------ gradients
 
     def keeping(self, clearing: ast.stmt) -> bool:
-        """Whether the gradient of a leaf is given or written again after the statement ``clearing`` has cleared it. A
-        gradient that is set to None counts only if a value of it that is not 0 is known.
+        """Whether a leaf's gradient is set or written again after the statement ``clearing`` has cleared it.
+
+        A gradient that was set to None counts only if its values before are known and not all 0.
         """
         ends: dict[str, int] = {}
         for event in self._events(clearing):
@@ -260,8 +268,8 @@ class ChangeEffects:
         return False
 
     def clearing(self, backward: ast.stmt) -> bool:
-        """Whether a ``backward()`` that the statement ``backward`` ran without an error reaches a leaf that had a
-        gradient already.
+        """Whether a ``backward()`` that the statement ``backward`` ran without an error reaches a leaf that already had
+        a gradient.
         """
         calls = [e for e in self._events(backward) if e.name == "backward" and e.error is None and e.operands]
         for event in calls:
@@ -276,12 +284,12 @@ class ChangeEffects:
     # ------------------------------------------------------------------ order
 
     def swapping(self, first: ast.stmt, second: ast.stmt) -> bool:
-        """Whether the order of the neighbouring statements ``first`` and ``second`` matters, and the second can come
-        first.
+        """Whether the neighbouring statements ``first`` and ``second`` can be swapped, and the program would then
+        behave differently.
 
-        It cannot if it uses a name that has no value before the first one, or if either is no plain statement
-        (``return``, a loop). The order usually matters if one of them writes memory, a name, or a gradient that the
-        other one uses or writes. False, too, if the second one has no recorded event, or the first one raised an error.
+        They cannot if ``second`` reads a name that has no value before ``first``, or if either is not an expression or
+        assignment (``return``, a loop). The order usually matters if one of them writes a storage, name or gradient
+        that the other one uses or writes. False, too, if ``second`` has no recorded event or ``first`` raised an error.
         """
         if not isinstance(first, SIMPLE) or not isinstance(second, SIMPLE):
             return False
@@ -309,7 +317,9 @@ class ChangeEffects:
         return bool(both) and not self._commute(mine, theirs, both)
 
     def _commute(self, mine: list[Event], theirs: list[Event], both: set[str]) -> bool:
-        """Whether two groups of writes to the same memory give the same in any order: only sums, or other elements."""
+        """Whether two groups of writes to the storages ``both`` give the same result in any order: all only add or
+        subtract, or they change different elements.
+        """
         if all(event.name.strip("_") in SHIFTS for event in (*mine, *theirs) if {*event.writes} & both):
             return True
         one, other = (
@@ -318,8 +328,8 @@ class ChangeEffects:
         return all(a is not None and b is not None and not a & b for a in one for b in other)
 
     def _is_read(self, writing: list[Event], memory: set[str], reading: list[Event]) -> bool:
-        """Whether calls of ``reading`` use an element of ``memory``, or a gradient, that ``writing`` changes; elements
-        that the trace does not have count as used.
+        """Whether calls in ``reading`` use an element of ``memory`` that ``writing`` changes; True if ``memory``
+        contains a gradient. Elements that are not in the trace count as used.
         """
         storages = {each for each in memory if not each.startswith("grad ")}
         if storages != memory:
@@ -339,7 +349,9 @@ class ChangeEffects:
         )
 
     def _places(self, event: Event, storages: Iterable[str]) -> set[tuple[str, int]] | None:
-        """The elements of these storages that the event changed; None where the trace does not have them all."""
+        """The (storage, index) of the elements of these storages whose value the event changed; None if the trace does
+        not have all values.
+        """
         found: set[tuple[str, int]] = set()
         for storage in storages:
             if storage in event.writes:
@@ -353,12 +365,12 @@ class ChangeEffects:
         return found
 
     def _names(self, statement: ast.stmt) -> set[str]:
-        """The names that the statement gives to something else: not that of a tensor that it writes in place."""
+        """The names that the statement assigns; none if it is an augmented assignment that writes a tensor in place."""
         in_place = isinstance(statement, ast.AugAssign) and any(event.writes for event in self._events(statement))
         return set() if in_place else assigned(self._program, statement)
 
     def _is_bound(self, name: str, first: ast.stmt) -> bool:
-        """Whether the name has a value before the statement, in the same function or as one of its parameters."""
+        """Whether the name is assigned on an earlier line of the same function, or is a parameter of the function."""
         function = self._program.function(first)
         line = self._program.place(first).line
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -377,7 +389,9 @@ class ChangeEffects:
         )
 
     def _used(self, event: Event) -> Iterator[str]:
-        """The memory that the call reads, if it makes no view of it, and the gradients."""
+        """The storages that the call reads, except those of which its result is a view, and the gradients that it reads
+        (``"grad t3"``).
+        """
         story = self._story
         made = {(story.tensor(label, event.step) or {}).get("storage") for label in event.results}
         for place, operand in enumerate(event.operands):
@@ -389,11 +403,15 @@ class ChangeEffects:
                 yield f"grad {self._gradients[operand.label]}"
 
     def _puts_back(self, event: Event, storage: str) -> bool:
-        """Whether ``total[i] += 1`` ends with this call: it puts the element, written already, where it is."""
+        """Whether this call is the ``__setitem__`` at the end of ``total[i] += 1``: it stores the element that is
+        already written, and changes nothing.
+        """
         return event.name == "__setitem__" and self._places(event, (storage,)) == set()
 
     def _touched(self, events: Iterable[Event], before: int = 0) -> _Touched:
-        """The memory and gradients that the calls write and use; saved are those of nodes made ``before`` a step."""
+        """The storages and gradients that the calls write and use; ``saved`` has only those of nodes created before the
+        step ``before``.
+        """
         story, found = self._story, _Touched()
         for event in list(events)[: 8 * LOOKS]:
             found.wrote.update(event.writes)
@@ -413,7 +431,7 @@ class ChangeEffects:
 
     @cached_property
     def _gradients(self) -> dict[str, str]:
-        """The leaf of each tensor that is or was a ``.grad``."""
+        """Each tensor that is or was the ``.grad`` of a leaf, with that leaf (labels)."""
         return {
             str(label): leaf
             for leaf in self._story.leaves

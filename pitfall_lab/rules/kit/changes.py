@@ -1,7 +1,7 @@
 """Changes of a program for a learner to try: the fixes of the findings, and a few simple changes of the lines involved.
 
-These are experiments, not repairs: each gives a program that parses, and running it shows what it changes. A simple
-change is offered only where the trace shows that it can make a difference
+These are experiments, not repairs: each gives a program that parses, and running it shows what the change does. A
+simple change is offered only where the trace shows that it can make a difference
 (:mod:`pitfall_lab.rules.kit.change_effects`).
 """
 
@@ -33,7 +33,7 @@ class Change:
     """One change of a program for a learner to try.
 
     ``id`` names it in messages (``"fix-1"``, ``"detach-7"``); ``title`` says in both languages what it does; ``edits``
-    replace the changed lines. ``verified`` is True where it is a fix of a finding that was run and held.
+    replace the changed lines. ``verified`` is True if it is a verified fix of a finding.
     """
 
     id: str
@@ -46,11 +46,11 @@ class Change:
 
 
 def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...]:
-    """Return what can be tried with the program of ``trace``, the fixes of ``findings`` first; each gives another
-    program that parses, none twice.
+    """Return the changes that can be tried with the program of ``trace``, the fixes of ``findings`` first; each gives a
+    different program that parses.
 
-    At most ``MOST``, of which at most ``GENERIC`` are no fixes. If any fix is verified, the others are left out. Empty
-    if the trace has no source, or it cannot be parsed.
+    At most ``MOST`` changes, of which at most ``GENERIC`` are not fixes. If any fix is verified, unverified fixes are
+    left out. Empty if the trace has no source, or the source cannot be parsed.
     """
     if not trace.sources:
         return ()
@@ -75,15 +75,14 @@ def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...
 
 
 def _is_about_gradients(finding: Finding) -> bool:
-    """Whether the finding is about gradients that add up or were cleared."""
+    """Whether the finding is about gradients that add up over backwards, or about a line that cleared them."""
     names = {fact.name for fact in finding.facts}
     return {"left", "sum"} <= names or any(related.role == "cleared" for related in finding.related)
 
 
 def _placed(offered: Sequence[Change], at: Place) -> Iterator[Change]:
-    """Yield the changes with their line in each title, added where the title does not name it.
-
-    Of several with the same title, only the first one.
+    """Yield the changes, with the line added to each title that does not name it; of several changes with the same
+    title, only the first.
     """
     seen: set[str] = set()
     for change in offered:
@@ -105,15 +104,15 @@ def _unique(program: Program, offered: Sequence[Change]) -> Iterator[Change]:
 
 
 def _meaning(text: str) -> str | None:
-    """What two texts of the same program have in common, whatever their layout and comments; None if it cannot be
-    parsed.
+    """The program's syntax tree as text, equal for texts that differ only in layout and comments; None if ``text``
+    cannot be parsed.
     """
     return ast.dump(ast.parse(text)) if parses(text) else None
 
 
 def _lines(trace: Trace, findings: Sequence[Finding]) -> list[int]:
-    """The program's lines for which changes are offered, each once: of failures, harms and findings,
-    then of writes and backwards.
+    """The program's lines for which changes are offered, each once: first those of failures, wrong gradients and
+    findings, then those of writes and backwards.
     """
     steps = [s for f in failures(trace) for s in (*f.changed_at, f.saved_at, f.step)]
     steps += [s for harm in trace.harms for cause in harm.causes for s in (*cause.changed_at, cause.saved_at)]
@@ -142,11 +141,11 @@ def _generic(program: Program, lines: list[int], effects: ChangeEffects, at: Pla
 
 
 def _of_write(program: Program, statement: ast.stmt, line: int, effects: ChangeEffects, at: Place) -> Iterator[Change]:
-    """Changes of a line that writes: a new tensor instead, a copy right before, no_grad around it, or
-    exchange it with the next statement.
+    """Changes of a line that writes in place: make a new tensor instead, copy right before, write under ``no_grad``, or
+    swap the statement with the next one.
 
-    Nothing for other lines. The last two only for statements alone on their lines; no_grad only
-    if the program imports torch.
+    Nothing for other lines. The last two only for statements alone on their lines; ``no_grad`` only if the program
+    imports torch.
     """
     written = written_root(statement)
     if written is None:
@@ -187,10 +186,11 @@ def _swap(program: Program, first: ast.stmt, second: ast.stmt, line: int, at: Pl
 def _of_backward(
     program: Program, statement: ast.stmt, line: int, effects: ChangeEffects, at: Place
 ) -> Iterator[Change]:
-    """One change for a line that runs backward: leave out the program's first ``zero_grad``; if it has none,
-    clear the gradients before it.
+    """One change for a line that runs backward: leave out the program's first ``zero_grad``, or, if the program has
+    none, clear the gradients before the backward.
 
-    Nothing for other lines, or without an optimizer's ``step`` whose ``zero_grad`` could be called.
+    Nothing for other lines, or if the program calls neither ``zero_grad`` nor the ``step`` of a variable, or if the
+    trace shows no effect.
     """
     if not any(isinstance(n, ast.Call) and called(n) == "backward" for n in ast.walk(statement)):
         return
@@ -222,8 +222,8 @@ def _of_backward(
 
 
 def _of_value(program: Program, statement: ast.stmt, line: int, effects: ChangeEffects, at: Place) -> Iterator[Change]:
-    """The change that detaches the assigned value from the graph; nothing if the line does not give one
-    name to a tensor that gradients come through.
+    """The change that detaches the assigned value from the graph; nothing if the line is not an assignment to one name
+    of a tensor that gradients come through.
     """
     if (
         not isinstance(statement, ast.Assign)

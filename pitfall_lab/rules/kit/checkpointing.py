@@ -20,8 +20,8 @@ Key = tuple[str, Span | None, tuple[str, ...]]
 
 
 def checkpoints(story: Story) -> list[ast.Call]:
-    """Return the calls of ``checkpoint`` and ``checkpoint_sequential`` in the program's source, by the last part of the
-    name.
+    """Return the calls in the program's source whose function has the name ``checkpoint`` or ``checkpoint_sequential``,
+    whatever precedes the dot.
     """
     return [
         node
@@ -32,10 +32,10 @@ def checkpoints(story: Story) -> list[ast.Call]:
 
 def is_recomputed(story: Story, step: int, backward: int) -> bool:
     """Whether the call at the step ``step`` was run again inside the backward at the step ``backward``: the same
-    operation at the same place of the program, below the same functions.
+    operation on the same line, in the same functions.
 
-    A call whose place is that of a call of ``checkpoint`` always counts: ``checkpoint(nn.Sequential(…), x)`` has no
-    other. False if there is no event at ``step``.
+    Always True if the source at the call's span is a call of ``checkpoint`` itself, as for
+    ``checkpoint(nn.Sequential(…), x)``. False if there is no event at ``step``.
     """
     first = story.event(step)
     if first is None:
@@ -46,11 +46,11 @@ def is_recomputed(story: Story, step: int, backward: int) -> bool:
 
 
 def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
-    """Yield the calls that ``backward`` ran again (recomputed) with another first result than in each earlier run, each
-    in a pair with its last earlier run, in order.
+    """Yield the calls that ``backward`` ran again (recomputed) and whose first result differs from that of every
+    earlier run, each paired with its last earlier run, in order.
 
-    At most the last ``MOST_RUNS`` earlier runs are compared; a call without an earlier one is left out, and one of
-    which some run has a result of unknown values or without requires_grad.
+    At most the last ``MOST_RUNS`` earlier runs are compared. A call is left out if it has no earlier run, or if a
+    result has no known values or does not require grad.
     """
     for event in _inside(story, backward.step):
         earlier = _before(_runs(story)[_key(event)], backward.step)
@@ -61,7 +61,9 @@ def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
 
 def first_runs(story: Story, backward: int, after: int) -> list[Event]:
     """Return the earlier runs, after the step ``after``, of the calls that the backward at the step ``backward`` ran
-    again, in order of their steps: of each call at most the last ``MOST_RUNS`` before it. Empty if there are none.
+    again, in order of their steps; empty if there are none.
+
+    Of each call, at most the last ``MOST_RUNS`` runs before the backward.
     """
     found = [
         event
@@ -78,7 +80,7 @@ def _before(runs: list[Event], step: int) -> list[Event]:
 
 @lru_cache(maxsize=1)
 def _runs(story: Story) -> dict[Key, list[Event]]:
-    """Return the calls that the program made while no backward was running, by the key of operation and place."""
+    """Return the calls that the program made while no backward was running, grouped by operation, span and function."""
     found = defaultdict[Key, list[Event]](list)
     for event in story.calls():
         if event.parent is None:
@@ -87,15 +89,19 @@ def _runs(story: Story) -> dict[Key, list[Event]]:
 
 
 def numbers_of(story: Story, event: Event) -> dict[int, Any]:
-    """Return the known values of the storage of a call's first result, right after the call, by position in it; empty
-    if the result does not require grad (a counter, a mask), or none is known.
+    """Return the known values in the storage of a call's first result, right after the call, by their index in the
+    storage.
+
+    Empty if the call has no result, if the result does not require grad (a counter, a mask), or if no value is known.
     """
     tensor = (story.tensor(event.results[0], event.step) or {}) if event.results else {}
     return dict(flat(cells(story, tensor.get("storage"), event.step))) if tensor.get("requires_grad") else {}
 
 
 def _inside(story: Story, backward: int) -> Iterator[Event]:
-    """Yield the calls made while a backward ran: by a recomputed forward pass, a hook or a custom backward."""
+    """Yield the calls made directly by the backward at the step ``backward``: by a recomputed forward pass, a hook or a
+    custom backward.
+    """
     for event in story.events[backward + 1 :]:
         if event.parent is None:
             return

@@ -28,16 +28,16 @@ VIEWING = {
     "detach",
     "data",
 }
-"""Calls of which a write is followed to what they view."""
+"""Calls whose results are views: writes to these count as writes to the tensor itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostWrite:
-    """``write`` is the first call (``Event``) that changed the copy which the call ``copy`` made of the tensor
-    ``source`` (a label); nothing read the copy afterwards.
+    """A write to a copy that nothing read afterwards.
 
-    ``statement`` is the statement of that write, ``last`` the statement of the last one. ``story`` has the look-ups of
-    the trace.
+    ``write`` is the first call (``Event``) that changed the copy; the call ``copy`` made it from the tensor ``source``
+    (a label). ``statement`` is the statement of that write, ``last`` the statement of the last write. ``story`` has the
+    look-ups of the trace.
     """
 
     story: Story
@@ -47,16 +47,16 @@ class LostWrite:
     statement: ast.stmt
     last: ast.stmt
     name: str | None
-    """The copy's name, where it has one: then the copy and the writes are statements of
-    their own, the last one ``last``.
+    """The variable that holds the copy, or None; if there is one, the copy is made by an assignment before the writes.
     """
 
 
 def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
-    """Yield the writes into copies that calls named ``makers`` made, one for each copy, where neither torch nor the
-    program's text reads the copy afterwards and the source is still used.
+    """Yield the writes to copies made by calls with a name in ``makers``, one :class:`LostWrite` for each copy, where
+    neither torch nor the program's source reads the copy afterwards and the copied tensor is still used.
 
-    Only where each write is a statement of its own. Nothing if the program did not run to its end, or cannot be parsed.
+    Only if each write is a statement of its own. Yields nothing if the program did not run to its end or cannot be
+    parsed.
     """
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
@@ -68,11 +68,11 @@ def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
 
 
 def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
-    """The first write to the copy, with its data; None unless only writes and views use the copy, and
-    its source is still used later.
+    """Return the first write to the copy made by ``copy``; None if the copy is used other than by writes and views,
+    shares its source's storage, has several names, or its source is not used later.
 
-    None too if the copy shares its source's storage or has several names. The writes must be statements that discard
-    their result, and the text must not read the copy's name elsewhere.
+    None, too, if a write is not a statement that discards its result, or the source text reads the copy's name
+    elsewhere.
     """
     record = story.tensor(copy.results[0]) or {}
     storage = record.get("storage")
@@ -135,8 +135,8 @@ def _is_write(statement: ast.stmt) -> bool:
 
 
 def unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bool:
-    """Whether the program's text reads ``name``, the name of a copy, only in ``statements``, those that write it: uses
-    such as printing are not in the trace.
+    """Whether the program's source reads ``name`` (of a copy) only in ``statements``, the ones that write it; uses such
+    as printing are not in the trace.
 
     True if ``name`` is None.
     """
@@ -150,10 +150,8 @@ def unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bo
 
 
 def _read_later(story: Story, source: str, after: int) -> bool:
-    """Whether the program still uses the tensor that keeps its old values after step ``after``: in a call, or
-    in a later line by its name.
-
-    A call counts with any tensor on the same storage.
+    """Whether the program uses the tensor ``source``, which kept its old values, after the step ``after``: a call with
+    any tensor on the same storage, or a later line that contains its name.
     """
     storage = (story.tensor(source) or {}).get("storage")
     labels = [label for label, _ in story.tensors_on(storage)]
@@ -169,9 +167,7 @@ def _read_later(story: Story, source: str, after: int) -> bool:
 
 def whole_expression(lost: LostWrite) -> ast.expr | None:
     """Return the expression that made the copy of ``lost``: ``x[mask]`` in ``x[mask].zero_()``, or the value assigned
-    to the copy's name.
-
-    None if the text shows none.
+    to the copy's name; None if the source shows none.
     """
     node = lost.story.program.at(lost.story.span(lost.copy.step))
     if lost.name is not None:
@@ -186,10 +182,10 @@ def whole_expression(lost: LostWrite) -> ast.expr | None:
 
 
 def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
-    """Return the fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``.
+    """Return the fix that writes through the subscript, so that ``x`` changes: ``x[mask] = 0`` for ``x[mask].zero_()``.
 
-    ``target`` is the expression that made the copy. None unless the statement of ``lost`` is the call of one method of
-    exactly this expression.
+    ``target`` is the expression that made the copy. None unless the statement of ``lost`` is a method call on exactly
+    this expression.
     """
     program, statement = lost.story.program, lost.statement
     text = program.segment(target)
@@ -217,11 +213,11 @@ def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
 
 
 def written_back(lost: LostWrite, target: str) -> Fix | None:
-    """Return a fix that assigns the changed copy of ``lost`` back to ``target`` (a text) after the last write:
+    """Return the fix that assigns the changed copy of ``lost`` back to ``target`` (source text) after the last write:
     ``x[mask] = rows``.
 
-    By ``copy_`` if ``target`` is no index. None if the copy has no name, or the first and the last write are in
-    different blocks.
+    If ``target`` does not end with an index, the fix uses ``copy_`` instead. None if the copy has no name, or the first
+    and the last write are in different blocks.
     """
     program = lost.story.program
     if lost.name is None or program.block(lost.statement) is not program.block(lost.last):

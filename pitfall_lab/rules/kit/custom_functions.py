@@ -14,10 +14,9 @@ from pitfall_lab.trace import Event
 
 
 class AssignedValue(NamedTuple):
-    """One assignment of a value to one target: ``statement`` is the statement, ``target`` and ``value`` are the two
-    expressions.
+    """One assignment of a value to one target; ``a, b = c, d`` gives two of them.
 
-    Of a multiple one (``a, b = c, d``) there is one for each pair.
+    ``statement`` is the whole statement, ``target`` and ``value`` are the two expressions.
     """
 
     statement: ast.Assign
@@ -27,8 +26,8 @@ class AssignedValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """One of the program's ``torch.autograd.Function`` classes, in its text: its ``name`` and the definitions of its
-    methods ``forward`` and ``backward``.
+    """One of the program's ``torch.autograd.Function`` classes: its ``name`` and the definitions of its methods
+    ``forward`` and ``backward`` in the source.
 
     ``keeper`` is the method that stores values for backward: ``setup_context`` if there is one, else ``forward``.
     """
@@ -62,8 +61,8 @@ class Custom:
         return found
 
     def names(self) -> dict[str, str]:
-        """Return the attributes of ctx that backward gives local names, by these names: ``{"x": "gate"}`` for
-        ``x = ctx.gate``.
+        """Return the names of backward's local variables that are assigned an attribute of ctx, with the attribute:
+        ``{"x": "gate"}`` for ``x = ctx.gate``.
         """
         ctx = self.backward.args.args[0].arg
         pairs = ((target, _attribute(value, ctx)) for _, target, value in _assigned(self.backward))
@@ -79,7 +78,7 @@ class Custom:
 
 
 def _assigned(function: ast.FunctionDef) -> Iterator[tuple[ast.Assign, ast.expr, ast.expr]]:
-    """Each assignment with its target and its value; ``a, b = c, d`` is two, ``a = b = c`` none."""
+    """Each assignment with its target and its value; ``a, b = c, d`` gives two, ``a = b = c`` none."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, value = node.targets[0], node.value
@@ -100,8 +99,8 @@ def _attribute(node: ast.expr, name: str) -> str:
 
 
 def customs(program: Program) -> Iterator[Custom]:
-    """Yield the program's classes that are derived directly from ``Function`` and define a ``forward`` and a
-    ``backward`` with parameters of their own.
+    """Yield the program's classes that derive directly from ``Function`` and define a ``forward`` and a ``backward``
+    with at least one parameter each.
     """
     for node in program.nodes:
         if isinstance(node, ast.ClassDef) and any(_last(base) == "Function" for base in node.bases):
@@ -113,17 +112,15 @@ def customs(program: Program) -> Iterator[Custom]:
 
 
 def inside(custom: Custom, event: Event, method: str) -> bool:
-    """Whether ``event`` was called directly by the method named ``method`` of ``custom``, not by a function that it
-    calls.
+    """Whether ``event`` was called by the method named ``method`` of ``custom`` itself, not by a function that the
+    method calls.
     """
     return bool(event.scope) and event.scope[-1].endswith(f"{custom.name}.{method}")
 
 
 def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
-    """Yield, for each run of the Function ``custom``, the call in its forward that made the returned result, with the
-    label of the custom graph node, which is this result's grad_fn.
-
-    Once for each result.
+    """Yield, for each result of a call in the forward of ``custom`` whose grad_fn is (or became) the Function's own
+    graph node, the call with the label of this node.
     """
     for event in story.calls():
         for result in event.results if inside(custom, event, "forward") else ():

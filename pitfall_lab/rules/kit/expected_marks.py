@@ -18,7 +18,8 @@ _MARK = re.compile(rf"[ \t]*#[ \t]*({_WORD}(?:[ \t]+{_WORD})*)[ \t]*(?=\r?\n?$)"
 
 
 def expected(text: str) -> tuple[list[tuple[str, int]], set[tuple[str, int]]]:
-    """The findings that ``text`` expects, as (code, line), and the lines that they must name, as (role, line).
+    """Return the findings that the comments of ``text`` expect, as a list of (code, line), and the related lines, as a
+    set of (role, line).
 
     >>> expected("h.mul_(10)  # PL101 changed")
     ([('PL101', 1)], {('changed', 1)})
@@ -43,10 +44,12 @@ def plain(text: str) -> str:
 
 
 def met(findings: list[Finding], text: str) -> str:
-    """Return in a few words how ``findings`` differ from what the marks in ``text`` expect; empty when they do not.
+    """Return in a few words how ``findings`` differ from what the marks in ``text`` expect; an empty string if they
+    agree.
 
-    Every code must be found on its line and no other finding may be there (notes of severity ``info`` may be, if their
-    code is nowhere expected). Each marked role must be on exactly the marked lines; roles that are not marked are free.
+    Every expected code must be found on its line, and there may be no other finding (except one of severity ``info``
+    whose code is nowhere expected). Each marked role must be on exactly the marked lines; roles that are not marked may
+    be anywhere.
     """
     wanted, roles = expected(text)
     selected = {code for code, _ in wanted}

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pitfall_lab.rules.kit.story import Story
 
 Severity = Literal["error", "warning", "info"]
-"""Torch raised or will raise here · a wrong or lost result without an error · legal, worth knowing."""
+"""``error``: torch raised or will raise here; ``warning``: a wrong or lost result without an error; ``info``: legal,
+but worth knowing.
+"""
 
 Role = Literal[
     "saved",
@@ -54,10 +56,10 @@ where the recording of graphs was switched off.
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A line that a finding involves: ``role`` says in which way ("saved", "changed", "backward", …), ``message`` is a
-    sentence for it in both languages.
+    """A line that a finding involves: ``role`` is its part in the finding ("saved", "changed", "backward", …),
+    ``message`` a sentence about it in both languages.
 
-    ``span`` is its place in the text, ``step`` the step of its event in the trace; each is None where it is not known.
+    ``span`` is its position in the source, ``step`` the step of its event in the trace; each is None where unknown.
     """
 
     role: Role
@@ -71,7 +73,7 @@ class Edit:
     """Replace the whole lines ``line`` to ``end_line`` (from 1, both included) by ``text``; ``""`` deletes them.
 
     ``text`` ends with a newline unless it is empty. An insertion repeats the line it is put before or after, so that
-    every edit replaces something and cannot be misread.
+    every edit replaces at least one line.
     """
 
     line: int
@@ -81,10 +83,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a fix changes in what the program shows, both versions run with the same random numbers.
+    """How a fix changes what the program prints or computes, both versions run with the same random numbers.
 
-    ``before`` and ``after`` are texts: a line that it prints where ``name`` is empty, else the number that the global
-    variable ``name`` has at the end.
+    ``before`` and ``after`` are texts: a printed line if ``name`` is empty, else the value of the global variable
+    ``name`` at the end.
     """
 
     name: str
@@ -134,14 +136,14 @@ class Fix:
     meaning: Literal["same", "recompute", "connect", "term", "root", "shape", "later", "finite"] = "same"
     reference: tuple[Edit, ...] = ()
     printed: Printed | None = None
-    """What a verified fix changes in what the program shows; None if nothing that is printed or
-    left at the end, or not compared.
+    """The change that a verified fix makes to what the program prints or leaves in a global variable; None if there is
+    no such change or it was not compared.
     """
 
     def as_verified(self, *, raises: bool = False) -> Fix:
         """Return a copy of the fix marked as verified: it was applied, and the changed program was run and compared.
 
-        ``raises``: the changed program gets further, and ends with another error; its title then says so.
+        If ``raises`` is True, the changed program gets further but ends with another error, and the title says so.
         """
         then = T(
             f"{self.title.en} (this error goes, another follows)", f"{self.title.zh}（这个错误消失，之后还有另一个）"
@@ -151,8 +153,8 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact on which a finding is based: its ``name``, its ``value`` (of any type), and ``by``, where it comes from:
-    "observed" (torch), "modelled" (the shadow engine) or "agreed" (both).
+    """A fact on which a finding is based: its ``name``, its ``value`` (of any type) and its origin ``by``: "observed"
+    (torch), "modelled" (the shadow engine) or "agreed" (both).
     """
 
     name: str
@@ -162,13 +164,13 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One pitfall at one place of a program.
+    """One pitfall at one position of a program.
 
     ``rule`` is the rule's code (``"PL101"``), ``name`` its name, ``severity`` "error", "warning" or "info". ``span`` is
-    the place in the text, ``step`` the step of the trace; None where unknown. ``predicted`` is True where the shadow
-    engine said it before torch raised, or as well as torch. ``message`` is one sentence for a beginner, ``explanation``
-    how it came about. ``related`` are further lines, ``fixes`` possible repairs, ``facts`` what the finding is based
-    on.
+    the position in the source, ``step`` the step of the trace; each is None where unknown. ``predicted`` is True if the
+    shadow engine reported it before torch raised, or as well as torch. ``message`` is one sentence for a beginner,
+    ``explanation`` says how it came about. ``related`` are further lines, ``fixes`` possible repairs, ``facts`` what
+    the finding is based on.
     """
 
     rule: str
@@ -183,24 +185,24 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
     facts: tuple[Fact, ...] = ()
     advice: T | None = None
-    """What to do, in a sentence that was not tried: for readers whom no verified fix helps."""
+    """What to do, in a sentence that was not tested: for readers for whom there is no verified fix."""
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """A tuple that is equal for findings that are the same: the rule, its place, and the places of its ``saved``
-        and ``operand`` lines.
+        """A tuple that is equal for equal findings: the rule, the position, and the positions of the ``saved`` and
+        ``operand`` lines.
 
-        Steps are not part of it, as a loop repeats steps, not lines.
+        Steps are not part of it, as each iteration of a loop repeats the lines with other steps.
         """
         places = tuple((r.role, _place(r.span)) for r in self.related if r.role in ("saved", "operand"))
         return (self.rule, _place(self.span), places)
 
     def fact(self, name: str) -> Any:
-        """Return the value of a fact, ``None`` when there is none of that name."""
+        """Return the value of the first fact named ``name``; None if there is none."""
         return next((fact.value for fact in self.facts if fact.name == name), None)
 
     def line(self, role: Role) -> Related | None:
-        """Return the first related line of a role, ``None`` when there is none."""
+        """Return the first related line with the role ``role``; None if there is none."""
         return next((related for related in self.related if related.role == role), None)
 
     def with_fixes(self, fixes: tuple[Fix, ...]) -> Finding:
@@ -208,10 +210,11 @@ class Finding:
         return replace(self, fixes=fixes)
 
     def to_dict(self, language: Language = "en") -> dict[str, Any]:
-        """Return the finding, with texts in ``language``, as ``pitfall-lab check --json`` prints it: lines *and
-        columns* count from 1 there. Without explanation, facts, advice and step.
+        """Return the finding, with texts in ``language``, as ``pitfall-lab check --json`` prints it; lines and columns
+        count from 1 there.
 
-        ``end_column`` is the column after the last character. Places are ``None`` when the trace does not know them.
+        Explanation, facts, advice and step are left out. ``end_column`` is the column after the last character.
+        Positions are None where the trace does not know them.
         """
         return {
             "rule": self.rule,
@@ -332,7 +335,7 @@ class Rule:
         """Return a finding of this rule: ``message`` is one sentence for a beginner, ``explanation`` how it came about;
         the other arguments are the fields of :class:`Finding`.
 
-        ``severity`` None stands for the rule's own.
+        If ``severity`` is None, the finding has the rule's own.
         """
         return Finding(
             self.code,
@@ -358,11 +361,11 @@ class Rule:
         related: Iterable[Related] | None = None,
         fixes: Iterable[Fix] | None = None,
     ) -> Finding:
-        """Return a finding of this rule in place of ``general``, another rule's, with its place and facts and a new
-        ``message`` and ``explanation``.
+        """Return a finding of this rule that replaces ``general``, a finding of another rule: with its position and
+        facts, this rule's severity, and a new ``message`` and ``explanation``.
 
-        Also with its related lines and fixes unless others are given. The other rule's advice is dropped; the severity
-        is this rule's.
+        It also keeps the related lines and fixes of ``general`` unless others are given. The other rule's advice is
+        dropped.
         """
         return replace(
             general,

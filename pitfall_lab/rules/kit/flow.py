@@ -1,4 +1,4 @@
-"""Traces a tensor that does not require grad back to the calls whose inputs did, and at which the graph was cut."""
+"""Traces a tensor that does not require grad back to the calls whose inputs did, and at which the graph ended."""
 
 from __future__ import annotations
 
@@ -22,28 +22,31 @@ from pitfall_lab.trace import Event, OptimizerStep, Span
 from pitfall_lab.trace.operation_facts import spellings
 
 Kind = Literal["number", "copy", "integer", "no_grad", "detach", "gradient"]
-"""Became a Python number · was copied as plain data · was converted to an integer or bool dtype · was computed under
-no_grad · was detached · is a gradient computed without ``create_graph``.
+"""How the graph ended: the value became a Python number, was copied into a new tensor (``torch.tensor``), was converted
+to an integer or bool dtype, was computed under no_grad, was detached, or is a gradient computed without
+``create_graph``.
 """
 
 ORDER: tuple[Kind, ...] = ("gradient", "number", "copy", "integer", "no_grad", "detach")  # rarely intended ones first
 TO_PYTHON = {"item", "tolist", "__float__", "__int__"}
-"""Calls that return Python numbers, or an array."""
+"""Calls that return Python numbers or lists of them."""
 FACTORIES = {"tensor", "as_tensor", "full", "from_numpy"}
-"""Calls that make a tensor of Python numbers or an array, without a graph."""
+"""Calls that make a tensor without a graph from Python numbers or an array."""
 SUMS = spellings("add", in_place=True) | spellings("sub", in_place=True, exchanged=True)
 FACTORS = spellings("div", "mul", "neg") | {"mean", "squeeze", "sum"}
-"""Calls, without underscores, by which one term of a sum is scaled."""
+"""Calls, without underscores, that scale, average, sum or reshape one term of a sum."""
 LIMIT = 2000  # calls to walk through before giving up
 ROUNDS, MOST = 3, 12
-"""The rounds in which a number must be the same multiple of another one, and those that are compared."""
+"""``ROUNDS``: in how many executions at least a number must be the same multiple of another one; ``MOST``: how many
+executions after the first are compared at most.
+"""
 NEAR = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place where the graph ended: the call ``event`` took ``tensor`` (a label), which required grad, and returned a
-    result (a tensor, an array or a number) that does not.
+    """A call at which the graph ended: ``event`` took ``tensor`` (a label), which required grad, and returned a result
+    (a tensor, an array or a number) that does not.
 
     ``kind`` says how ("number", "copy", "integer", "no_grad", "detach" or "gradient"). ``user`` is the call that used
     the resulting Python number; None for other kinds.
@@ -60,7 +63,7 @@ class LostTerm:
     """A term of a loss that gets no gradient: ``term`` is its label, ``backward`` the backward (``Event``) that starts
     from the loss.
 
-    ``at`` is the step at which it was added to the loss; ``cuts`` are the places where its graph had ended.
+    ``at`` is the step at which the term was added to the loss; ``cuts`` are the calls at which its graph had ended.
     """
 
     backward: Event
@@ -71,8 +74,8 @@ class LostTerm:
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """An optimizer step (``update``) whose ``parameters`` (labels) the last backward before it, ``backward``, did not
-    reach because of ``cut``, a place where the graph ended.
+    """An optimizer step (``update``) with ``parameters`` (labels) that the last backward before it, ``backward``, did
+    not reach because the graph ended at the call ``cut``.
     """
 
     update: OptimizerStep
@@ -87,7 +90,7 @@ class Flow:
     """
 
     def __new__(cls, story: Story) -> Self:
-        """The look-ups of a story: one object for all rules, since each of them would compute the same tables again."""
+        """Return the one object for this story: all rules share it, so that its tables are computed once."""
         kept: Self = vars(story).setdefault(cls.__qualname__, object.__new__(cls))
         return kept
 
@@ -117,10 +120,10 @@ class Flow:
 
     @cached_property
     def _numbers(self) -> list[tuple[Event, ast.stmt, set[str]]]:
-        """The calls that returned Python numbers or arrays, each with its statement and the names
-        that this assigns or appends to.
+        """The calls that returned Python numbers or arrays, each with its statement and the names that this statement
+        assigns or appends to.
 
-        A call inside a function is there once more for each statement that called the function.
+        A call inside a function is listed once more for each statement that called the function.
         """
         program = self.story.program
         found = []
@@ -133,12 +136,12 @@ class Flow:
         return found
 
     def cuts(self, label: str | None, step: int, *, along_the_graph: bool = False) -> list[Cut]:
-        """Return the calls (:class:`Cut`) at which what the tensor ``label`` (at ``step``) was computed from was cut
-        from the graph; empty if there are none.
+        """Return the calls (:class:`Cut`) at which the graph of the tensor ``label`` (at ``step``) ended, searching
+        back through the calls it was computed from; empty if there are none.
 
-        Rarely intended kinds first, within a kind usually the nearest. ``along_the_graph``: search also through inputs
-        that require grad, up to the leaves, for a cut in one of several branches. At most ``LIMIT`` calls are walked
-        through.
+        Rarely intended kinds come first; within a kind usually the nearest. With ``along_the_graph`` the search also
+        goes through inputs that require grad, back to the leaves, and so finds a cut in one of several branches. At
+        most about ``LIMIT`` calls are examined.
         """
         found: dict[tuple[Kind, int], Cut] = {}
         pending: deque[tuple[str | None, int]] = deque([(label, step)])
@@ -172,8 +175,8 @@ class Flow:
         """Yield the terms of a loss that do not require grad although they were computed from a leaf that the loss
         trains.
 
-        Once for each pair of a backward's line and an adding line. Only terms added to a one-element loss are searched:
-        a factor or target without grad is usually intended.
+        Once for each pair of the backward's line and the line of the addition. Only terms added to a one-element loss
+        are searched: a factor or target without grad is usually intended.
         """
         story, reported = self.story, set[tuple[Span | None, Span | None]]()
         for backward in story.backwards():
@@ -189,11 +192,11 @@ class Flow:
                     yield LostTerm(backward, term, at, cuts)
 
     def unreached(self) -> Iterator[Unreached]:
-        """Yield parameters of an optimizer that were never updated, since the last backward before its step was cut
-        from all of them.
+        """Yield, for each optimizer step, the calls that cut the last backward before it off from parameters which the
+        optimizer holds but which were never updated, and which that backward did not reach otherwise.
 
-        Each place of a cut once; for each step, all its cuts by no_grad are one place. A result of ``autograd.grad`` is
-        not taken for a cut.
+        Each line of a cut is reported once; for each step's line, all cuts by no_grad count as one. A result of
+        ``autograd.grad`` is not taken for a cut.
         """
         story, reported = self.story, set[object]()
         for update in story.trace.optimizer_steps:
@@ -221,9 +224,8 @@ class Flow:
                         )
 
     def _passed_over(self, held: tuple[str, ...]) -> set[str]:
-        """Return those of ``held`` that are leaves with requires_grad and were not written after the first backward.
-
-        Empty without a backward.
+        """Return those of ``held`` that are leaves with requires_grad and were not written after the first backward;
+        empty if there was no backward.
         """
         story = self.story
         first = next((b.step for b in story.backwards() if b.error is None), None)
@@ -239,8 +241,8 @@ class Flow:
     def _plain_terms(self, start: str | None, step: int) -> Iterator[tuple[str, int]]:
         """Yield the terms of the sum ``start`` that do not require grad, each with the step at which it was added.
 
-        Only tensors of one element are followed, through sums and through factors with a single tensor; a term must
-        have been made by a recorded call.
+        Only one-element tensors are followed, through sums and through calls of ``FACTORS`` with a single tensor
+        operand; a term must have been made by a recorded call.
         """
         story, pending = self.story, [start]
         while pending:
@@ -262,10 +264,10 @@ class Flow:
                 pending += given
 
     def leaves(self, label: str | None, step: int) -> set[str]:
-        """Return the labels of the leaves that require grad from which a tensor was computed; for
-        such a leaf, only its own label.
+        """Return the labels of the leaves that require grad from which a tensor was computed; for such a leaf itself,
+        its own label.
 
-        For a leaf that is a view, those of its base; empty if there are none.
+        For a leaf that is a view (made under no_grad), those of its base. Empty if there are none.
         """
         record = self.story.tensor(label, step) or {}
         if record.get("is_leaf"):
@@ -288,8 +290,8 @@ class Flow:
         yield from (events[at] for at in sorted(events, reverse=True))
 
     def _sources(self, event: Event, label: str | None) -> Iterator[tuple[str, Event, Event | None]]:
-        """Yield the tensors that a call depends on: operands, and tensors converted to
-        Python numbers that it was given.
+        """Yield the tensors that a call depends on: its operands, and the tensors that were converted to the Python
+        numbers among its arguments.
 
         Each as its label, the call that reads it, and, for a converted number, the call that received the number (else
         None). Of ``autograd.grad`` only the first operand; ``label`` itself only for ``detach_``.
@@ -328,11 +330,10 @@ class Flow:
         )
 
     def _handed(self, event: Event) -> list[Event]:
-        """Return the calls (``item()``, …) that made the Python numbers used by ``event``: in its own
-        expression, else through variables.
+        """Return the calls (``item()``, …) that made the Python numbers used by ``event``: those in its own expression,
+        else the last 50 earlier ones that reach it through variables of its function.
 
-        The last 50 of these in its function. If the text shows none, :meth:`_equal` looks for one by its
-        value; empty if that finds none.
+        If the source shows none, :meth:`_equal` looks for one by its value. Empty if that finds none.
         """
         program, span = self.story.program, event.span
         node = program.at(span) if program.tree else None
@@ -347,9 +348,11 @@ class Flow:
         return near[-50:] or self._equal(event)
 
     def _just_before(self, event: Event, span: Span) -> list[Event]:
-        """The calls that made Python numbers or arrays between ``event`` and the nearest earlier one that is neither in
-        its own expression (``span``) nor in a function called from its function, or that is the same call in another
-        round: arguments are computed just before.
+        """The calls that made Python numbers or arrays right before ``event``, as arguments are computed just before a
+        call.
+
+        The search goes back to the nearest earlier event that is the same call in the previous iteration, or that is
+        neither in the expression ``span`` nor in a function called from the event's function.
         """
         events, end = self.story.events, event.step
         if event.scope not in self._outside:
@@ -372,7 +375,9 @@ class Flow:
 
     @cached_property
     def _outside(self) -> dict[tuple[str, ...], list[int]]:
-        """For a scope: for each step the last one, itself included, that is not a call of a function within."""
+        """By scope: for each step, the last step up to it (itself included) that is not a call made inside a function
+        called from that scope; -1 if there is none.
+        """
         return {}
 
     @cached_property
@@ -380,7 +385,9 @@ class Flow:
         return list(self.story.calls(*TO_PYTHON, "numpy"))
 
     def _named_by(self, node: ast.AST, statement: ast.stmt) -> list[Event]:
-        """The calls that made Python numbers or arrays which ``node`` reads through variables, in order."""
+        """The calls that made the Python numbers or arrays which ``node`` reads through variables of its function, in
+        order.
+        """
         if (node, statement) not in self._converted:
             names = self._names(node, statement)
             self._converted[node, statement] = sorted(
@@ -391,15 +398,15 @@ class Flow:
 
     @cached_property
     def _converted(self) -> dict[tuple[ast.AST, ast.stmt], list[Event]]:
-        """What :meth:`_named_by` has returned."""
+        """Cache of :meth:`_named_by`."""
         return {}
 
     def _equal(self, event: Event) -> list[Event]:
-        """The conversions to a Python number (``item()``) one of which gave ``event`` its
-        argument; empty if none is found.
+        """The conversions to a Python number (``item()``), one of which gave ``event`` its argument; empty if none is
+        found.
 
-        They are recognised by values: in each of at least ``ROUNDS`` rounds (of the first ``MOST + 1``) the argument is
-        the same multiple of the number converted since the round before.
+        They are recognised by their values: in each of at least ``ROUNDS`` executions of the call (of the first ``MOST
+        + 1``), the argument is the same multiple of the number converted since the previous execution.
         """
         story = self.story
         steps = story.steps_at[event.span, event.op]
@@ -424,10 +431,8 @@ class Flow:
         ]  # fmt: skip
 
     def _names(self, node: ast.AST, statement: ast.stmt) -> set[str]:
-        """Return the names that ``node`` reads, and those from which assignments in the function of
-        ``statement`` compute these.
-
-        Through at most three assignments, anywhere in the function.
+        """Return the names that ``node`` reads, and the names from which these are computed by assignments anywhere in
+        the function of ``statement``, followed back in three passes over the assignments.
         """
         if (node, statement) not in self._named:
             names = reads(self.story.program, node)
@@ -440,13 +445,13 @@ class Flow:
 
     @cached_property
     def _named(self) -> dict[tuple[ast.AST, ast.stmt], set[str]]:
-        """What :meth:`_names` has returned: a loop asks the same for each of its rounds."""
+        """Cache of :meth:`_names`: in a loop the same names are asked for in each iteration."""
         return {}
 
     @cached_property
     def _assignments(self) -> dict[Function | None, list[tuple[set[str], set[str]]]]:
-        """The assignments of each function, in order: the names that each assigns,
-        and those that its value reads.
+        """The assignments of each function, in order: the names that each assigns and the names that its value
+        reads.
         """
         program = self.story.program
         found: dict[Function | None, list[tuple[set[str], set[str]]]] = defaultdict(list)
@@ -474,8 +479,8 @@ def converted(story: Story, conversion: Event) -> float | None:
 
 
 def _number(event: Event) -> float | None:
-    """The only Python number given to a call without a name; ``None`` if there is none or several,
-    or it is zero or not finite.
+    """The only Python number among the positional arguments of a call; None if there is none or several, or it is zero
+    or not finite.
     """
     found = []
     for operand in event.operands:

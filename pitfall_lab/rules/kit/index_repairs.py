@@ -1,5 +1,5 @@
-"""Out-of-place forms of what is written element by element: into an index, into a prepared tensor, into
-the tensors of a collection.
+"""Repairs that replace writes into an index, into a pre-allocated tensor, or into the tensors of a collection by new
+tensors.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from pitfall_lab.rules.kit.syntax import OPERATORS, called, is_name, operand, to
 from pitfall_lab.trace import Event, T
 
 FACTORIES = {"zeros", "empty", "ones", "full", "new_zeros", "new_empty", "new_ones", "new_full"}
-"""Calls in the program's text that prepare a tensor which a loop fills."""
+"""Calls in the program's source that allocate a tensor which a loop then fills."""
 
 
 def index_repairs(program: Program, story: Story, step: int) -> Iterator[Fix | None]:
-    """Yield fixes for the write to an index at ``step``, ``h[mask] = 0``, ``h[i] = v``, ``h[:, 0] *= 2``: they make a
+    """Yield fixes for the write to an index at ``step`` (``h[mask] = 0``, ``h[i] = v``, ``h[:, 0] *= 2``): they make a
     new tensor with those elements changed.
 
-    A None among them is a fix that cannot be written. Nothing for other writes, or if what is indexed is no name.
+    A None among them is a fix that cannot be written. Yields nothing for other writes, or if the indexed expression is
+    not a name.
     """
     event = story.event(step)
     statement = program.statement_at(story.span(step))
@@ -59,7 +60,9 @@ def index_repairs(program: Program, story: Story, step: int) -> Iterator[Fix | N
 
 
 def _target(statement: ast.stmt | None) -> ast.Subscript | None:
-    """The only target of an assignment, if it is an index; else None."""
+    """The subscript that an assignment with a single target assigns to; None if the target is no subscript, or for
+    other statements.
+    """
     if isinstance(statement, ast.AugAssign):
         return statement.target if isinstance(statement.target, ast.Subscript) else None
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
@@ -68,7 +71,7 @@ def _target(statement: ast.stmt | None) -> ast.Subscript | None:
 
 
 def _value(program: Program, statement: ast.stmt, target: ast.Subscript) -> tuple[str, bool] | None:
-    """The text of what is put there, and whether that is a plain number (a constant, or a call of
+    """The source of the value that the statement assigns, and whether that is a plain number (a constant, or a call of
     ``float``); None for other statements.
     """
     if isinstance(statement, ast.Assign):
@@ -107,11 +110,10 @@ def _masked(
 
 
 def _place(index: ast.expr) -> tuple[int, ast.expr] | None:
-    """The dimension and the index or slice, if an index picks in one dimension only: 1 and
-    ``0`` for ``[:, 0]``; else None.
+    """The dimension and the index or slice, if the index selects in one dimension only: 1 and ``0`` for ``[:, 0]``.
 
-    The dimension is -1 for ``[..., 0]``. None too for a slice with a step, and for an index that is a call,
-    a list or another subscript.
+    The dimension is -1 for ``[..., 0]``. None if the index selects in no or several dimensions, is a slice with a step,
+    or is a call, a list or another subscript.
     """
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     ellipsis = isinstance(parts[0], ast.Constant) and parts[0].value is Ellipsis
@@ -145,11 +147,10 @@ def _renewed(program: Program, statement: ast.stmt, name: str, text: str | None)
 
 
 def _collected(program: Program, story: Story, statement: ast.stmt, target: ast.Subscript, event: Event) -> Fix | None:
-    """The fix that collects the parts in a list and stacks them, for ``states[t + 1] = …`` in a loop; None
-    if they are not all filled so.
+    """The fix for ``states[t + 1] = …`` in a loop that collects the values in a list and stacks them.
 
-    The trace shows that the indices were 0, 1, 2, … up to the last one. None too if the name is used in a way that a
-    list may not allow, or is not used after the loop.
+    None unless the trace shows that the indices were 0, 1, 2, … up to the last one, every use of the name can also be
+    written with a list, and the name is used after the loop.
     """
     function = program.function(statement)
     loop = next(
@@ -218,8 +219,8 @@ def called_or_none(node: ast.expr) -> str:
 
 
 def _filled(story: Story, event: Event) -> int | None:
-    """The dimension along which the tensor that ``event`` writes to was filled: by one write for each index, in
-    order, from 0 to the last. None if it was not.
+    """The dimension along which the tensor that ``event`` writes to was filled, by one write for each index, in order,
+    from 0 to the last; None if it was not filled so.
     """
     label = event.operands[0].label if event.operands else None
     shape = story.shape(label, event.step)
@@ -240,17 +241,19 @@ def _filled(story: Story, event: Event) -> int | None:
 
 
 def _index_at(read: ast.Subscript, dim: int) -> ast.expr | None:
-    """The index of a read that picks one part: ``t`` in ``states[t]``, or in ``states[:,
-    t]`` for dimension 1; else None.
+    """The index that a read has in the dimension ``dim``, if it selects one index in that dimension only: ``t`` in
+    ``states[t]``, or in ``states[:, t]`` for dimension 1; else None.
     """
     place = _place(read.slice)
     return place[1] if place is not None and place[0] == dim and not isinstance(place[1], ast.Slice) else None
 
 
 def _with_list(program: Program, value: ast.expr, inside: list[ast.Name], dim: int) -> str:
-    """The text of a value in which the parts are read from a list: ``states[t]`` for ``states[:, t]``.
+    """The source of a value in which reads of the tensor are replaced by reads of a list: ``states[t]`` for ``states[:,
+    t]``.
 
-    Unchanged for dimension 0 and for a value on several lines; ``inside`` are the names of the tensor in the loop.
+    Unchanged for dimension 0 and for a value on several lines; ``inside`` are the occurrences of the tensor's name in
+    the loop.
     """
     text, start = program.segment(value), program.place(value)
     reads = [
@@ -270,11 +273,11 @@ def _with_list(program: Program, value: ast.expr, inside: list[ast.Name], dim: i
 
 
 def in_a_comprehension(program: Program, statement: ast.stmt, value: str | None, name: ast.expr | None) -> Fix | None:
-    """Return the fix for a loop whose body is ``statement`` alone, which writes each tensor of a list or dictionary: a
-    new collection of new tensors. None if the loop is none of this kind.
+    """Return the fix for a ``for`` loop whose only statement, ``statement``, writes each tensor of a list or
+    dictionary: it makes a new collection of new tensors. None if the loop is not of this kind.
 
-    ``for w, g in zip(weights, grads): w.sub_(g)`` becomes ``weights = [w - g for w, g in zip(weights, grads)]``;
-    ``value`` is the text of the new tensor (None: no fix), ``name`` the expression of the tensor that is written.
+    ``for w, g in zip(weights, grads): w.sub_(g)`` becomes ``weights = [w - g for w, g in zip(weights, grads)]``.
+    ``value`` is the source of the new tensor (None: no fix), ``name`` the expression of the tensor that is written.
     """
     loop = program.parents.get(statement)
     if (

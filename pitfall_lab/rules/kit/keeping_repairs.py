@@ -1,5 +1,5 @@
-"""Repairs that keep a copy of several tensors, where a program keeps the tensors themselves: a
-state, or a list of parameters.
+"""Repairs that keep copies of tensors where a program keeps the tensors themselves: in a state dict, or in a list of
+parameters.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ EACH = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本"
 
 
 def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()") -> tuple[Fix, ...]:
-    """Return fixes that replace the container ``value`` by one of copies; ``copy`` is the text that makes a copy of one
-    tensor.
+    """Return fixes that replace the container ``value`` by one of copies; ``copy`` is the source that makes a copy of
+    one tensor.
 
-    One copies each tensor, if ``value`` is a list or dictionary comprehension whose values are a plain name (or its
-    ``.data``: then by ``.clone()``), or a call of ``list``, ``tuple`` or ``dict``; one writes ``copy.deepcopy``. Empty
-    if neither is possible.
+    One fix copies each tensor, if ``value`` is a list or dictionary comprehension whose values are a plain name (or its
+    ``.data``, copied by ``.clone()``), or a call of ``list``, ``tuple`` or ``dict``. Another fix uses
+    ``copy.deepcopy``. Empty if neither is possible.
     """
     text, fixes = program.segment(value), list[Fix]()
     if isinstance(value, ast.ListComp | ast.DictComp):
@@ -45,10 +45,10 @@ def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()"
 
 
 def copies_of_state(program: Program, call: ast.Call) -> tuple[Fix, ...]:
-    """Return fixes for ``call``, a call of ``state_dict``: one keeps a copy of each value that it returns, another, if
-    the program imports ``copy.deepcopy``, copies by that.
+    """Return fixes for ``call``, a call of ``state_dict``: one keeps a clone of each value that it returns, and, if the
+    program imports ``copy`` or ``deepcopy``, another (first) uses ``copy.deepcopy``.
 
-    Only a copy of each value where a dict comprehension goes over the call and keeps a plain name.
+    If a dict comprehension iterates over the call and keeps a plain name, the only fix clones that name.
     """
     text, listed = program.segment(call), _listed(program, call)
     if listed is not None:
@@ -62,11 +62,11 @@ def copies_of_state(program: Program, call: ast.Call) -> tuple[Fix, ...]:
 
 
 def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
-    """The fix that keeps ``copy.deepcopy(…)`` of ``text`` in place of ``value``, and imports ``copy`` before the first
-    import if necessary.
+    """The fix that replaces ``value`` by ``copy.deepcopy(text)``, and imports ``copy`` before the first import if
+    necessary.
 
-    None if that import cannot be added: the program has no import at its top level, or ``value`` is on the first one's
-    line.
+    None if that import cannot be added: the program has no import at its top level, or ``value`` is on the first
+    import's line.
     """
     name = imported_deepcopy(program)
     edits = program.replace((value, f"{name or 'copy.deepcopy'}({text})"))
@@ -84,8 +84,8 @@ def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
 
 
 def imported_deepcopy(program: Program) -> str | None:
-    """Return how the program writes ``copy.deepcopy``, as its imports say (``"copy.deepcopy"``, or with an alias); None
-    if it does not import it.
+    """Return how the program can write ``copy.deepcopy``, according to its imports (``"copy.deepcopy"``, or with an
+    alias); None if it imports neither ``copy`` nor ``deepcopy``.
     """
     for node in program.nodes:
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
@@ -97,10 +97,8 @@ def imported_deepcopy(program: Program) -> str | None:
 
 
 def _listed(program: Program, call: ast.Call) -> ast.Name | None:
-    """The value that is kept of each entry: ``weight`` in ``{name: weight for name, weight in
-    model.state_dict().items()}``.
-
-    None if there is none.
+    """The name that is kept of each entry by a dict comprehension over ``call``: ``weight`` in ``{name: weight for
+    name, weight in model.state_dict().items()}``; None if there is no such comprehension or its value is not a name.
     """
     kept = next((n for n in program.ancestors(call) if isinstance(n, ast.DictComp)), None)
     if (

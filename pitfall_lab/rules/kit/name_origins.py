@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.syntax import called, is_name, root
 
 DEEP = 6
 VIEWS = {"items", "values", "keys", "copy"}
-"""Methods of a dictionary or list whose result has the same elements."""
+"""Methods of a dictionary or list whose result has elements of it."""
 
 
 class NameAssigned(NamedTuple):
@@ -24,12 +24,12 @@ class NameAssigned(NamedTuple):
 
 
 def given(program: Program, node: ast.expr | None) -> NameAssigned | None:
-    """Return the last assignment, in a line above ``node``, of the name that ``node`` starts from; None if the source
-    shows none.
+    """Return the last assignment, on a line above ``node``, of the variable that ``node`` starts from; None if the
+    source shows none.
 
-    For a loop's variable it is the assignment of what is iterated: that of ``old`` for ``q`` in
-    ``for p, q in zip(parameters, old)``. Assignments (with ``=``) in the same function count first, then those at the
-    top level, of an attribute those anywhere; for a parameter that the function does not assign, None.
+    For a loop variable it is the assignment of what is iterated: that of ``old`` for ``q`` in ``for p, q in
+    zip(parameters, old)``. Assignments (with ``=``) in the same function are preferred, then those at the top level;
+    for an attribute, those anywhere. None for a parameter that its function does not assign.
     """
     here = node
     for _ in range(DEEP):
@@ -46,8 +46,8 @@ def given(program: Program, node: ast.expr | None) -> NameAssigned | None:
 
 
 def _start(node: ast.expr) -> ast.expr:
-    """The expression that views, in-place calls and calls of ``VIEWS`` start from: ``old`` for
-    ``old[0].view(-1)`` and ``old.values()``.
+    """The expression that subscripts, views and calls of ``VIEWS`` start from: ``old`` for ``old[0].view(-1)`` and
+    ``old.values()``.
     """
     while True:
         node = root(node)
@@ -58,9 +58,8 @@ def _start(node: ast.expr) -> ast.expr:
 
 
 def _iterated(program: Program, name: ast.expr) -> ast.expr | None:
-    """What the loop or comprehension around ``name`` iterates to give it its value.
-
-    None if it is no plain name or no variable of a loop in its function.
+    """The expression over which the loop or comprehension that assigns ``name`` iterates; None if ``name`` is no plain
+    name, or not a variable of a loop around it in its function.
     """
     if not isinstance(name, ast.Name):
         return None
@@ -79,10 +78,9 @@ def _iterated(program: Program, name: ast.expr) -> ast.expr | None:
 
 
 def _part(target: ast.expr, iterable: ast.expr, name: str) -> ast.expr | None:
-    """The container from which the loop variable ``name`` is taken: the second one of
-    ``zip(a, b)`` for ``q`` in ``p, q``.
+    """The container from which the loop variable ``name`` is taken: ``b`` for ``q`` in ``for p, q in zip(a, b)``.
 
-    What is iterated itself, other than by ``zip`` and ``enumerate``; None if ``target`` does not contain the name.
+    Other iterables than ``zip`` and ``enumerate`` are returned whole. None if ``target`` does not contain the name.
     """
     if name not in {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}:
         return None

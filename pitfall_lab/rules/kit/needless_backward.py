@@ -1,4 +1,4 @@
-"""Needless arguments of backward: ``retain_graph=True`` or ``create_graph=True`` without a use."""
+"""Needless arguments of backward: ``retain_graph=True`` or ``create_graph=True`` that nothing makes use of."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pitfall_lab.trace import Event, Span, T
 
 
 class NeedlessArgument(NamedTuple):
-    """A line whose ``backward`` or ``grad`` has an argument without a use: ``backwards`` are its runs (``Event``),
-    ``call`` is the call in the text, ``flag`` the keyword argument (``retain_graph=True``).
+    """A call of ``backward`` or ``grad`` in the source with a needless argument: ``backwards`` are its executions
+    (``Event``), ``call`` is the call, ``flag`` the keyword argument (``retain_graph=True``).
     """
 
     backwards: list[Event]
@@ -25,10 +25,10 @@ class NeedlessArgument(NamedTuple):
 
 
 def needless_arguments(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator[NeedlessArgument]:
-    """Yield the lines of a finished program with a literal ``name=True`` in a ``backward`` or ``grad`` for which
-    ``is_used``, given each backward that they ran, is always False.
+    """Yield the calls of ``backward`` or ``grad`` in a finished program that have a literal ``name=True`` for which
+    ``is_used``, asked for each backward that they ran, is always False.
 
-    A value that is computed may be intended.
+    A value that is not the literal ``True`` may be intended.
     """
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
@@ -47,8 +47,7 @@ def needless_arguments(story: Story, name: str, is_used: Callable[[Event], bool]
 def finding(  # noqa: PLR0917 - its texts
     rule: Rule, story: Story, found: NeedlessArgument, message: T, explanation: T, kept: T, title: T
 ) -> Finding:
-    """Return the finding of ``rule`` about one line: ``found``. Its fix, with the title ``title``, leaves the argument
-    out.
+    """Return the finding of ``rule`` about the call ``found``; its fix, with the title ``title``, removes the argument.
 
     ``message`` and ``explanation`` are the finding's texts; ``kept`` is the text of a related line that says what is
     kept in memory.

@@ -1,4 +1,4 @@
-"""Where the text gives a Python number its value: the calls of ``item()`` and ``float()`` that it sums or averages."""
+"""Finds in the source the calls of ``item()`` and ``float()`` whose sum or average a Python number is."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.text_origins import parameters, passed
 
 AVERAGES = {"average", "fmean", "mean", "round", "sum"}
-"""Functions of a list of numbers, or of one, whose result rises with each of them."""
+"""Functions of numbers whose result rises with each of them."""
 SAME = {"cpu", "detach", "numpy"}
-"""Calls that keep a tensor's number."""
+"""Calls that keep a tensor's value."""
 DEEPEST = 8
 
 Seen = frozenset[tuple[str, Function | None]]
 
 
 def conversions(program: Program, node: ast.expr, seen: Seen = frozenset(), deep: int = 0) -> list[ast.Call] | None:
-    """Return the calls in the text that convert the tensors of which the number ``node`` is a sum, mean or multiple;
-    followed through names, lists, and functions of the program. Empty if it is a constant.
+    """Return the calls in the source that convert tensors to the Python numbers of which ``node`` is a sum, mean or
+    multiple; followed through names, lists, and functions of the program.
 
-    None if anything else is in it, or if it falls when one of them rises, as far as the text shows.
+    Empty if ``node`` is a constant. None if it contains anything else, or if it may fall when one of the numbers rises.
     """
     if deep > DEEPEST:
         return None
@@ -52,7 +52,9 @@ def _all(program: Program, nodes: list[ast.expr], seen: Seen, deep: int) -> list
 
 
 def _combined(program: Program, node: ast.BinOp, seen: Seen, deep: int) -> list[ast.Call] | None:
-    """What a sum has in both terms, a product in one of its factors, and a quotient above."""
+    """The conversions in both terms of a sum, in the only factor of a product that has some, or in the numerator of a
+    quotient; None for other operations, for a minus sign, and if both factors have some.
+    """
     if any(isinstance(each, ast.USub) for each in ast.walk(node)):
         return None
     if isinstance(node.op, ast.Add):
@@ -80,7 +82,9 @@ def _of_call(program: Program, node: ast.Call, seen: Seen, deep: int) -> list[as
 
 
 def _returned(program: Program, name: str) -> list[ast.expr]:
-    """What the one function of the program with this name returns; empty if there is none."""
+    """The expressions that the program's function named ``name`` returns; empty if there is no such function or
+    several.
+    """
     functions = [each for each in program.nodes if isinstance(each, Function) and each.name == name]
     if len(functions) != 1:
         return []
@@ -102,8 +106,8 @@ def _of_name(program: Program, node: ast.Name, seen: Seen, deep: int) -> list[as
 
 
 def _given(program: Program, name: str, function: Function | None) -> Iterator[ast.expr | None]:
-    """What the statements of a function (None: of the top level) assign, add or append to a name; None for what is
-    neither.
+    """The values that statements of a function (None: of the top level) assign, add or append to ``name``; None instead
+    of a value that cannot be determined.
     """
     for node in program.nodes:
         if program.function(node) is not function:

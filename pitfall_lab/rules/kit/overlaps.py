@@ -25,11 +25,11 @@ EVEN = {"zero_", "fill_"}
 
 @dataclass(frozen=True, slots=True)
 class SharedWrite:
-    """A write to a tensor several of whose elements are one place in memory: the call ``event`` (an ``Event``) wrote
-    ``written`` elements of the tensor labelled ``label``, or of a view of it.
+    """A write to a tensor of which several elements share one memory location: the call ``event`` wrote ``written``
+    elements of the tensor labelled ``label``, or of a view of it.
 
-    They are ``places`` places of memory, and ``changed`` elements of the tensor have them. Both are None where there
-    are too many to count.
+    These elements are at ``places`` memory locations, which ``changed`` elements of the tensor share. Both are None if
+    there are too many to count.
     """
 
     event: Event
@@ -41,11 +41,11 @@ class SharedWrite:
 
 @lru_cache(maxsize=1)
 def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
-    """Return the writes that changed more elements of a tensor than they wrote, or some more than once; the first one
-    of each place in the source.
+    """Return the writes that changed more elements of a tensor than they wrote, or wrote some locations more than once;
+    the first such write of each line.
 
-    Only writes to memory that is used later, where shapes and values in the trace show it. One value written several
-    times to the same place does not count.
+    Only writes to a storage that is used later, as far as shapes and values in the trace show it. Writing one value
+    several times to the same location does not count.
     """
     reported, writes = set(), []
     for event in story.calls():
@@ -66,8 +66,8 @@ def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
 
 
 def repeats(record: Record) -> bool:
-    """Whether several elements of the tensor with this record share a memory location; of a large tensor, whether those
-    of a small part of it do.
+    """Whether several elements of the tensor with this record share a memory location; of a large tensor, only a few
+    elements are compared.
     """
     shape, stride = record.get("shape") or (), record.get("stride") or ()
     if any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=False)):
@@ -76,17 +76,15 @@ def repeats(record: Record) -> bool:
 
 
 def is_repeated(record: Record) -> bool:
-    """Whether one element of the tensor with this record is repeated along a whole axis (stride 0), as by
-    ``expand``.
-    """
+    """Whether the tensor with this record has an axis longer than 1 with stride 0, as ``expand`` makes it."""
     return any(
         n > 1 and step == 0 for n, step in zip(record.get("shape") or (), record.get("stride") or (), strict=False)
     )
 
 
 def _small_part(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides of a part with few elements: along the axes with the longest steps only two
-    are left, as far as necessary.
+    """Shape and strides of a part with few elements: the axes with the largest strides are shortened to length 2 until
+    at most ``MOST_PLACES`` elements are left.
     """
     lengths = list(shape)
     for axis in sorted(range(len(shape)), key=lambda axis: -stride[axis]):
@@ -102,8 +100,8 @@ def _coincide(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether each stride exceeds the extent of all axes with smaller strides: then no
-    two elements share a location.
+    """Whether each stride exceeds the extent of all axes with smaller strides, so that no two elements share a
+    location.
     """
     reach = 0
     for step, length in sorted(zip(stride, shape, strict=False)):
@@ -114,8 +112,8 @@ def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def places(record: Record) -> list[int] | None:
-    """Return, for each element of the tensor with this record, in row-major order, its position in the storage, counted
-    in elements; None for more than ``MOST_PLACES`` elements.
+    """Return, for each element of the tensor with this record, in row-major order, its index in the storage; None if
+    there are more than ``MOST_PLACES`` elements.
     """
     shape, stride = record.get("shape") or [], record.get("stride") or []
     if math.prod(shape) > MOST_PLACES:
@@ -127,10 +125,11 @@ def places(record: Record) -> list[int] | None:
 
 
 def part(record: Record, text: str) -> Record | None:
-    """Return the part of the tensor with this record that the index ``text`` of numbers and slices selects
-    (``"1, :2"``), as a record (a dict) with shape, stride and offset only.
+    """Return the view of the tensor with this record that the index ``text`` selects (``"1, :2"``), as a record (a
+    dict) with shape, stride and offset only.
 
-    None for every other index, if the text has more indices than the tensor has dimensions, or if it is no Python.
+    None if ``text`` contains anything but integers and slices, has more indices than the tensor has dimensions, or is
+    not valid Python.
     """
     try:
         index = ast.parse(f"_[{text}]" if not text.startswith("(") else f"_[{text[1:-1]}]", mode="eval").body
@@ -170,9 +169,10 @@ def _bounds(item: ast.expr) -> int | slice | None:
 
 
 def _repeating(story: Story, label: str, step: int) -> str | None:
-    """The tensor itself, or the nearest of its bases, in which elements share a memory location; None if there is none.
+    """The tensor itself, or the nearest tensor it is a view of, in which elements share a memory location; None if
+    there is none.
 
-    At most five views back, and only through calls of ``VIEWING``.
+    At most five views are followed back, and only through calls of ``VIEWING``.
     """
     here: str | None = label
     for _ in range(6):
@@ -222,10 +222,10 @@ def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
 
 
 def _by_shape(whole: Record, written: Record) -> tuple[int, int, int] | None:
-    """For a part of a tensor that is repeated only along whole axes: its number of elements, of places in memory,
-    and of elements of the tensor in these places.
+    """The number of elements written, of memory locations, and of elements of the whole tensor at these locations,
+    computed from shapes and strides alone.
 
-    None if elements of either share memory in another way.
+    None if elements of either tensor share memory in another way than along axes with stride 0.
     """
     counts = []
     for record in (whole, written):
@@ -239,10 +239,9 @@ def _by_shape(whole: Record, written: Record) -> tuple[int, int, int] | None:
 
 
 def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedWrite | None:
-    """The data of a write through a mask if an unselected element shares a memory location
-    with a selected one; else None.
+    """The write through a mask, if an unselected element shares a memory location with a selected one; else None.
 
-    None too unless the mask is a bool tensor of the tensor's shape with known values.
+    None, too, unless the mask is a bool tensor of the tensor's shape with known values.
     """
     whole, chosen = story.tensor(label, event.step) or {}, story.tensor(mask, event.step) or {}
     cells = dict(flat((story.record("storages", chosen.get("storage"), event.step) or {}).get("cells")))
@@ -257,8 +256,8 @@ def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedW
 
 
 def _read_later(story: Story, found: SharedWrite) -> bool:
-    """Whether the program uses the storage later: in a call, or, in a later line,
-    through the name of a tensor on it.
+    """Whether the program uses the storage after the write: in a call, or on a later line by the name of a tensor on
+    it.
     """
     step, span = found.event.step, story.span(found.event.step)
     around = [label for label, _ in story.tensors_on((story.tensor(found.label, step) or {}).get("storage"))]

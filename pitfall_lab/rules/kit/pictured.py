@@ -1,8 +1,8 @@
-"""Facts that are drawn as the picture of a finding: who looks at what beside who should, and which rows meet beside
-those that belong together.
+"""Facts that are drawn as the picture of a finding: which positions attend to which (and which should), and which rows
+meet in an operation (and which should).
 
-Both are small: of many rows and columns only the first ones and the last are said. Nothing is said where what was seen
-is what was meant, or where it is not known.
+Both are small: of many rows and columns only the first ones and the last one are given. There is no fact if what was
+observed is what was expected, or if it is unknown.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pitfall_lab.rules.kit.finding import Fact
 from pitfall_lab.trace import T
 
 MOST = 8
-"""So many rows and columns are drawn."""
+"""How many rows and columns are drawn at most."""
 PAIRS = 6
-"""So many pairs of rows are drawn."""
+"""How many pairs of rows are drawn at most."""
 
 Answer = bool | None
-"""Whether a position is looked at; None where that is not known."""
+"""Whether a position is attended to; None if unknown."""
 
 
 def looks(
@@ -29,14 +29,14 @@ def looks(
     *,
     examples: bool = False,
 ) -> list[Fact]:
-    """Return the fact, alone in a list, of who looks at what in an attention of ``size`` (rows that look × columns that
-    are looked at); empty if nothing in it is looked at or left out wrongly. Of more than ``MOST`` rows or columns only
-    the first ones and the last are asked for.
+    """Return a list with the one fact that shows which positions attend to which, in an attention of ``size`` (query
+    rows × key columns); empty if no cell is wrongly attended to or wrongly left out.
 
-    ``seen`` and ``meant`` answer for a row and a column: True, False or None (unknown). A row is a position, or with
-    ``examples`` all positions of an example. Each cell is one of ``"+"`` (looked at, rightly), ``"x"`` (wrongly),
-    ``"o"`` (not, but should be), ``"."`` (rightly not) and ``"?"``. Rows and columns of which nothing is known are left
-    out.
+    ``seen`` (observed) and ``meant`` (expected) answer for a row and a column: True, False or None (unknown). Of more
+    than ``MOST`` rows or columns, they are asked only for the first ones and the last. A row is a position or, with
+    ``examples``, all positions of an example. Each cell is ``"+"`` (rightly attended to), ``"x"`` (wrongly attended
+    to), ``"o"`` (should be attended to, but is not), ``"."`` (rightly not attended to) or ``"?"`` (unknown). Rows and
+    columns of which nothing is known are left out.
     """
     rows, columns = (_shown(length) for length in size)
     found = {(r, c): _cell(seen(r, c), meant(r, c)) for r in rows for c in columns}
@@ -49,7 +49,7 @@ def looks(
 
 
 def everything(*_: int) -> bool:
-    """Return True for any place: the answer of an attention without a mask, or with one that hides nothing."""
+    """Return True for any position: the answer of an attention without a mask, or with a mask that hides nothing."""
     return True
 
 
@@ -64,11 +64,11 @@ def _shown(length: int) -> tuple[int, ...]:
 
 
 def pairs(one: T, other: T, rows: Sequence[tuple[Any, Any, Any]], total: int | None = None) -> list[Fact]:
-    """Return the fact, alone in a list, of what meets; empty if each pair is as it was meant.
+    """Return a list with the one fact that shows which rows met in an operation; empty if each met the expected one.
 
-    Each of ``rows`` says what it is of, what it met, and what was meant. ``one`` and ``other`` are the heads of the
-    first two columns. At most ``PAIRS`` rows are kept, the first wrong one among them; ``total`` is the number of all,
-    if ``rows`` are only some of them.
+    Each of ``rows`` consists of a row's name, what it met, and what it should have met. ``one`` and ``other`` are the
+    headings of the first two columns. At most ``PAIRS`` rows are kept, among them the first wrong one; ``total`` is the
+    number of all rows if ``rows`` are only some of them.
     """
     texts = [tuple(str(each) for each in row) for row in rows]
     wrong = next((at for at, (_, met, meant) in enumerate(texts) if met != meant), None)

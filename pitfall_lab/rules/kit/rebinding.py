@@ -1,4 +1,4 @@
-"""Finds updates that rebind a name in place of changing the parameter: ``w = w - lr * w.grad`` makes a new tensor."""
+"""Finds updates that rebind a name instead of changing the parameter: ``w = w - lr * w.grad`` makes a new tensor."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pitfall_lab.trace import Event
 
 @dataclass(frozen=True, slots=True)
 class Rebinding:
-    """``statement`` computed a new tensor, ``result``, from the parameter ``leaf`` (both labels) by the call ``event``
-    and gave it the parameter's name.
+    """An assignment, ``statement``, that computed a new tensor ``result`` from the parameter ``leaf`` (both labels) by
+    the call ``event``, and gave the parameter's name to it.
 
-    ``trouble`` is the step at which this first had an effect; None where the new tensor is never used.
+    ``trouble`` is the step at which this first had an effect; None if the new tensor is never used.
     """
 
     statement: ast.Assign
@@ -28,10 +28,11 @@ class Rebinding:
 
 @lru_cache(maxsize=1)
 def rebindings(story: Story) -> tuple[Rebinding, ...]:
-    """Return the assignments such as ``w = w - lr * w.grad`` that gave a parameter's name to a new tensor, where this
-    had an effect or, for the variable of a loop, where the new tensor is never used; at most one for each assignment.
+    """Return the assignments such as ``w = w - lr * w.grad`` that gave a parameter's name to a new tensor, at most one
+    for each assignment.
 
-    Empty if there is none, or the program's text does not parse.
+    Only those that had an effect; for a loop variable instead those whose new tensor is never used. Empty if there is
+    none, or the program cannot be parsed.
     """
     if story.program.tree is None:
         return ()
@@ -80,15 +81,15 @@ def _harmful(story: Story, statement: ast.Assign) -> Iterator[Rebinding]:
 
 
 def _is_parameter(story: Story, label: str | None) -> bool:
-    """Whether the tensor is an ``nn.Parameter``; one without requires_grad counts too, as averages
-    of weights are kept in such.
+    """Whether the tensor is an ``nn.Parameter``, with or without requires_grad (averages of weights are kept in
+    parameters without).
     """
     return (story.tensor(label) or {}).get("kind") == "parameter"
 
 
 def _is_leaf(story: Story, label: str, step: int) -> bool:
-    """Whether the tensor is a leaf that requires grad at its next use after ``step``, or as it was last
-    known if it is not used again.
+    """Whether the tensor is a leaf that requires grad at its next use after ``step``, or in its last known state if it
+    is not used again.
     """
     later = next((use.step for use in story.uses(label) if use.step > step and use.name != "requires_grad"), None)
     record = story.tensor(label, later) or {}
@@ -96,10 +97,8 @@ def _is_leaf(story: Story, label: str, step: int) -> bool:
 
 
 def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
-    """Whether ``statement`` assigns to the variable of the ``for`` loop around it and no
-    later line of the loop reads it.
-
-    False if the innermost loop is a ``while``.
+    """Whether ``statement`` assigns to the variable of the innermost loop around it, which is a ``for`` loop, and no
+    later line of the loop reads that variable.
     """
     target = statement.targets[0]
     if not isinstance(target, ast.Name):
@@ -118,11 +117,11 @@ def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
 
 
 def _trouble(story: Story, event: Event, result: str) -> int | None:
-    """The first step at which the new tensor has an effect: its empty ``.grad`` is read, or a backward
-    from it finds nothing to do.
+    """The first step at which the new tensor has an effect: its ``.grad``, which is None, is read, or a backward from a
+    tensor computed from it fails as there is no gradient to compute.
 
-    Its own step if the program ends with a ``TypeError`` right after it (a module refuses a plain tensor for a
-    parameter); None if there is no effect.
+    The event's own step if the program ends with a ``TypeError`` right after it (a module refuses a plain tensor for a
+    parameter). None if there is no effect.
     """
     failed = {step for step, failure in story.failures("no-gradient") if _descends(story, failure.tensor, result)}
     unread = {

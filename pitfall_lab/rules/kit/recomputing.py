@@ -1,6 +1,4 @@
-"""Repairs of a custom Function: what its forward keeps for backward is computed in backward
-instead, from the saved inputs.
-"""
+"""Repairs of a custom Function: backward computes from the saved inputs what forward had stored for it."""
 
 from __future__ import annotations
 
@@ -11,11 +9,11 @@ from pitfall_lab.rules.kit.finding import Edit
 from pitfall_lab.rules.kit.source import Program, merge
 
 DEEP = 5
-"""How many assignments of forward lead from an input to what is kept."""
+"""How many assignments of forward may lead from an input to what is stored."""
 
 
 class Recomputing:
-    """Makes edits by which the backward of ``custom`` computes what its forward had kept for it.
+    """Makes edits by which the backward of ``custom`` computes what its forward had stored for it.
 
     ``tensors`` are the names of forward's inputs that are tensors.
     """
@@ -33,8 +31,8 @@ class Recomputing:
         """Return the edits by which backward computes ``name``, an attribute of ``ctx`` (``"ctx.gate"``) or a tensor
         saved with ``save_for_backward``.
 
-        None, among others, if forward does not call ``save_for_backward``, backward does not unpack ``saved_tensors``
-        one by one, or the name cannot be computed from the inputs of forward.
+        None if, among other reasons, forward does not call ``save_for_backward``, backward does not unpack
+        ``saved_tensors`` into as many names, or ``name`` cannot be computed from the inputs of forward.
         """
         saving, unpacking = self._saving, self._unpacking
         target = unpacking.targets[0] if unpacking is not None else None
@@ -89,9 +87,9 @@ class Recomputing:
         return merge(*parts)
 
     def _definition(self, name: str) -> ast.expr | None:
-        """What forward assigns to a name, if it does so once; None otherwise.
+        """The expression that forward assigns to a name, if it does so exactly once; else None.
 
-        A second name for a result is followed.
+        If that is itself a name (not an input), the expression assigned to that name.
         """
         found = [
             n
@@ -104,8 +102,8 @@ class Recomputing:
         )
 
     def _inputs(self, name: str, deep: int = DEEP) -> list[str]:
-        """The parameters of forward that the definition of a name uses, directly or through
-        at most ``deep`` definitions.
+        """The parameters of forward that the definition of a name uses, directly or through at most ``deep``
+        definitions.
         """
         value, found = self._definition(name), list[str]()
         for node in ast.walk(value) if value is not None and deep else ():
@@ -114,10 +112,11 @@ class Recomputing:
         return list(dict.fromkeys(found))
 
     def _lines(self, name: str, local: str, saved: dict[str, str], deep: int = DEEP) -> list[str] | None:
-        """Statements that compute a name of forward from what is saved, the last one for ``local``.
+        """Assignments that compute the name ``name`` of forward from what is saved, as source lines; the last one
+        assigns to ``local``.
 
-        None if forward assigns the name more than once or on several lines, uses ``ctx`` for it, or
-        needs more than ``deep`` steps.
+        None if forward does not assign the name exactly once and on one line, uses ``ctx`` for it, or needs more than
+        ``deep`` definitions in a row.
         """
         value, inputs = self._definition(name), self._custom.inputs
         if value is None or deep == 0 or value.lineno != value.end_lineno:

@@ -14,11 +14,11 @@ from pitfall_lab.trace import T
 
 
 def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Return fixes for ``clash`` that write after the backward, or that run the forward pass again after the write (a
-    step between two backwards).
+    """Return fixes for ``clash`` that move the write after the backward, or that run the forward pass again after the
+    write (a step between two backwards).
 
-    The latter only if the memory is that of a leaf that requires grad. The list is empty if the write or the backward
-    is unknown, if no function contains both, or if no such fix can be written.
+    The latter only if a leaf that requires grad is on the written storage. The list is empty if the write or the
+    backward is unknown, if no function contains both, or if no such fix can be written.
     """
     if not clash.changed_at or clash.backward is None:
         return []
@@ -33,17 +33,18 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def is_leaf_memory(story: Story, storage: str | None) -> bool:
-    """Whether a leaf that requires grad is on the storage labelled ``storage``: a write to it survives when the forward
-    pass is run again. False for None.
+    """Whether a leaf that requires grad is on the storage labelled ``storage``; its new value is still there when the
+    forward pass is run again. False for None.
     """
     return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(storage))
 
 
 def meeting(program: Program, first: list[ast.stmt], second: list[ast.stmt]) -> tuple[ast.stmt, ast.stmt] | None:
-    """Return the two statements of one block in which the chains ``first`` and ``second`` run (statements and their
-    callers, innermost first): ``opt.step()`` and ``loss.backward()``, or the calls to them.
+    """Return the two statements of one block inside which ``first`` and ``second`` run: ``opt.step()`` and
+    ``loss.backward()``, or the statements that call them.
 
-    None if no function contains a statement of both, or if one statement runs both.
+    ``first`` and ``second`` are call chains (statements and their callers, innermost first). None if no function
+    contains a statement of each, or if the same statement runs both.
     """
     for one in first:
         for other in second:
@@ -63,10 +64,11 @@ def _siblings(program: Program, one: ast.stmt, other: ast.stmt) -> tuple[ast.stm
 
 
 def moves(program: Program, changed: ast.stmt, backward: ast.stmt) -> list[Fix | None]:
-    """Return at most one fix: it puts the statement ``changed``, which changes memory, after ``backward``, the one that
-    runs backward.
+    """Return a list with the fix that moves the statement ``changed``, which writes memory, after ``backward``, the
+    statement that runs backward.
 
-    Empty if it is below that already, if one of the two shares its lines with another statement, or if they overlap.
+    Empty if ``changed`` is already below ``backward``, if one of the two shares its lines with another statement, or if
+    they overlap.
     """
     if changed.lineno > backward.lineno or not program.stands_alone(changed) or not program.stands_alone(backward):
         return []
@@ -96,12 +98,12 @@ def _ended(text: str) -> str:
 
 
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
-    """Return fixes that repeat, after the statement ``changed`` (the write) or right before ``backward``, the
-    assignments that ``backward`` depends on, back to one that contains the line which saved.
+    """Return fixes that repeat the assignments which ``backward`` depends on, after the statement ``changed`` (the
+    write) or right before ``backward``.
 
-    At most eight, of up to 6 statements and 20 lines; without that line if it is not among them. Where nothing needs
-    the assignments before the write, they are moved after it instead. ``saved`` are the statements of the saving
-    line's call chain. Empty if no assignment is found.
+    The fixes go back over more and more assignments, of up to 6 statements and 20 lines, and preferably contain the
+    line that saved the tensor; ``saved`` are the statements of that line's call chain. At most eight fixes. Where
+    nothing needs the assignments before the write, they are moved after it instead. Empty if no assignment is found.
     """
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)
@@ -133,7 +135,9 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
 
 
 def _touched(program: Program, copied: list[ast.stmt], covers: set[int]) -> list[ast.stmt]:
-    """The assignment that saved the tensor and those of the others that depend on it; the rest need not be repeated."""
+    """The assignments that contain the saving line, and those among the others that depend on them; the rest need not
+    be repeated.
+    """
     found: list[ast.stmt] = []
     names: set[str] = set()
     for statement in copied:
@@ -156,8 +160,8 @@ def _second_forward(program: Program, place: ast.stmt, copied: list[ast.stmt], *
 
 
 def _later_forward(program: Program, changed: ast.stmt, copied: list[ast.stmt]) -> Fix | None:
-    """The fix that moves the assignments below the write; None if a statement up to there needs
-    them, or gives what they read.
+    """The fix that moves the assignments ``copied`` below the write; None if a statement in between reads what they
+    assign, or assigns a name that they read or assign.
     """
     block = program.block(changed)
     if any(each not in block or not program.stands_alone(each) for each in copied):
@@ -184,7 +188,9 @@ def _dedented(program: Program, statement: ast.stmt) -> list[str]:
 
 
 def _preceding(program: Program, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """The statements that come before ``statement`` in its function, nearest first, without those in other branches."""
+    """The statements that come before ``statement`` in its function, nearest first, without statements inside other
+    branches or loops.
+    """
     here: ast.AST | None = statement
     while isinstance(here, ast.stmt) and not isinstance(here, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         block = program.block(here)

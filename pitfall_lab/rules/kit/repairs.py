@@ -3,8 +3,8 @@
 No function here decides whether a candidate is right: :mod:`pitfall_lab.check` runs it to find out, so a candidate may
 be one that helps only sometimes.
 
-Repairs that silence torch without repairing the program (``.data``, ``retain_graph=True``, ``detach()``, switching
-every ``inplace`` off) are never candidates.
+Repairs that silence torch without repairing the program (``.data``, ``retain_graph=True``, ``detach()``, setting every
+``inplace`` to False) are never candidates.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 
 
 def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
-    """Return fixes that may repair ``clash``, memory written between its saving and its backward: changes of the
-    writing line, then copies and a new order.
+    """Return fixes that may repair ``clash``, a write between saving a tensor and its backward: changes of the writing
+    line first, then copies, then another order of lines.
 
-    For memory of a leaf, the new order comes before the copies. Of fixes that give equal programs the first. Empty if
-    the program cannot be parsed, or if no such fix can be written.
+    If a leaf is on the written storage, the other order comes before the copies. Of fixes that give equal programs only
+    the first is returned. Empty if the program cannot be parsed, or if no such fix can be written.
     """
     sources = story.trace.sources
     if not sources:
@@ -57,8 +57,11 @@ def outside(program: Program, statement: ast.stmt) -> ast.stmt | None:
 
 
 def moved_out(program: Program, statement: ast.stmt) -> tuple[Edit, ...] | None:
-    """Return the edits that move ``statement`` before what makes it run more than once (see :func:`outside`); None if
-    nothing does, if nothing else is in its block, or if both are on one line.
+    """Return the edits that move ``statement`` before the loop or function that makes it run more than once (see
+    :func:`outside`).
+
+    None if there is no such loop or function, if the block contains nothing but ``statement``, or if both are on one
+    line.
     """
     place = outside(program, statement)
     if place is None or program.block(statement) == [statement]:
@@ -67,8 +70,8 @@ def moved_out(program: Program, statement: ast.stmt) -> tuple[Edit, ...] | None:
 
 
 def unique(text: str, candidates: Iterable[Fix | None]) -> tuple[Fix, ...]:
-    """Return the candidates that change ``text`` into another program that parses, each resulting program once; None
-    among the candidates is left out.
+    """Return the candidates whose edits turn ``text`` into a different program that parses, only the first one for each
+    resulting program; candidates that are None are left out.
     """
     seen = {text}
     kept = []

@@ -1,4 +1,4 @@
-"""Repairs by copying: at the line whose operation saves a tensor, or where an alias of its memory is made."""
+"""Repairs by copying: on the line whose operation saves a tensor, or where an alias of its storage is made."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from pitfall_lab.trace.operation_facts import spellings
 
 
 def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Return a list of fixes for ``clash`` that copy where an alias of the memory is made: ``h.detach().clone()``,
-    ``h.numpy().copy()``.
+    """Return fixes for ``clash`` that copy where an alias of the storage is made: ``h.detach().clone()``,
+    ``h.numpy().copy()``; not if one statement both makes the alias and writes it.
 
-    There is no such fix where the alias is made and written in one statement. The list also has copies of a tensor
-    before a view of it is made and, for writes to arrays, copies of the array and at conversions between tensor and
-    array. Empty if the text shows no such place.
+    The list also has fixes that copy a tensor before a view of it is made and, for writes to arrays, fixes that copy
+    the array, or copy at conversions between tensor and array. Empty if the source does not show where to copy.
     """
     found: list[Fix | None] = []
     for step in clash.changed_at[:3]:
@@ -42,10 +41,10 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
-    """At most one fix: it copies before a view is made, ``weights = weights.clone()`` on a line
-    before ``row = weights[0]``.
+    """At most one fix, which copies before a view is made: ``weights = weights.clone()`` on a line before ``row =
+    weights[0]``.
 
-    Empty if ``birth`` is no expression of views and in-place calls on a name, or is in the head of a block.
+    Empty if ``birth`` is not an expression of views and in-place calls on a name, or is in the header of a block.
     """
     statement = program.statement(birth)
     if not isinstance(birth, ast.expr) or statement is None or hasattr(statement, "body"):
@@ -64,9 +63,9 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
 
 def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
     """Fixes that copy where a tensor and an array begin to share memory (``numpy()``, ``from_numpy()``, …): at most
-    three that copy one, then for each of their statements that has several one that copies all of them.
+    three that copy at one such call, then, for statements with several such calls, one that copies at all of them.
 
-    First those whose statement has a name of the line that writes; that line itself is left out.
+    Calls whose statement shares a name with the writing line come first; calls on the writing line itself are left out.
     """
     bridges = []
     for node in program.nodes:
@@ -95,9 +94,9 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
 
 
 def _array_copy(program: Program, span: Span | None) -> list[Fix | None]:
-    """At most one fix: it copies an array before it is written, ``a = a.copy()`` before ``a[0] = 1``.
+    """At most one fix, which copies an array before it is written: ``a = a.copy()`` before ``a[0] = 1``.
 
-    Empty if the statement writes into no name, or if a loop around it assigns that name.
+    Empty if the statement writes to no name, or if a loop around it assigns that name.
     """
     statement = program.statement_at(span)
     name = written_root(statement) if statement is not None else None
@@ -120,10 +119,10 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Return at most one fix for ``clash``: it copies the tensor which the operation saves, ``sigmoid(x).clone()``, or
-    ``sin(x.clone())`` if it saves its input; that one wherever the expression names it.
+    """Return at most one fix for ``clash``: it copies the tensor that the operation saves, as ``sigmoid(x).clone()`` if
+    that is its result, or ``sin(x.clone())`` if it is an input (at each occurrence of its name in the expression).
 
-    Empty if the text of the saving line does not show that tensor.
+    Empty if the saving line does not show that tensor.
     """
     node = program.at(story.span(clash.saved_at))
     event = story.line_event(clash.saved_at)
@@ -143,8 +142,8 @@ def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | N
 
 
 def appended(program: Program, *copied: tuple[ast.expr, str]) -> Fix:
-    """Return the fix for ``copied``: pairs of an expression and the text, ``.clone()`` or ``.copy()``, that is appended
-    to it.
+    """Return the fix that appends a text, ``.clone()`` or ``.copy()``, to each expression in ``copied`` (pairs of an
+    expression and the text).
     """
     shown = [" ".join(program.segment(node).split()) for node, _ in copied]
     names = [f"`{name if len(name) <= 40 else name[:39] + '…'}`" for name in shown]

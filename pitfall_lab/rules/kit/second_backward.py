@@ -1,4 +1,4 @@
-"""Backwards through a freed graph: which backward freed it, and which lines built it."""
+"""Backwards through a graph that was freed: which backward freed it, and which lines built it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Loop = ast.For | ast.AsyncFor | ast.While
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """The backward ``backward`` raised because an earlier one, ``freed``, had freed the saved tensors of a node of its
-    graph; both are calls (``Event``).
+    """A backward, ``backward``, that raised because an earlier one, ``freed``, had freed the saved tensors of a node of
+    its graph; both are calls (``Event``).
 
     ``failure`` is torch's error, which names the node; ``step`` is the step of the event that raised it. ``story`` has
     the look-ups of the trace.
@@ -46,7 +46,7 @@ class Reuse:
         return self.story.program.statement_at(self.story.span(self.backward.step))
 
     def loop(self) -> Loop | None:
-        """Return the innermost loop that ran the two backwards in different iterations; None when there is none."""
+        """Return the innermost loop that ran the two backwards in different iterations; None if there is none."""
         around = [loops_around(self.story, event) for event in (self.backward, self.freed)]
         return next((loop for loop in around[0] if loop in around[1] and not self._in_one_round(loop)), None)
 
@@ -63,8 +63,8 @@ class Reuse:
         return True
 
     def shared(self) -> str | None:
-        """Return the label of the tensor whose graph both backwards go through: of those that both reach, the one
-        nearest to the root of the second.
+        """Return the label of the tensor whose graph both backwards went through: of those that both reach, the one
+        nearest to the root of the failing backward.
 
         None if there is none.
         """
@@ -77,8 +77,8 @@ class Reuse:
         return None
 
     def carried(self) -> list[str]:
-        """Return the labels of the tensors that were made before the first backward and used between the two, if the
-        failing backward goes through their graphs.
+        """Return the labels of the tensors that were created before the first backward, are used between the two, and
+        whose graph the failing backward goes through.
         """
         story = self.story
         behind = set(story.behind((story.tensor(self.root, self.backward.step) or {}).get("grad_fn")))
@@ -96,17 +96,17 @@ class Reuse:
         return str(node) if node is not None else None
 
     def built_in(self, loop: Loop) -> bool:
-        """Whether the freed node was created by a statement inside ``loop``, or by a line that ran
-        again between the two backwards.
+        """Whether the freed node was created by a statement inside ``loop``, or by a line that ran again between the
+        two backwards.
 
-        The latter only if the root of the failing backward was made after the first one.
+        The latter counts only if the root of the failing backward was created after the first backward.
         """
         event = self.story.line_event(self.born)
         return loop in loops_around(self.story, event) or self._made_again(event)
 
     def _made_again(self, event: Event | None) -> bool:
-        """Whether the line of ``event`` ran again between the two backwards and the failing one's
-        root was made after the first.
+        """Whether the line of ``event`` ran again between the two backwards, and the root of the failing backward was
+        created after the first one.
         """
         new = ((self.story.tensor(self.root) or {}).get("born") or 0) > self.freed.step
         passes = self.story.steps_at[event.span, event.op] if event is not None and event.span is not None else []
@@ -114,8 +114,10 @@ class Reuse:
 
 
 def reuses(story: Story) -> Iterator[Reuse]:
-    """Yield the backwards that raised because their graph was freed, each with the backward that freed it; none where
-    the two are one call, the freeing was not recorded, or the program's text does not parse.
+    """Yield the backwards that raised because their graph had been freed, each with the backward that freed it.
+
+    Yields nothing if the program cannot be parsed; a failure is left out if both backwards are the same call or the
+    freeing was not recorded.
     """
     for step, failure in story.failures("backward-twice"):
         backward = story.outer_call(step)
@@ -131,8 +133,8 @@ def reuses(story: Story) -> Iterator[Reuse]:
 
 
 def builders(story: Story, backward: Event) -> list[ast.stmt]:
-    """Return the statements, in source order, from which the calls were made that built the graph of ``backward``; for
-    a call inside functions the outermost of their callers that is known, usually outside any function.
+    """Return the statements, in source order, that made the calls which built the graph of ``backward``; for a call
+    inside functions, the outermost caller that is known, usually outside any function.
     """
     tensor = story.tensor(root(backward), backward.step) or {}
     steps = {(story.record("nodes", node) or {}).get("born") for node in story.behind(tensor.get("grad_fn"))}
@@ -144,9 +146,9 @@ def builders(story: Story, backward: Event) -> list[ast.stmt]:
 
 
 def _place_in(program: Program, loop: Loop, event: Event) -> int | None:
-    """The index of the statement in the loop's body to which an event belongs.
+    """The index of the statement in the loop's body in which an event happened.
 
-    None if it is not in the body (but in ``else`` or a called function).
+    None if it is not in the body itself (but in ``else`` or in a called function).
     """
     node: ast.AST | None = program.at(event.span)
     while node is not None:
@@ -162,8 +164,8 @@ def root(backward: Event) -> str | None:
 
 
 def loops_around(story: Story, event: Event | None) -> list[Loop]:
-    """Return the loops around the statements being executed at ``event``, innermost first, including those around the
-    callers; empty for None.
+    """Return the loops around the statements that were being executed at ``event``, innermost first, including loops
+    around the callers; empty for None.
     """
     program = story.program
     return [

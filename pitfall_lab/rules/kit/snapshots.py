@@ -1,5 +1,5 @@
-"""Finds aliases (detach, view, numpy) kept as if they were copies, although the program
-keeps writing the same memory.
+"""Finds aliases (detach, view, numpy) that a program keeps as if they were copies, although it keeps writing the same
+storage.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 COMPARING = spellings("eq", "ne", "sub") | {"allclose", "dist", "equal", "isclose", "l1_loss", "mse_loss"}
-"""Calls in which old and new numbers are compared."""
+"""Calls that compare old and new values."""
 MIXING = ("add_", "sub_", "lerp_")
 """In-place operations that average a tensor with another one."""
 COMPARED_ARRAYS = {"allclose", "array_equal", "isclose", "array_equiv"}
 PAIR = 2
 MANY = 3
-"""From this number of aliases of one line, alive at once, they are taken to be in a collection."""
+"""From this number of aliases made by one line and alive at once, they are taken to be in a collection."""
 WRAPPING = {"dict", "list", "tuple", "OrderedDict"}
-"""New containers of the same tensors."""
+"""Calls that make new containers of the same tensors."""
 COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An alias of some memory that a program kept as if it were a copy, and used after the memory had been written.
+    """An alias of a storage that a program kept as if it were a copy, and used after the storage had been written.
 
-    ``made`` is the call (``Event``) that returned the tensor ``label``, an alias of the memory ``storage``; both are
-    labels. The memory was written at the step ``changed``, and the alias used as if unchanged at the step ``used`` (of
-    ``collected`` the step that made the last alias, of ``altered`` that of a use of another tensor on the memory).
-    ``how`` says in which way:
+    ``made`` is the call (``Event``) that returned the tensor ``label``, an alias on the storage ``storage``; both are
+    labels. The storage was written at the step ``changed``, and the alias used as if unchanged at the step ``used``
+    (for ``collected``, the step that made the last alias; for ``altered``, the step that used another tensor on the
+    storage). ``how`` says in which way:
 
-    - ``compared``: with a tensor on the same memory, so that the difference is always zero;
-    - ``mixed``: averaged with a tensor on the same memory, so that the average never differs from it;
-    - ``collected``: several times by one line, always from the same memory, so that all entries are equal;
-    - ``altered``: the alias was written, and both it and another tensor on its memory are read later;
+    - ``compared``: with a tensor on the same storage, so that the difference is always zero;
+    - ``mixed``: averaged with a tensor on the same storage, so that the average never differs from it;
+    - ``collected``: several times by one line, always from the same storage, so that all entries are equal;
+    - ``altered``: the alias was written, and both it and another tensor on its storage are read later;
     - ``activated``: a layer that works in place, called inside a module, wrote the tensor before the alias was first
       read;
-    - ``best``: assigned in a loop where a comparison held, as the best one so far, and read after a later round had
+    - ``best``: assigned in a loop where a comparison held, as the best one so far, and read after a later iteration had
       written it.
     """
 
@@ -60,11 +60,10 @@ class Kept:
 
 
 class Aliases:
-    """The tensors and arrays on the memory of others that calls named ``makers`` (``"detach"``, ``"numpy"``, …)
-    returned, in one trace.
+    """The tensors and arrays that calls named ``makers`` (``"detach"``, ``"numpy"``, …) returned in one trace.
 
-    ``made`` has a triple for each: the call (``Event``), the label of what it returned, and the label of the storage;
-    it is empty if the program's text does not parse.
+    ``made`` has a triple for each: the call (``Event``), the label of its result, and the label of the result's
+    storage. It is empty if the program cannot be parsed.
     """
 
     def __init__(self, story: Story, *makers: str) -> None:
@@ -79,10 +78,10 @@ class Aliases:
                 self.made.append((event, label, storage))
 
     def kept(self) -> Iterator[Kept]:
-        """Yield the aliases used as if they were copies, one for each place in the source: the compared, collected,
-        altered and activated ones, in this order.
+        """Yield the aliases that were used as if they were copies, one for each line that makes them: the compared,
+        collected, altered and activated ones, in this order.
 
-        Those of :meth:`best` are not among them.
+        Those of :meth:`best` are not included.
         """
         reported = set()
         for found in (*self.compared(), *self.collected(), *self.altered(), *self.activated()):
@@ -95,11 +94,11 @@ class Aliases:
         return next(iter(self.story.writes(storage, after, until)), None)
 
     def compared(self) -> Iterator[Kept]:
-        """Yield aliases that were subtracted from, compared with or averaged with what they are an alias of, after a
-        write to that memory.
+        """Yield aliases that were subtracted from, compared with or averaged with the tensor they are an alias of,
+        after a write to the storage.
 
-        Two tensors must have the same storage, offset, shape and strides, and the alias must be made in another
-        statement; of arrays, the source shows the comparison, and only the storage must be the same.
+        The two tensors must have the same storage, offset, shape and strides, and the alias must be made in another
+        statement. For arrays, comparisons are found in the source, and only the storage must be the same.
         """
         story = self.story
         by_label = defaultdict(list)
@@ -156,7 +155,7 @@ class Aliases:
 
     def collected(self) -> Iterator[Kept]:
         """Yield aliases of one storage that one line made several times, with a write to the storage between the first
-        and the last; the first one stands for all.
+        and the last; only the first of them is yielded.
 
         The line must put them into a container, or at least ``MANY`` of them must be alive when the last is made; the
         first must be alive then in any case.
@@ -180,8 +179,8 @@ class Aliases:
         return all(alive or died > step for died, alive in self.story.history("tensors", label, "alive"))
 
     def altered(self) -> Iterator[Kept]:
-        """Yield aliases assigned to a name that were written by that name, when both they and another tensor on the
-        same memory are read afterwards.
+        """Yield aliases assigned to a name that were then written through that name, if both they and another tensor on
+        the same storage are read afterwards.
         """
         story, program = self.story, self.story.program
         for made, label, storage in self.made:
@@ -234,10 +233,10 @@ class Aliases:
                 yield Kept("activated", made, label, storage, step, uses[0])
 
     def best(self) -> Iterator[Kept]:
-        """Yield aliases that were assigned in a loop under an ``if`` with ``<``, ``>``, ``<=`` or ``>=``, as the best
-        one so far is, and were read after another statement had written the memory.
+        """Yield aliases that were assigned in a loop under an ``if`` with ``<``, ``>``, ``<=`` or ``>=`` (usually the
+        best result so far), and were read after another statement had written the storage.
 
-        What an ``if`` assigns only the first time, because the name is still None, is a second name on purpose.
+        An ``if`` that only tests whether the name is still None does not count: there the alias is intended.
         """
         story, program = self.story, self.story.program
         for made, label, storage in self.made:
@@ -264,8 +263,8 @@ class Aliases:
                 yield Kept("best", made, label, storage, changed, uses[0])
 
     def _is_first_seen(self, label: str, record: Record, changed: int | None) -> bool:
-        """Whether a tensor without gradients was made by no recorded call, and was first
-        seen after step ``changed``.
+        """Whether the tensor does not require grad, was returned by no recorded call, and first occurs in the trace
+        after the step ``changed``.
         """
         born = record.get("born")
         event = self.story.event(born)
@@ -279,9 +278,8 @@ class Aliases:
         )
 
     def _read(self, label: str, name: str, step: int) -> bool:
-        """Whether the tensor ``label`` is read after ``step``: by its name in later lines, or by a call.
-
-        The call must have it as first operand, and write nothing.
+        """Whether the tensor ``label`` is read after ``step``: on a later line by the name ``name``, or by a call that
+        has it as first operand and writes nothing.
         """
         if any(use.step > step and use.operands[0].label == label and not use.writes for use in self.story.uses(label)):
             return True
@@ -300,7 +298,7 @@ def is_collected(program: Program, node: ast.AST | None) -> bool:
     """Whether ``node`` is put into a container: as an argument of ``append`` or the like, or assigned to ``d[key]``;
     False for None.
 
-    It may be an element of a list, tuple, dictionary or comprehension that is.
+    ``node`` may also be inside a list, tuple, dictionary or comprehension that is put there.
     """
     return _put(program, node) is not None
 
@@ -324,10 +322,11 @@ def _put(program: Program, node: ast.AST | None) -> ast.Call | ast.Subscript | N
 
 
 def relied_on(story: Story, kept: Kept, text: T) -> list[Related]:
-    """Return, in a list, the related line with the message ``text`` that uses what was kept as if it were unchanged.
+    """Return, in a list, the related line (with the message ``text``) that used the alias ``kept`` as if it were
+    unchanged.
 
-    The line that collects aliases uses none of them: theirs is the first one after its loop that names the container.
-    Empty where the text shows no such line.
+    For collected aliases, it is the first line after the loop that reads the container. Empty if the source shows no
+    such line.
     """
     if kept.how != "collected":
         return [story.related("used", kept.used, text)]
@@ -357,10 +356,10 @@ def relied_on(story: Story, kept: Kept, text: T) -> list[Related]:
 
 
 def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
-    """Return at most one fix: it copies where the alias of ``kept`` is made, ``w.detach().clone()`` for ``w.detach()``,
-    ``h.numpy().copy()`` for an array.
+    """Return at most one fix, which copies where the alias ``kept`` is made: ``w.detach().clone()`` for ``w.detach()``,
+    ``h.numpy().copy()`` for an array, a clone of each tensor for ``state_dict()``.
 
-    For ``state_dict()``, a copy of each tensor. Empty if the text shows no such expression.
+    Empty if the source shows no such expression.
     """
     program = story.program
     node = program.at(story.span(kept.made.step))

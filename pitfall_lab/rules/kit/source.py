@@ -1,7 +1,7 @@
-"""A program's text and its syntax tree, and edits between them.
+"""A program's source and its syntax tree, and edits that change the source by nodes of the tree.
 
-Edits replace whole lines (see :class:`~pitfall_lab.rules.kit.finding.Edit`), but keep everything on those lines that
-was not meant to change: comments, neighbouring statements, indentation.
+Edits replace whole lines (see :class:`~pitfall_lab.rules.kit.finding.Edit`), but keep everything on these lines that
+they do not change: comments, neighbouring statements, indentation.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Program:
-    """A Python source text with its syntax tree, and methods that look up nodes and their places in the text.
+    """A Python source text with its syntax tree, and methods that look up nodes and their spans in the text.
 
-    Columns are counted in code points. ``text`` is the text, ``lines`` its lines with their ends, ``tree`` the tree;
-    None if the text cannot be parsed, such as that of a cell magic. ``parents`` has the parent of each node.
+    Columns are counted in code points. ``text`` is the source, ``lines`` its lines with their line ends, ``tree`` the
+    tree (None if the source cannot be parsed, as with a cell magic). ``parents`` has the parent of each node.
     """
 
     def __init__(self, text: str) -> None:
@@ -39,11 +39,11 @@ class Program:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Return all syntax nodes that have a position in the text."""
+        """All syntax nodes that have a position in the source."""
         return [node for node in self.parents if hasattr(node, "lineno")]
 
     def place(self, node: ast.AST) -> Span:
-        """Return the span of a node in code points (``ast`` counts UTF-8 bytes)."""
+        """Return the span of a node, with columns in code points (``ast`` counts UTF-8 bytes)."""
         found = self._places.get(node)
         if found is None:
             found = self._places[node] = self._place(node)
@@ -64,8 +64,8 @@ class Program:
 
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
-        """The calls in the text, each under the text of what is called and, if that is an attribute, also under its
-        name with a dot: ``"net.step"`` and ``".step"``.
+        """The calls in the source, by the source of the called expression and, if that is an attribute, also by its
+        name after a dot: ``"net.step"`` and ``".step"``.
         """
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in (n for n in self.nodes if isinstance(n, ast.Call)):
@@ -76,7 +76,7 @@ class Program:
 
     @cached_property
     def handed_to(self) -> dict[str, list[ast.Call]]:
-        """The calls in the text, under the last name of each positional argument that is a name or an attribute:
+        """The calls in the source, by the last name of each positional argument that is a name or an attribute:
         ``net.apply(layer.begin)`` under ``"begin"``.
         """
         found: dict[str, list[ast.Call]] = defaultdict(list)
@@ -107,10 +107,10 @@ class Program:
         )
 
     def at(self, span: Span | None) -> ast.AST | None:
-        """Return the node that ``span`` marks: the largest one with exactly this place (of a statement that is an
-        expression, that expression), else the smallest one around it; None if there is none.
+        """Return the node that ``span`` marks: the outermost node with exactly this span (for an expression statement,
+        its expression), else the smallest node around it.
 
-        None too if the span is None or in another file.
+        None if there is none, or if the span is None or in another file.
         """
         if span is None or span.source != 0:
             return None
@@ -120,7 +120,7 @@ class Program:
 
     @cached_property
     def _edges(self) -> list[tuple[tuple[int, int], tuple[int, int], ast.AST]]:
-        """Return the begin and end positions of each node, with the node."""
+        """The start and end positions of each node, with the node."""
         places = ((self.place(node), node) for node in self.nodes)
         return [((place.line, place.column), (place.end_line, place.end_column), node) for place, node in places]
 
@@ -157,9 +157,8 @@ class Program:
         return next((a for a in self.ancestors(node) if isinstance(a, Function)), None)
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return the list of statements (of a body or a branch) that contains ``statement``.
-
-        A list of it alone if its parent has none (a ``match``).
+        """Return the list of statements (of a body or a branch) that contains ``statement``; a list of ``statement``
+        alone if its parent has no such list (a ``match``).
         """
         parent = self.parents.get(statement)
         for field in ("body", "orelse", "finalbody", "handlers"):
@@ -193,7 +192,7 @@ class Program:
         return text[whole.column : len(text) - len(self._line(whole.end_line)[whole.end_column :])]
 
     def splice(self, *changes: tuple[Span, str]) -> tuple[Edit, ...]:
-        """Return the edits that put each text in place of its span, last line first; changes that touch the same lines
+        """Return the edits that replace each span by its text, last line first; changes that touch the same lines
         become one edit.
         """
         groups: list[list[tuple[Span, str]]] = []
@@ -231,9 +230,8 @@ class Program:
         return not before.strip() and (not after or after.startswith("#"))
 
     def insert_before(self, statement: ast.stmt, *new: str) -> tuple[Edit, ...]:
-        """Return the edits that insert statements before ``statement``, on lines of their own.
-
-        With ``;`` where another statement is before it on its line.
+        """Return the edits that insert the statements ``new`` before ``statement``, on lines of their own; separated by
+        ``;`` if another statement is before it on its line.
         """
         place = self.place(statement)
         here = Span(place.line, place.column, place.line, place.column)
@@ -249,8 +247,8 @@ class Program:
         return (Edit(last, last, self._line(last) + "".join(f"{indent}{line}\n" for line in new)),)
 
     def delete(self, statement: ast.stmt) -> tuple[Edit, ...]:
-        """Return the edits that delete ``statement``; if it is alone in its block or shares a
-        line, ``pass`` takes its place.
+        """Return the edits that delete ``statement``; if it is alone in its block or shares a line, it is replaced by
+        ``pass``.
         """
         place = self.place(statement)
         if len(self.block(statement)) == 1 or not self.stands_alone(statement):

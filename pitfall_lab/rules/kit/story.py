@@ -24,11 +24,10 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Memory that was saved for a backward and written before it, to be repaired.
+    """A storage that was saved for a backward and written before that backward.
 
-    ``storage`` is the label of the memory (``"S3"``), ``saved_at`` the step that saved it, ``changed_at`` are the steps
-    that wrote it, ``backward`` is the step of the backward that needed it. Each is None (``changed_at``: empty) where
-    it is unknown.
+    ``storage`` is its label (``"S3"``), ``saved_at`` the step that saved it, ``changed_at`` are the steps that wrote
+    it, ``backward`` is the step of the backward that needed it. Each is None (``changed_at``: empty) if unknown.
     """
 
     storage: str | None
@@ -38,10 +37,10 @@ class Clash:
 
 
 class Story:
-    """Look-ups in one trace, by label (``"t3"``) and step (the number of an event).
+    """Look-ups in one trace, by label (``"t3"``) and step (the index of an event).
 
-    ``trace`` is the trace and ``events`` its events. ``cells``: if the program is a notebook, the line at which each of
-    its code cells begins; its lines are then named by cell (:meth:`place`). Else empty.
+    ``trace`` is the trace and ``events`` its events. If the program is a notebook, ``cells`` has the line at which each
+    code cell begins, and lines are shown by cell (:meth:`place`); else it is empty.
     """
 
     def __init__(self, trace: Trace, cells: tuple[int, ...] = ()) -> None:
@@ -62,21 +61,21 @@ class Story:
 
     @cached_property
     def program(self) -> Program:
-        """The text and the syntax tree of the program itself (source 0)."""
+        """The source and the syntax tree of the program itself (source 0)."""
         return Program(self.trace.sources[0].text if self.trace.sources else "")
 
     @cached_property
     def picked(self) -> dict[int, tuple[int, ...]]:
-        """For the step of each call that took rows out of a table by an array or a list: the numbers of these rows; of
-        a long table, only a part of them.
+        """For the step of each call that indexed a table by an array or a list: the indices of the selected rows; for a
+        long selection, only some of them.
         """
         return {step: each.rows for each in self.trace.beside.picked for step in each.steps}
 
     @cached_property
     def steps_at(self) -> dict[tuple[Span | None, str], list[int]]:
-        """For each pair of a place in the source (None where an event has none) and an operation (``Event.op``): the
-        steps of all its events, in order: several where a loop passed it again, or one call of the program made
-        several. An empty list for a pair without events.
+        """For each pair of a span (None for events without one) and an operation (``Event.op``): the steps of all its
+        events, in order. There are several if a loop ran the line again, or if one call of the program made several
+        events. An empty list for a pair without events.
         """
         steps: dict[tuple[Span | None, str], list[int]] = defaultdict(list)
         for event in self.events:
@@ -99,8 +98,8 @@ class Story:
         return self.events[step] if step is not None and 0 <= step < len(self.events) else None
 
     def line_event(self, step: int | None) -> Event | None:
-        """Return the event at ``step``, or, if that has no place in the source, the nearest call around it that has
-        one; the outermost one if none has.
+        """Return the event at ``step`` or, if that has no span, the nearest call around it that has one; the outermost
+        call if none has.
 
         None if there is no event at ``step``.
         """
@@ -110,10 +109,10 @@ class Story:
         return event
 
     def span(self, step: int | None) -> Span | None:
-        """Return the place in the source of the event at ``step``, or of the call that it is a part of; None if there
-        is none.
+        """Return the span in the source of the event at ``step``, or of the call that contains it; None if there is
+        none.
 
-        A write by NumPy is known by its line only: its place is that of the statement there, if it is alone on its
+        For a write by NumPy only the line is known: the span is that of the line's statement, if this is alone on its
         lines.
         """
         event = self.line_event(step)
@@ -128,15 +127,15 @@ class Story:
         )
 
     def place(self, line: int) -> tuple[int | None, int]:
-        """Return ``line`` as shown to the user: the number of the code cell (from 1; None for a file) and the line in
-        it.
+        """Return ``line`` as shown to the user: the number of the code cell (from 1; None for a file) and the number of
+        the line in it.
         """
         number = sum(first <= line for first in self.cells)
         return (number, line - self.cells[number - 1] + 1) if number else (None, line)
 
     def outer_call(self, step: int | None) -> Event | None:
-        """Return the outermost call that the event at ``step`` is a part of (a ``backward`` for a node that it runs),
-        or the event itself.
+        """Return the outermost call that contains the event at ``step`` (the ``backward``, for a node that it ran), or
+        the event itself if no call contains it.
 
         None if there is no such event.
         """
@@ -147,9 +146,9 @@ class Story:
 
     def record(self, kind: str, label: str | None, step: int | None = None) -> Record | None:
         """Return what is known about ``kind``.``label`` (``"tensors"``, ``"t3"``) after ``step``, or at the end if
-        ``step`` is None, as a dict of its fields; None when it did not exist yet.
+        ``step`` is None, as a dict of its fields; None if it did not exist yet.
 
-        If the values of a storage (``"storages"``) are not in the trace, ``needs_values`` becomes True.
+        If ``kind`` is ``"storages"`` and its values are not in the trace, ``needs_values`` becomes True.
         """
         key = f"{kind}.{label}"
         effects: Sequence[tuple[Any, ...]] = self._effects.get(key, ())
@@ -176,14 +175,14 @@ class Story:
         return self.record("tensors", label, step)
 
     def shape(self, label: str | None, step: int | None = None) -> tuple[int, ...] | None:
-        """Return the shape of a tensor after ``step``, or else as it was last known; None when it is not known."""
+        """Return the shape of a tensor after ``step``, or else its last known shape; None if unknown."""
         tensor = self.tensor(label, step) or self.tensor(label)
         shape = tensor.get("shape") if tensor else None
         return tuple(shape) if shape is not None else None
 
     def name(self, label: str | None, step: int | None = None) -> str | None:
-        """Return the tensor's name in the program after ``step``, else its name as last known; else the target that it
-        was unpacked into. None if there is none of these.
+        """Return the tensor's name in the program after ``step``, else its last known name, else the target to which it
+        was unpacked; None if there is none of these.
         """
         for at in (step, None):
             tensor = self.tensor(label, at)
@@ -192,16 +191,14 @@ class Story:
         return self._unpacked(label)
 
     def used_name(self, label: str | None) -> str | None:
-        """Return the name under which a call of the program uses the tensor; None if there is none. It need not be the
-        name of a variable where a rule edits.
+        """Return the name by which a call of the program uses the tensor; None if there is none. It need not be the
+        name of a variable on the line that a rule edits.
         """
         return used_names(self.trace, {label}).get(label) if label else None
 
     def _unpacked(self, label: str | None) -> str | None:
-        """The name assigned to one of several results: ``self.h`` for the second one of
-        ``out, self.h = rnn(x, self.h)``.
-
-        None if there is none.
+        """The target to which one of several results was assigned: ``self.h`` for the second result in ``out, self.h =
+        rnn(x, self.h)``; None if there is none.
         """
         event = self.event((self.tensor(label) or {}).get("born"))
         if event is None or label not in event.results or len(event.results) == 1 or self.program.tree is None:
@@ -218,8 +215,10 @@ class Story:
         )
 
     def history(self, kind: str, label: str | None, field: str) -> list[tuple[int, Any]]:
-        """Return the values that the field ``field`` of ``kind``.``label`` took, in order, each in a pair after its
-        step: ``history("tensors", "t3", "grad")``.
+        """Return the values that the field ``field`` of ``kind``.``label`` took, in order, as pairs of step and value:
+        ``history("tensors", "t3", "grad")``.
+
+        Sets ``needs_values`` if ``field`` is ``"cells"`` and a value is unknown.
         """
         values: list[tuple[int, Any]] = []
         for at, effect in self._effects.get(f"{kind}.{label}", ()):
@@ -232,8 +231,8 @@ class Story:
         return values
 
     def held(self, label: str | None, step: int | None) -> dict[int, Any]:
-        """Return the values that the trace has of the whole storage of the tensor ``label`` at ``step``, by position in
-        the storage; empty where it has none.
+        """Return the values that the trace has of the whole storage of the tensor ``label`` at ``step``, by index in
+        the storage; empty if it has none.
 
         Unlike :meth:`record`, it does not set ``needs_values`` then.
         """
@@ -245,14 +244,14 @@ class Story:
 
     @cached_property
     def tensors(self) -> dict[str, Record]:
-        """All tensors and arrays as they were last known, by label, in birth order."""
+        """All tensors and arrays in their last known state, by label, in order of creation."""
         labels = [key.split(".", 1)[1] for key in self._effects if key.startswith("tensors.")]
         labels.sort(key=lambda label: int(label[1:]) if label[1:].isdigit() else 0)
         return {label: record for label in labels if (record := self.tensor(label)) is not None}
 
     @cached_property
     def nodes(self) -> dict[str, Record]:
-        """All nodes of the graph as they were last known, by label."""
+        """All nodes of the graph in their last known state, by label."""
         labels = [key.split(".", 1)[1] for key in self._effects if key.startswith("nodes.")]
         return {label: record for label in labels if (record := self.record("nodes", label)) is not None}
 
@@ -264,15 +263,15 @@ class Story:
         return found
 
     def tensors_on(self, storage: str | None) -> list[tuple[str, Record]]:
-        """Return all tensors and arrays that were ever on ``storage``, in order of creation, each label with its record
-        as last known; empty for None.
+        """Return all tensors and arrays that were ever on ``storage``, in order of creation, each label with its last
+        known record; empty for None.
         """
         return self._by_storage.get(storage, [])
 
     @cached_property
     def leaves(self) -> dict[str, Record]:
-        """Return the leaves that require grad, parameters included, by label, as they were last known: a parameter that
-        is frozen at the end is not among them.
+        """The leaves that require grad, parameters included, by label, in their last known state: a parameter that is
+        frozen at the end is not among them.
         """
         return {
             label: record
@@ -281,8 +280,8 @@ class Story:
         }
 
     def storage_name(self, storage: str | None, step: int | None) -> str | None:
-        """Return a name for the memory: that of the oldest tensor on it for which :meth:`name` finds one, at ``step``
-        or else as last known; None if there is none.
+        """Return a name for the storage: that of the oldest tensor on it for which :meth:`name` finds one; None if
+        there is none.
         """
         for label, _ in self.tensors_on(storage):
             if name := self.name(label, step):
@@ -296,8 +295,8 @@ class Story:
         return [step for step, effect in self._effects.get(f"counters.{counter}", ()) if after < step <= until]
 
     def writes(self, storage: str, after: int, until: int) -> tuple[int, ...]:
-        """Return the steps strictly between ``after`` and ``until`` at which the memory was written or its values
-        changed, whether a version counter counted it or not; in order.
+        """Return the steps strictly between ``after`` and ``until`` at which the storage was written or its values
+        changed, in order, whether a version counter counted the write or not.
         """
         steps = self._write_steps.get(storage)
         if steps is None:
@@ -308,11 +307,11 @@ class Story:
         return tuple(steps[bisect_right(steps, after) : bisect_left(steps, until)])
 
     def calls(self, *names: str) -> Iterator[Event]:
-        """Yield the calls, in order, without the nodes that ran in backward; with ``names``, those with one of these
-        short names (``Event.name``): ``story.calls("detach", "numpy")``.
+        """Yield the calls in order, without the nodes that ran in backward; with ``names``, only calls with one of
+        these short names (``Event.name``): ``story.calls("detach", "numpy")``.
 
-        Names match exactly: ``"add_"`` is not ``"add"``. One call of the program is often several events (an
-        optimizer's step is one ``add_`` for each parameter): :meth:`said` gives the name of the program's call.
+        Names match exactly: ``"add_"`` is not ``"add"``. One call of the program often makes several events (an
+        optimizer's step makes one ``add_`` for each parameter): :meth:`said` gives the name of the program's call.
         """
         if not names:
             return (event for event in self.events if event.kind == "call")
@@ -366,10 +365,10 @@ class Story:
         return [self.events[step] for step in sorted(step for span in spans for step in self._by_span[span])]
 
     def said(self, step: int | None) -> str:
-        """Return the name of the function that the program calls at the place of ``step``: ``step`` for each ``add_``
-        of ``opt.step()``.
+        """Return the name of the function that the program calls on the line of the event at ``step``: ``step`` for
+        each ``add_`` of ``opt.step()``.
 
-        Empty if its place is no call.
+        Empty if the source at its span is not a call.
         """
         span = self.span(step)
         if span not in self._said:
@@ -383,17 +382,17 @@ class Story:
 
     @cached_property
     def calls_of(self) -> dict[str, list[ast.Call]]:
-        """A cache for :mod:`.call_stack`, empty at first: under the name of a class of the program, the calls in the
-        text of variables that hold an object of this class.
+        """A cache for :mod:`.call_stack`, empty at first: by the name of a class of the program, the calls in the
+        source of variables that hold an object of this class.
         """
         return {}
 
     def runs(self, *names: str) -> list[list[Event]]:
-        """Return the torch calls in each run of a call that the program writes with one of ``names``, one list for each
-        run: for ``runs("step")`` those in each ``opt.step()``.
+        """Return the recorded calls grouped by the program's calls of a function with one of ``names``, one list for
+        each execution: for ``runs("step")``, the events of each ``opt.step()``.
 
-        Events of one run have one place and follow each other without a gap; events inside another call of the trace
-        are left out.
+        Events of one execution have the same span and consecutive steps; events inside another recorded call are left
+        out.
         """
         found: list[list[Event]] = []
         last: tuple[Span | None, int] | None = None
@@ -440,10 +439,10 @@ class Story:
             pending += (self.record("nodes", here) or {}).get("next", ())
 
     def failures(self, *kinds: str) -> list[tuple[int, Failure]]:
-        """Return the errors that torch raised, of the given ``kinds`` (as in ``Failure.kind``), in order, each in a
-        pair after its step; of equal ones at one place only the first.
+        """Return the errors that torch raised, of the given ``kinds`` (as in ``Failure.kind``), in order, as pairs of
+        step and failure; of equal errors at one span only the first.
 
-        They are those of calls, of nodes inside calls, and the one that ended the program.
+        They are the errors of calls, of nodes inside calls, and the error that ended the program.
         """
         found: list[tuple[int, Failure]] = [
             (event.step, event.error) for event in self.events if event.error is not None
@@ -459,8 +458,8 @@ class Story:
         return list(once.values())
 
     def predicted(self, failure: Failure, step: int) -> bool:
-        """Whether the shadow engine forecast an error of this kind, which came true, at or before ``step``, or raised
-        the same error as torch at the event of ``step``.
+        """Whether the shadow engine predicted the error: it forecast an error of this kind at or before ``step``, which
+        came true, or it raised the same error as torch at the event of ``step``.
         """
         event = self.event(step)
         was_forecast = any(

@@ -1,4 +1,6 @@
-"""Recognises torch and NumPy code in a syntax tree: calls that write, what they write, names that are read."""
+"""Recognises torch and NumPy code in a syntax tree: calls that write in place, the tensors they write, names that are
+read.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ OPERATORS: dict[type[ast.operator], str] = {
     ast.RShift: ">>",
 }
 METHOD_OPERATORS = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/", "pow_": "**"}
-"""In-place methods by the operator that can be written for them."""
+"""In-place methods, with the operator that can be used instead."""
 # in-place methods whose name without the underscore is not the same operation on a new tensor
 ONLY_IN_PLACE = {
     "copy_",
@@ -59,7 +61,7 @@ FLAG_POSITIONS = {
     **dict.fromkeys(("Hardtanh", "Threshold", "elu", "celu", "leaky_relu"), 2),
     **dict.fromkeys(("dropout", "hardtanh", "threshold"), 3),
 }
-"""For layers and functions in the program's text, the place of the argument ``inplace``."""
+"""For layers and functions in the program's source, the index of the positional argument ``inplace``."""
 # attributes and methods that return a tensor on the same memory
 VIEW_ATTRIBUTES = {"data", "T", "mT", "H", "mH", "real", "imag"}
 VIEW_METHODS = spellings("expand", "transpose") | {
@@ -87,16 +89,18 @@ VIEW_METHODS = spellings("expand", "transpose") | {
     "view",
     "view_as",
 }
-"""Methods in the program's text after which a write still reaches the tensor before them."""
+"""Methods in the program's source whose result shares memory with the tensor, so that writing to the result reaches the
+tensor.
+"""
 BYPASSES = {"data", "detach", "numpy", "cpu"}
-"""What gives the tensor's memory without its graph, in the program's text."""
+"""Attributes and methods that give access to the tensor's memory without its graph."""
 
 
 def writes(call: ast.Call) -> bool:
-    """Whether the call writes in place: its name ends in ``_`` (``h.add_(…)``), or it has
-    ``out=h`` or ``inplace=True``.
+    """Whether the call writes in place: its name ends in one ``_`` (``h.add_(…)``), or it has ``out=h`` or
+    ``inplace=True``.
 
-    The latter also by position, for functions only: ``nn.ReLU(True)`` does not write yet.
+    ``inplace`` may also be given by position, but only to functions: ``nn.ReLU(True)`` only creates a layer.
     """
     name = called(call)
     in_place = name.endswith("_") and not name.endswith("__")
@@ -121,10 +125,10 @@ def called(call: ast.Call) -> str:
 
 
 def receiver(call: ast.Call) -> ast.expr | None:
-    """Return the expression of the tensor that ``call``, an in-place call, writes: its ``out``, a method's object, or a
-    function's first argument.
+    """Return the expression of the tensor that the in-place call ``call`` writes: its ``out``, the object of a method,
+    or the first argument of a function.
 
-    None if a function has none of these.
+    None if it has none of these.
     """
     for keyword in call.keywords:
         if keyword.arg == "out":
@@ -171,7 +175,7 @@ def keeps_shape(node: ast.expr) -> bool:
 
 
 def is_bypass(node: ast.expr) -> bool:
-    """Whether ``node`` is a name followed by one of ``BYPASSES``, such as ``h.data`` or ``h.detach()``: ways to the
+    """Whether ``node`` is a name followed by one of ``BYPASSES``, such as ``h.data`` or ``h.detach()``: access to the
     memory that autograd does not track.
     """
     if isinstance(node, ast.Call):
@@ -185,10 +189,10 @@ def is_true(node: ast.AST) -> bool:
 
 
 def written_root(statement: ast.stmt) -> ast.expr | None:
-    """Return the name (a plain or dotted one, as an expression) of the tensor that ``statement`` writes: ``h`` in
+    """Return the name (plain or dotted, as an expression) of the tensor that ``statement`` writes in place: ``h`` in
     ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``.
 
-    Of several calls that write, that of the first. None if it writes none, as far as its text shows, or has a body.
+    Of several calls that write, the first one counts. None if the source shows no write, or the statement has a body.
     """
     written: ast.AST | None = None
     if isinstance(statement, ast.AugAssign):
@@ -204,7 +208,7 @@ def written_root(statement: ast.stmt) -> ast.expr | None:
 
 
 def binds_name(loop: ast.AST, name: str) -> bool:
-    """Whether ``loop`` is a ``for`` loop that gives ``name`` a value in each round."""
+    """Whether ``loop`` is a ``for`` loop that assigns ``name`` in each iteration."""
     return isinstance(loop, ast.For) and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(loop.target))
 
 
@@ -213,7 +217,8 @@ def _is_constant_name(name: ast.expr) -> bool:
 
 
 def root(node: ast.AST) -> ast.expr:
-    """The expression that views and in-place calls start from: ``h`` for ``h.view(-1)[0]``, ``f(x)`` for ``f(x)[0]``.
+    """The expression that subscripts, views and in-place calls start from: ``h`` for ``h.view(-1)[0]``, ``f(x)`` for
+    ``f(x)[0]``.
 
     >>> ast.unparse(root(ast.parse("self.h.view(-1)[0].add_(1)", mode="eval").body))
     'self.h'
@@ -245,8 +250,8 @@ def is_name(node: ast.AST) -> bool:
 
 
 def reads(program: Program, node: ast.AST) -> set[str]:
-    """Return the names that ``node`` reads: dotted ones with each of their beginnings (``self.h`` reads ``self`` too),
-    ``losses["g"]`` as one.
+    """Return the names that ``node`` reads; of a dotted name also its beginnings (``self.h`` reads ``self`` too), and
+    ``losses["g"]`` as one name.
     """
     found: set[str] = set()
     pending = [node]
@@ -262,10 +267,10 @@ def reads(program: Program, node: ast.AST) -> set[str]:
 
 
 def assigned(program: Program, statement: ast.stmt) -> set[str]:
-    """Return the texts of what ``statement``, or one nested in it, assigns: names, attributes (``self.w``), entries
-    such as ``d['k']``.
+    """Return the source of each target that ``statement``, or a statement nested in it, assigns: names, attributes
+    (``self.w``), and entries with a constant index such as ``d['k']`` (but not ``rows[i]``).
 
-    An entry must have a constant index: ``rows[i]`` is not one of them. Empty for a definition or an import.
+    Empty for a definition or an import.
     """
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return set()
@@ -279,13 +284,13 @@ def is_entry(node: ast.AST) -> TypeGuard[ast.Subscript]:
 
 
 def operand(program: Program, node: ast.expr) -> str:
-    """Return the text of ``node``, in parentheses unless it binds as tightly as a name."""
+    """Return the source of ``node``, in parentheses unless it binds as tightly as a name."""
     return _bound(program.segment(node), node)
 
 
 def operand_text(text: str) -> str:
-    """Return the expression ``text`` in parentheses unless it binds as tightly as a name; a text that cannot be parsed
-    is returned as it is.
+    """Return the expression ``text`` in parentheses unless it binds as tightly as a name; unchanged if it cannot be
+    parsed.
     """
     try:
         return _bound(text, ast.parse(text, mode="eval").body)
@@ -304,8 +309,8 @@ def _in_own_parentheses(text: str) -> bool:
 
 
 def with_parentheses(program: Program, node: ast.expr) -> Span:
-    """Return the place of ``node``, an operand of an operator, with the parentheses around it if it has some of its own
-    on the same lines.
+    """Return the span of ``node``, an operand of an operator, including the parentheses directly around it on the same
+    lines, if there are any.
     """
     place = program.place(node)
     before, after = (
@@ -319,8 +324,8 @@ def with_parentheses(program: Program, node: ast.expr) -> Span:
 
 
 def torch_name(program: Program) -> str | None:
-    """Return the name under which an ``import`` statement of the program gives it ``torch``; None when there is none
-    (``from torch import …`` gives no such name).
+    """Return the name by which the program can use ``torch`` after an ``import`` statement; None if it has none (``from
+    torch import …`` does not define one).
     """
     for node in program.nodes:
         if isinstance(node, ast.Import):

@@ -1,8 +1,7 @@
-"""Where the objects of a line come from, as far as the program's text shows it: the call that made
-a loader, a layer or a loss.
+"""Finds in the source where the objects on a line come from: the call that made a loader, a layer or a loss.
 
-The trace has no event for such an object. What is found here is used for fixes, which are run before they
-are offered, and to name lines.
+The trace has no event for such an object. The results are used for fixes, which are run before they are offered, and to
+name lines.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ DEEPEST = 6
 def origins(
     program: Program, node: ast.expr | None, running: Sequence[ast.stmt] = (), depth: int = 0
 ) -> Iterator[ast.expr]:
-    """Yield the expressions that may have made the value of ``node``, followed back at most ``DEEPEST`` times; what
-    is further back is not yielded.
+    """Yield the expressions that may have made the value of ``node``, followed back through at most ``DEEPEST``
+    definitions; nothing beyond that.
 
-    For a name or attribute: what was assigned to it, for a parameter what callers gave, for a call of a function of the
-    program what it returned. ``node`` itself if none of these is known; nothing for None. ``running`` are the
-    statements that were being executed: of several calls of a function those in them are meant.
+    A name or attribute is followed to the values assigned to it, a parameter to the arguments of its callers, a call of
+    a function of the program to the values that it returns. ``node`` itself if none of these is known; nothing for
+    None. ``running`` are the statements that were being executed: if some of several calls of a function are in them,
+    only these count.
     """
     if node is None or depth > DEEPEST:
         return
@@ -68,8 +68,8 @@ def _named(program: Program, node: ast.Name, running: Sequence[ast.stmt]) -> Ite
 
 
 def _assigned(program: Program, name: str, function: Function | None) -> Iterator[ast.expr]:
-    """Yield what the statements of a function (None: of the top level) assign to a name, but for values
-    that read this name themselves.
+    """Yield the values that statements of a function (None: of the top level) assign to ``name``, except values that
+    read this name themselves.
     """
     for statement in program.nodes:
         if (
@@ -96,8 +96,8 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 
 def _attribute(program: Program, node: ast.Attribute) -> Iterator[ast.expr]:
-    """Yield what is assigned to this attribute, other than None: of ``self`` in its own
-    class, of another object anywhere.
+    """Yield the values that are assigned to this attribute, other than None: for ``self``, in its own class; for
+    another object, anywhere.
     """
     own = owner(program, node) if isinstance(node.value, ast.Name) and node.value.id == "self" else None
     for statement in program.nodes:
@@ -126,11 +126,11 @@ def parameters(function: Function) -> list[str]:
 
 
 def passed(program: Program, function: Function, name: str, running: Sequence[ast.stmt] = ()) -> Iterator[ast.expr]:
-    """Yield the expressions that the program's calls of ``function`` give for its parameter ``name``; if a call is in
-    one of the statements ``running``, only those calls count.
+    """Yield the expressions that the program's calls of ``function`` pass for its parameter ``name``; if some calls are
+    in the statements ``running``, only these count.
 
-    Its default value if none gives it. Calls with ``*arguments`` are left out; ``__init__`` is called by its class's
-    name.
+    If no call passes it, its default value. Calls with ``*arguments`` are left out; ``__init__`` is called by its
+    class's name.
     """
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     inside = program.parents.get(function)

@@ -1,5 +1,5 @@
-"""The history of each ``.grad`` in a training program: backward adds to it, an update uses
-it, ``zero_grad`` clears it.
+"""The history of each ``.grad`` in a training program: a backward adds to it, an update uses it, ``zero_grad`` clears
+it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_STEP = {
     "renorm_",
     "requires_grad_",
 }
-"""Writes to a parameter that are no update with its gradient."""
+"""In-place calls on a parameter that are not updates with its gradient."""
 
 
 Kind = Literal["added", "cleared", "changed", "used", "frozen"]
@@ -38,15 +38,16 @@ Kind = Literal["added", "cleared", "changed", "used", "frozen"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One event in the history of a leaf's ``.grad``: ``event`` at ``step`` (of ``added`` the backward itself).
+    """One event in the history of a leaf's ``.grad``: ``event`` at ``step`` (for ``added``, the backward itself).
 
-    ``grad`` is the label of the gradient and ``storage`` its memory at that time; None where it had none. ``kind`` says
-    what happened:
+    ``grad`` is the label of the gradient and ``storage`` its storage after the event; None if there was none. ``kind``
+    says what happened:
 
     - ``added``: a backward added to it (``fresh``: there was no gradient before);
-    - ``cleared``: it became zero or ``None``; ``changed``: it was written otherwise (clipping, scaling, noise);
-    - ``used``: the leaf was written, or got other memory, after its gradient had been read: an update;
-    - ``frozen``: the leaf stopped requiring a gradient.
+    - ``cleared``: it became zero or ``None``;
+    - ``changed``: it was written otherwise (clipping, scaling, noise);
+    - ``used``: the leaf was written, or got another storage, after its gradient had been read: an update;
+    - ``frozen``: the leaf stopped requiring grad.
     """
 
     kind: Kind
@@ -59,7 +60,7 @@ class Moment:
 
 @dataclass(slots=True)
 class _Leaf:
-    """What is known of a leaf's ``.grad`` at one point while the trace is read from its beginning."""
+    """The state of a leaf's ``.grad`` at one point while the trace is read from its beginning."""
 
     storage: str | None = None
     grad: str | None = None
@@ -69,8 +70,8 @@ class _Leaf:
 
 @lru_cache(maxsize=1)
 def lives(story: Story) -> dict[str, list[Moment]]:
-    """Return the history of ``.grad`` of each leaf that received a gradient from a backward: by its label, its moments
-    in order.
+    """Return the history of ``.grad`` for each leaf that received a gradient from a backward: by the leaf's label, its
+    moments in order.
 
     Leaves with a name in the program come first.
     """
@@ -190,10 +191,9 @@ class _Reader:
 
 def joint_updates(story: Story, label: str) -> Iterator[tuple[OptimizerStep, list[Event]]]:
     """Yield, for each update of the leaf ``label`` with the sum of the gradients of several backwards, the last
-    recorded optimizer step up to it that held the leaf, with these backwards in order; nothing where there is no such
-    step.
+    recorded optimizer step up to it that held the leaf, and these backwards in order.
 
-    The backwards are counted from the last update or clearing of the gradient on.
+    An update without such a step is left out. Backwards count from the last update or clearing of the gradient on.
     """
     added: list[Event] = []
     for moment in lives(story).get(label, ()):
@@ -218,19 +218,19 @@ def cells(story: Story, storage: str | None, step: int) -> Any:
 
 
 def is_nothing(story: Story, storage: str | None, step: int) -> bool:
-    """Whether ``storage`` (a label) is known to have held only zeros after ``step``; False if not all of its values are
-    in the trace, or the label is None.
+    """Whether ``storage`` (a label) held only zeros after ``step``; False if not all of its values are in the trace, or
+    the label is None.
     """
     held = cells(story, storage, step)
     return held is not None and not isinstance(held, dict) and all(value == 0 for _, value in flat(held))
 
 
 def stepper(story: Story, step: int) -> str | None:
-    """Return the text of the optimizer, ``"opt"``, if the source at ``step`` is a call ``opt.step()`` or
+    """Return the source of the optimizer, ``"opt"``, if the source at ``step`` is a call ``opt.step()`` or
     ``scaler.step(opt)``; None if no method ``step`` is called there.
 
-    ``scaler`` is recognised by a ``scaler.scale(`` in the program. What else has such a method, a scheduler, is not
-    told from an optimizer.
+    A ``scaler`` is recognised by ``scaler.scale(`` in the program. Any other object with a method ``step``, such as a
+    scheduler, is returned like an optimizer.
     """
     program = story.program
     node = program.at(story.span(step)) if program.tree is not None else None
@@ -241,7 +241,7 @@ def stepper(story: Story, step: int) -> str | None:
 
 
 def same_update(story: Story, one: Moment, other: Moment) -> bool:
-    """Whether two updates were made by one line or by one optimizer."""
+    """Whether two updates were made by the same line or by the same optimizer (by the source of its name)."""
     if story.span(one.step) == story.span(other.step):
         return True
     name = stepper(story, one.step)

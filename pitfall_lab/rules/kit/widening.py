@@ -1,4 +1,4 @@
-"""The text of a conversion to a short floating point type, as one to float64."""
+"""Rewrites a conversion to a short floating point type as one to float64."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.trace.operation_facts import spellings
 
 DIGITS = {"float32": 24, "float16": 11, "bfloat16": 8}
-"""The binary digits of the short types."""
+"""The binary digits of the significand of the short types."""
 
 
 def wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """Return the syntax node to replace, and its new text, so that the call ``node`` makes float64; None for other
+    """Return the syntax node to replace, and its new source, so that the call ``node`` makes float64; None for other
     calls, and if ``node`` is no call.
 
-    That is an argument that names a short type (``torch.float32``), else the ``.float()``, ``.half()`` or
-    ``.bfloat16()``, else the one positional argument of a ``torch.tensor(…)`` or ``torch.as_tensor(…)``, which gets a
-    dtype beside it; whether the call has keywords is not looked at.
+    The node is an argument that names a short type (``torch.float32``), else the method ``.float``, ``.half`` or
+    ``.bfloat16``, else the only positional argument of ``torch.tensor(…)`` or ``torch.as_tensor(…)``, after which a
+    ``dtype`` is added (whether the call already has one is not checked).
     """
     if not isinstance(node, ast.Call):
         return None

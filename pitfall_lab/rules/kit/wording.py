@@ -13,18 +13,17 @@ from pitfall_lab.trace.part_names import written
 from pitfall_lab.trace.text import place
 
 _DIGITS = 18
-"""Two floats that differ differ in fewer significant digits than these."""
+"""With this many significant digits two different floats always have different texts."""
 _ROUNDING = 1e-6
-"""Two results that differ by no larger part of themselves differ by rounding, as the picture of a table takes it."""
+"""Two numbers whose relative difference is at most this differ only by rounding."""
 
 
 def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
-    """Return a tensor as words in a sentence: its name, else that of a tensor on the same memory, else the expression
+    """Return a tensor as words in a sentence: its name, else that of a tensor on the same storage, else the expression
     that made it, else its shape.
 
-    ``tensor`` and ``storage`` are labels, ``step`` says when the name counts. Names of tensors that cover only a part
-    of their storage come after the expression; this one is known only where the call at ``saved_at`` returned the
-    tensor.
+    ``tensor`` and ``storage`` are labels; names are those after ``step``. The expression is known only if the call at
+    ``saved_at`` returned the tensor; names of tensors that cover only a part of their storage come after it.
     """
     storage = storage or (story.tensor(tensor) or {}).get("storage")
     name = story.name(tensor, step) if is_whole(story, tensor, storage) else None
@@ -58,7 +57,7 @@ def called(story: Story, tensor: str | None, storage: str | None, step: int | No
 def expression(story: Story, tensor: str | None, step: int) -> T:
     """Return a tensor as words: by its own name, else by the expression that made it, else as :func:`called` does.
 
-    The name of its memory comes last, as that may have another shape.
+    The names of other tensors on its storage come last, as these may have another shape.
     """
     record = story.tensor(tensor, step) or {}
     text = story.name(tensor, step) or story.used_name(tensor) or snippet(story, story.span(record.get("born")))
@@ -72,9 +71,8 @@ def _code(name: str) -> T:
 
 
 def is_whole(story: Story, label: str | None, storage: str | None) -> bool:
-    """Whether the tensor ``label`` has as many elements as the storage ``storage`` (the name of a part would mislead).
-
-    True if the storage or its size is unknown.
+    """Whether the tensor ``label`` has as many elements as the storage ``storage``; True if the storage or its size is
+    unknown.
     """
     record, memory = story.tensor(label) or {}, story.record("storages", storage) or {}
     count = 1
@@ -93,8 +91,8 @@ def gradient_of(name: T) -> T:
 
 
 def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
-    """Return the source under ``span``, but the whole statement where only an index or attribute is marked:
-    ``h[0] = 1`` and not ``h[0]``.
+    """Return the source at ``span``, or the whole statement if the span marks only an index or attribute: ``h[0] = 1``
+    and not ``h[0]``.
 
     On one line, shortened to ``limit`` characters; empty if the source is unknown.
     """
@@ -107,8 +105,8 @@ def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
 
 
 def at_line(story: Story, span: Span | None) -> T:
-    """Return a place in words, in both languages: ``line 6``, in a notebook ``line 6 of cell 2``, with the name of the
-    file if it is not the program's own; ``a line that could not be located`` if ``span`` is None.
+    """Return a position in words, in both languages: ``line 6``, in a notebook ``line 6 of cell 2``, with the name of
+    the file if it is not the program's own; ``a line that could not be located`` if ``span`` is None.
     """
     if span is None:
         return T(en="a line that could not be located", zh="某一行（无法定位）")
@@ -119,13 +117,15 @@ def at_line(story: Story, span: Span | None) -> T:
 
 
 def line_of(story: Story, finding: Finding, role: Role) -> T:
-    """Return the line that has this role in a finding, in words: ``line 6``."""
+    """Return the line of the finding's first related line with the role ``role``, in words: ``line 6``; as
+    :func:`at_line` does for None if there is none.
+    """
     related = finding.line(role)
     return at_line(story, related.span if related else None)
 
 
 def snippet(story: Story, span: Span | None, limit: int = 48) -> str:
-    """The source under ``span`` on one line, shortened to ``limit`` characters; empty when it is not known."""
+    """The source at ``span`` on one line, shortened to ``limit`` characters; empty if it is unknown."""
     if span is None or span.source >= len(story.trace.sources):
         return ""
     lines = story.trace.sources[span.source].text.split("\n")[span.line - 1 : span.end_line]
@@ -143,8 +143,8 @@ def capital(text: str) -> str:
 
 
 def numbers(cells: Any, only: list[int] | None = None, limit: int = 4, digits: int = 4) -> str:
-    """Return the first ``limit`` known values in ``cells`` as a short list: ``[7.31, 1.19, 9.53]``; with ``only``,
-    those at these positions. Each with ``digits`` significant digits.
+    """Return the first ``limit`` known values in ``cells`` as a short list, ``[7.31, 1.19, 9.53]``, each with
+    ``digits`` significant digits; with ``only``, the values at these indices.
 
     >>> numbers([0.123456, 2.0, "nan"])
     '[0.1235, 2, nan]'
@@ -160,7 +160,7 @@ def numbers(cells: Any, only: list[int] | None = None, limit: int = 4, digits: i
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """Return one value as text, with so many significant digits."""
+    """Return one value as text: an int or float with ``digits`` significant digits, anything else by ``str``."""
     return f"{value:.{digits}g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
@@ -183,9 +183,9 @@ def apart(one: Any, other: Any, *, percent: bool = False) -> tuple[str, str] | N
 
 def numbers_apart(one: Any, other: Any, only: list[int] | None = None) -> tuple[str, str]:
     """Return two sets of values as texts, each as :func:`numbers` shows it, with as many digits as it takes to see that
-    they differ; equal texts if no number of digits shows it.
+    they differ; if no number of digits shows it, their texts with 4 digits.
 
-    ``only`` are the positions to show; None for the first ones.
+    ``only`` are the indices to show; None for the first ones.
     """
     ways = [tuple(numbers(cells, only, digits=digits) for cells in (one, other)) for digits in range(4, _DIGITS)]
     return next(((a, b) for a, b in ways if a != b), (ways[0][0], ways[0][1]))
@@ -193,9 +193,9 @@ def numbers_apart(one: Any, other: Any, only: list[int] | None = None) -> tuple[
 
 def flat(cells: Any) -> list[tuple[int, Any]]:
     """Return the known values in ``cells`` as ``(index, value)`` pairs, from any form in which a trace stores values:
-    nested lists, a single value or a selection.
+    nested lists, a single value or a selection (a dict).
 
-    The index counts the elements in order; no pairs for None.
+    The index counts the elements in row-major order. Empty for None.
     """
     if cells is None:
         return []
@@ -215,8 +215,8 @@ def flat(cells: Any) -> list[tuple[int, Any]]:
 
 
 def differ(one: dict[int, Any], other: dict[int, Any]) -> list[int]:
-    """Return the positions known in both of two gradients (values by position) at which they differ by more than
-    rounding, relative to the largest number in either.
+    """Return the indices, known in both gradients (values by index), at which they differ by more than rounding,
+    relative to the largest value in either.
     """
     shared = [index for index in one if index in other]
     sizes = [
@@ -233,8 +233,8 @@ def _near(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def difference(one: Any, other: Any) -> list[int]:
-    """Return the positions known in both of two sets of values at which they differ by more than rounding: by more than
-    a small part of the larger of the two numbers or, where both are below 1, of 1.
+    """Return the indices, known in both sets of values, at which they differ by more than 1e-5 of the larger of the two
+    absolute values or, if both are below 1, by more than 1e-5.
 
     NaN equals NaN.
     """

@@ -1,4 +1,4 @@
-"""Repairs of the line that writes: make a new tensor instead, remove ``inplace=True``, or write to a copy."""
+"""Repairs of the line that writes in place: make a new tensor instead, remove ``inplace=True``, or write to a copy."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from pitfall_lab.trace import Event, Span, T
 
 def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | None]:
     """Return fixes of the statement that wrote at ``step``: among others, make a new tensor instead, remove
-    ``inplace=True``, or write into a copy (not for an array).
+    ``inplace=True``, or write to a copy (not for an array).
 
-    None in the list is a fix that cannot be written; the list is empty if the text does not show the statement.
+    None in the list is a fix that cannot be written. The list is empty if the source does not show the statement.
     """
     node = program.at(story.span(step))
     statement = program.statement(node)
@@ -51,7 +51,9 @@ def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | No
 
 
 def _in_collection(program: Program, statement: ast.stmt, new: Fix | None) -> Fix | None:
-    """The fix that makes a new collection where a loop writes each of its tensors; None for other statements."""
+    """The fix that makes a new collection, for a loop that writes each tensor of a collection in place; None for other
+    statements.
+    """
     written = written_root(statement)
     if new is None or written is None or len(new.edits) != 1:
         return None
@@ -61,11 +63,11 @@ def _in_collection(program: Program, statement: ast.stmt, new: Fix | None) -> Fi
 
 
 def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """Return a fix that makes a new tensor instead of writing: ``h = h + x`` for ``h += x``, ``h = h * 10`` for
-    ``h.mul_(10)``, ``f(h.relu())`` for ``f(h.relu_())``.
+    """Return a fix that makes a new tensor instead of writing in place: ``h = h + x`` for ``h += x``, ``h = h * 10``
+    for ``h.mul_(10)``, ``f(h.relu())`` for ``f(h.relu_())``.
 
-    ``node`` is the writing call, or a node that contains it, in ``statement``. The old tensor stays unchanged. None if
-    the statement cannot be written so, such as ``h[0] += x`` or ``h.normal_()``.
+    ``node`` is the writing call, or a node that contains it, in ``statement``. None if there is no such form, as for
+    ``h[0] += x`` or ``h.normal_()``.
     """
     if isinstance(statement, ast.AugAssign):
         return _augmented(program, statement)
@@ -87,11 +89,10 @@ def _chain(call: ast.Call) -> Iterator[ast.AST]:
 
 
 def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """Return a fix for a hook that writes its output: ``return output.mul(0.5)`` for ``output.mul_(0.5)``; None for
-    other statements.
+    """Return a fix for a hook that writes its output in place: ``return output.mul(0.5)`` for ``output.mul_(0.5)``;
+    None for other statements.
 
-    The statement must be the last one of a function without ``return`` and write one of its parameters. The returned
-    value replaces the output.
+    The statement must be the last one of a function without ``return``, and write one of the function's parameters.
     """
     function, call = program.function(statement), _written_call(node, statement)
     written = written_root(statement)
@@ -128,10 +129,10 @@ def _augmented(program: Program, statement: ast.AugAssign) -> Fix | None:
 
 
 def _statement_call(program: Program, statement: ast.Expr, call: ast.Call) -> Fix | None:
-    """The fix for a statement that is only an in-place call on a whole tensor: the out-of-place call,
-    assigned to its name; else None.
+    """The fix for a statement that is only an in-place call on a whole tensor: the out-of-place call, assigned to the
+    tensor's name.
 
-    None too for an operation that exists in place only, but for ``zero_`` and ``fill_``.
+    None for other statements, and for an operation that exists in place only, except ``zero_`` and ``fill_``.
     """
     target = receiver(call)
     if target is None:
@@ -172,10 +173,8 @@ def _out_of_place(edits: tuple[Edit, ...], name: str) -> Fix | None:
 
 
 def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
-    """Return the replacements that make in-place calls in ``call`` ordinary ones (``add_`` → ``add``,
-    no ``inplace``, no ``out``).
-
-    Empty if one of the calls exists in place only.
+    """Return the replacements that turn the in-place calls in ``call`` into out-of-place ones (``add_`` → ``add``, no
+    ``inplace``, no ``out``); empty if one of the calls exists in place only.
     """
     changes: list[tuple[Span, str]] = []
     node: ast.AST | None = call
@@ -200,10 +199,10 @@ def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
 
 
 def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
-    """The in-place call at ``node``, or, when ``node`` is no such call, the only one in the statement; None
-    if there is not exactly one.
+    """The in-place call at ``node`` or, if ``node`` is no such call, the only in-place call of the statement; a chain
+    of calls counts as its last one.
 
-    None too for a statement with a body; of a chain of calls the last one counts.
+    None if there is not exactly one, or the statement has a body.
     """
     if isinstance(node, ast.Call) and writes(node):
         return node
@@ -215,10 +214,10 @@ def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
 
 
 def flags(program: Program, node: ast.AST, event: Event | None) -> list[Fix | None]:
-    """Return fixes that remove one ``inplace=True`` each: of the calls in ``node`` or, if it has none, of up to six
-    calls of the program, a module named like ``event`` first.
+    """Return fixes that remove one ``inplace=True`` each: from the calls in ``node`` or, if these have none, from up to
+    six calls anywhere in the program, layers named like ``event`` first.
 
-    Empty if there is none, or ``event`` is None and ``node`` has none.
+    Empty if no call has one, or if ``event`` is None and ``node`` has none.
     """
     own = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _flag_spans(program, n)]
     if own:
@@ -244,7 +243,7 @@ def _without_flag(program: Program, call: ast.Call) -> Fix:
 
 
 def _flag_spans(program: Program, call: ast.Call) -> list[Span]:
-    """The spans of the arguments that make ``call`` in-place: ``inplace=True``, or ``True`` in that position."""
+    """The spans of the arguments that make ``call`` work in place: ``inplace=True``, or ``True`` in that position."""
     spans = [_argument_span(program, call, k) for k in call.keywords if k.arg == "inplace" and is_true(k.value)]
     position = FLAG_POSITIONS.get(called(call))
     if not spans and position is not None and len(call.args) > position and is_true(call.args[position]):
@@ -253,7 +252,7 @@ def _flag_spans(program: Program, call: ast.Call) -> list[Span]:
 
 
 def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
-    """The place of an argument together with the comma that separates it."""
+    """The span of an argument together with the comma that separates it."""
     own = program.place(argument)
     arguments = sorted([program.place(a) for a in [*call.args, *call.keywords]], key=lambda s: (s.line, s.column))
     number = arguments.index(own)
@@ -267,11 +266,11 @@ def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
 
 
 def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
-    """Return fixes that put ``h = h.clone()`` before ``statement``, which writes: first before the outermost loop
-    around it, then inner ones, then right before it.
+    """Return fixes that insert ``h = h.clone()`` before ``statement``, which writes ``h``: first before the outermost
+    loop around it, then before inner loops, then right before it.
 
-    Empty if the statement writes no name. Loops of the same function only, and none outside the loop that gives the
-    name its value.
+    Empty if the statement writes to no name. Only loops of the same function count, and none outside the loop that
+    assigns the name.
     """
     name = written_root(statement)
     if name is None:
@@ -317,9 +316,8 @@ def _without_data(program: Program, statement: ast.stmt, name: ast.expr) -> tupl
 
 
 def _data_changes(program: Program, statement: ast.stmt, name: ast.expr) -> list[tuple[Span, str]]:
-    """Replacements that remove ``.data`` from the written expression, as a copy does not need it.
-
-    Empty if the statement uses ``.numpy``.
+    """Replacements that remove ``.data`` from the written expression, as a copy does not need it; empty if the
+    statement uses ``.numpy``.
     """
     changes = []
     if any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in ast.walk(statement)):

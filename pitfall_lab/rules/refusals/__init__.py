@@ -1,8 +1,8 @@
-"""Whatever torch refuses (raises an error for) is explained: the catalogue of torch's errors that no rule is about.
+"""Explains whatever torch refuses (raises an error for): the catalogue of torch's errors that no rule is about.
 
-This is the one place where torch's words are read, and only to know which of its checks refused a call. What is then
-said comes from the arguments as they were: their names, shapes, number types, devices and values. A family of errors
-has a page with torch's message as title.
+Only here is torch's error message read, and only to know which of its checks refused a call. The explanation is made
+from the arguments of the call: their names, shapes, dtypes, devices and values. Each family of errors has a page, whose
+title is torch's message.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ SILENT = (
     "ImportError",
     "GeneratorExit",
 )
-"""Types of exceptions that are about no tensor and get no finding: the report has a sentence of its own for them."""
+"""Types of exceptions that do not concern tensors and get no finding: the report has a sentence of its own for them."""
 
 
 def refusals(story: Story, known: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield one finding for each error of the program (:func:`errors`; none of the types in ``SILENT``) that none of
-    the findings ``known`` of severity ``error`` explains.
+    """Yield one finding for each error of the program (:func:`errors`) that none of the findings ``known`` of severity
+    ``error`` explains.
 
-    A finding explains the errors at its steps, and on its lines those for which no call is recorded.
+    A finding explains the errors at its steps and, of errors for which no call was recorded, those on its lines.
     """
     reported = {
         at
@@ -81,8 +81,8 @@ def _line(span: Span | None) -> tuple[int, int] | None:
 
 
 def errors(story: Story) -> Iterator[tuple[int, Failure]]:
-    """Yield the errors of the program, each once, in a pair after its step: of the calls that raised, and the one that
-    ended it.
+    """Yield the errors of the program, each once, as pairs of step and failure: those of the calls that raised, and the
+    one that ended the program.
 
     Of nested calls only the outermost; none of the types in ``SILENT``.
     """
@@ -98,11 +98,11 @@ def errors(story: Story) -> Iterator[tuple[int, Failure]]:
 
 
 def refusal(story: Story, failure: Failure, step: int) -> Finding:
-    """Return the finding that explains the error ``failure``, raised at ``step``: of the first case of the catalogue
-    that fits and whose sentences can be filled in, else one that quotes the message.
+    """Return the finding that explains the error ``failure``, raised at ``step``: that of the first case of the
+    catalogue that fits and whose sentences can be filled in, else one that quotes the message.
 
-    For an error that torch did not raise, only cases whose ``wrong`` begins with ``!`` count; else it is the note of
-    :func:`own`.
+    For an error that torch did not raise, only cases whose ``wrong`` begins with ``!`` are tried; if none fits, the
+    result is the note of :func:`own`.
     """
     refused = Refused(story, failure, step)
     for family, case, match in _fitting(refused):
@@ -122,10 +122,10 @@ def _fitting(refused: Refused) -> Iterator[tuple[Family, Case, re.Match[str]]]:
 
 
 def family_of(message: str) -> tuple[Family, Case, re.Match[str]] | None:
-    """Return the family and the case of the catalogue that the text ``message`` of an error belongs to, with what the
-    case's pattern matched; cases that are about one function are left out.
+    """Return the family and the case of the catalogue to which the error message ``message`` belongs, with the match of
+    the case's pattern; None if no case fits.
 
-    For errors of which only the text is known. None if no case fits.
+    For errors of which only the message is known: cases for one function only are left out.
     """
     for family in FAMILIES:
         for case in family.cases:
@@ -135,10 +135,10 @@ def family_of(message: str) -> tuple[Family, Case, re.Match[str]] | None:
 
 
 def is_caught(story: Story, finding: Finding) -> bool:
-    """Whether a finding of severity ``error`` is about an error that the program caught, so
-    that it did not end the program.
+    """Whether a finding of severity ``error`` is about an error that the program caught, so that it did not end the
+    program.
 
-    False for other severities, and if no call at its steps raised.
+    False for other severities, and if no call at the finding's steps raised.
     """
     if finding.severity != "error":
         return False
@@ -159,13 +159,11 @@ def _all_around(story: Story, steps: Iterable[int]) -> set[int | None]:
 
 
 def _around(story: Story, step: int | None) -> set[int | None]:
-    """Return the step and that of the outermost call around it, as a set; empty if there is no such event."""
+    """The step, and the step of the outermost call around it, as a set; empty if there is no such event."""
     outer = story.outer_call(step)
     return {step, outer.step} if outer is not None else set()
 
 
 def as_note(finding: Finding) -> Finding:
-    """Return a copy of ``finding`` with the severity ``info``: the program catches the error, so it is worth knowing
-    and no mistake.
-    """
+    """Return a copy of ``finding`` with the severity ``info``: the program catches the error, so it is no mistake."""
     return replace(finding, severity="info")

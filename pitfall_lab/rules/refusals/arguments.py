@@ -1,6 +1,4 @@
-"""A call that torch refused, arranged for sentences: its arguments by name, place and kind, and what
-the program writes for them.
-"""
+"""A call that torch refused, prepared for sentences: its arguments by name, position and type, and their source."""
 
 from __future__ import annotations
 
@@ -19,12 +17,12 @@ from pitfall_lab.trace import Event, Failure, Given, Language, Span, T
 
 TENSORS = ("Tensor", "Parameter", "ndarray")
 BUILTINS = {"print", "len", "float", "int", "str", "list", "tuple", "sum", "max", "min", "abs", "isinstance"}
-"""Python's functions, by their name in the text: the refused call may be within a call of one."""
+"""Python's own functions; the refused call may be an argument of one of them."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """One error of a program, arranged for sentences: ``failure`` is the error, ``step`` the step of the event that
+    """One error of a program, prepared for sentences: ``failure`` is the error, ``step`` the step of the event that
     raised it (of the last event if none did), ``story`` has the look-ups of the trace.
     """
 
@@ -39,11 +37,10 @@ class Refused:
 
     @cached_property
     def call(self) -> ast.Call | None:
-        """The call that the program's own line made, as a syntax node; None if it is an operator, an index, or not
-        known.
+        """The call on the program's own line, as a syntax node; None if it is an operator, an index, or unknown.
 
-        Of ``print(layer(x))`` the call of the layer, if that was refused. Where only the statement is known, as for a
-        comprehension, the only call in it with the name of the refused function.
+        Of ``print(layer(x))`` it is the call of the layer, if that was refused. If only the statement is known, as for
+        a comprehension, it is the only call in it that has the name of the refused function.
         """
         node = self.story.program.at(self.span) if self.story.program.tree is not None else None
         node = node.value if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) else node
@@ -56,8 +53,8 @@ class Refused:
         return same[0] if len(same) == 1 else None
 
     def _within_builtin(self, node: ast.Call) -> ast.Call | None:
-        """The call of the refused layer inside ``print(layer(x).shape)``; None if the
-        text does not show exactly one.
+        """The call of the refused layer inside a call of a builtin such as ``print(layer(x).shape)``; None if the
+        source does not show exactly one.
         """
         names, program = set(self.failure.op.split(".")), self.story.program
         inner = [
@@ -70,18 +67,17 @@ class Refused:
 
     @cached_property
     def given(self) -> tuple[Given, ...]:
-        """The arguments of the refused call (:class:`Given`), without the ``self`` of an object that is no tensor,
-        which the program does not write.
+        """The arguments of the refused call (:class:`Given`), without the ``self`` of an object that is no tensor: the
+        program does not write it.
         """
         return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
 
     def _as_written(self, given: Given) -> Given:
-        """The argument.
+        """The argument ``given``; for a tensor that the line does not write, with the source of the expression that
+        passed it: a call that returned it, or a keyword argument.
 
-        For a tensor that the line does not write, with the expression from which the line got it: a
-        call, or a keyword argument.
-
-        Label, shape and dtype are then those of that expression's tensor. Unchanged if there is none.
+        For a keyword argument, label, shape and dtype become those of that expression's tensor. Unchanged if no such
+        expression is found.
         """
         program = self.story.program
         node = program.at(self.span) if program.tree is not None else None
@@ -104,8 +100,8 @@ class Refused:
         return replace(given, text=text, label=label, shape=tuple(record["shape"]), dtype=str(record.get("dtype")))
 
     def _returned_by(self, node: ast.AST, given: Given) -> ast.Call | None:
-        """The call in the refused expression that returned the tensor: ``model(x)``, for what a line of
-        ``forward`` made; else None.
+        """The call inside the refused expression that returned the tensor: ``model(x)``, for a tensor that a line of
+        ``forward`` made; None if there is none.
         """
         event = (
             self.story.event((self.story.tensor(given.label, self.step) or {}).get("born"))
@@ -119,7 +115,7 @@ class Refused:
         return call if call is not None and call is not node and node in self.story.program.ancestors(call) else None
 
     def _is_returned(self, event: Event, given: Given) -> bool:
-        """Whether the function that made a tensor returns it: by the expression that made it, or by its name."""
+        """Whether the function that made a tensor returns it: directly, or by its name."""
         program = self.story.program
         statement, name = program.statement_at(event.span), self.story.name(given.label, self.step)
         function = program.function(statement) if statement is not None else None
@@ -139,14 +135,15 @@ class Refused:
 
     @property
     def message(self) -> str:
-        """Return torch's message."""
+        """The error message."""
         return self.failure.message
 
     def argument(self, names: tuple[str, ...]) -> Given | None:
-        """Return the first argument that one of ``names`` finds, the names tried in order: a parameter's name, ``#2``
-        for the second tensor, ``@2`` for the second argument (from 1).
+        """Return the first argument that a selector in ``names`` finds, tried in order: a parameter's name, ``#2`` for
+        the second tensor, ``@2`` for the second argument (both counted from 1).
 
-        None if there is none; an argument that is ``None`` itself is found only by ``@``, or if it is part of another.
+        None if there is none. An argument whose value is None is found only by ``@``, or if it is an element of another
+        argument.
         """
         for name in names:
             if name[:1] in ("#", "@"):
@@ -160,32 +157,30 @@ class Refused:
 
     @cached_property
     def written(self) -> str:
-        """Return the program's expression that was refused, as text on one line of at most 400
-        characters; empty if it is not known.
-        """
+        """The source of the refused expression, on one line of at most 400 characters; empty if unknown."""
         return snippet(self.story, self.span, 400)
 
     @property
     def code(self) -> str:
-        """The refused expression as text; of a statement with a body, its condition or what it goes over."""
+        """The source of the refused expression; of a statement with a body, its condition or its iterable."""
         node = self.story.program.at(self.span) if self.story.program.tree is not None else None
         node = getattr(node, "test", None) or getattr(node, "iter", None) or node
         return " ".join(self.story.program.segment(node).split()) if isinstance(node, ast.expr) else self.written
 
     @property
     def called(self) -> str:
-        """The refused function as a program writes it: ``F.linear``, ``torch.gather``, ``view``; ``torch`` if it is not
-        known.
+        """The refused function as a program writes it: ``F.linear``, ``torch.gather``, ``view``; ``torch`` if
+        unknown.
         """
         op = self.failure.op.removesuffix(".__get__").removesuffix(".__set__")
         short = op.replace("torch.nn.functional.", "F.").replace("torch._C._nn.", "F.").replace("torch._C.", "torch.")
         return short.removeprefix("torch.Tensor.") or "torch"
 
     def words(self, language: Language) -> dict[str, Any]:
-        """Return the values for the placeholders of a sentence in ``language``, by name: ``Line`` and ``line``, the
-        place in words; ``call``, the function; each argument under its parameter's name.
+        """Return the values for the placeholders of a sentence in ``language``, by name: ``Line`` and ``line`` (the
+        line in words), ``call`` (the function), and each argument under its parameter's name.
 
-        The first three tensors also as ``first``, ``second`` and ``third``.
+        The first three tensors are also there as ``first``, ``second`` and ``third``.
         """
         line = at_line(self.story, self.span)
         words: dict[str, Any] = {g.name: self.word(g, language) for g in reversed(self.given) if g.name.isidentifier()}
@@ -198,10 +193,10 @@ class Refused:
         return Word(given, self.name(given).say(language), language)
 
     def name(self, given: Given) -> T:
-        """Return how to name the argument ``given`` in a sentence: as the line writes it, else the expression that made
-        it, else its parameter's name.
+        """Return the words for the argument ``given`` in a sentence: its source on the line, else the expression that
+        made it, else its parameter's name.
 
-        What is no tensor and not written in the line is named by its value, if that is known.
+        An argument that is no tensor and not written on the line is named by its value, if that is known.
         """
         if given.text:
             return _code(given.text)
@@ -219,10 +214,10 @@ class Refused:
         )
 
     def inside(self, given: Given) -> ast.Call | None:
-        """Return the call of a model during which the nameless tensor ``given`` was made by an earlier layer and
-        refused by a later one; None if there is none.
+        """Return the call of a model during which an earlier layer made the nameless tensor ``given``, which a later
+        layer refused; None if there is none.
 
-        Also a call by which the refused line itself made the tensor, if no call was recorded for the error and it is no
+        If no call was recorded for the error, also a call on the refused line that made the tensor, unless it is an
         argument of another call.
         """
         record = self.story.tensor(given.label, self.step) or {}
@@ -241,7 +236,7 @@ class Word:
     """The argument ``given`` in a format string: ``{x}`` is its name, ``{x.shape}`` 2×3, ``{x.size[-1]}`` 3,
     ``{x.type}`` float32.
 
-    ``name`` is how it is named there, ``language`` that of the sentence.
+    ``name`` is the text for ``{x}``, ``language`` the language of the sentence.
     """
 
     def __init__(self, given: Given, name: str, language: Language) -> None:
@@ -266,7 +261,7 @@ class _Sizes:
 
 
 def shape_text(shape: tuple[int, ...] | None, language: Language = "en") -> str:
-    """Return a shape in words: ``2×3``, ``(3,)``; for a 0-dim tensor, that it is a single number; ``?`` for None."""
+    """Return a shape in words: ``2×3``, ``(3,)``, ``() (one number)``; ``?`` for None."""
     if shape is None:
         return "?"
     return (
@@ -291,7 +286,7 @@ def _code(text: str) -> T:
 
 
 def first_sentence(message: str) -> str:
-    """Return the first non-empty line of the error message ``message``, without what only torch's developers need,
+    """Return the first non-empty line of the error message ``message``, without additions for torch's developers,
     shortened to 240 characters; empty if there is no such line.
     """
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]

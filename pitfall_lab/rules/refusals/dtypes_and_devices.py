@@ -1,4 +1,4 @@
-"""The pages (``FAMILIES``) for errors about number types, kinds of arguments, and devices."""
+"""The pages (``FAMILIES``) for errors about dtypes, types of arguments, and devices."""
 
 from __future__ import annotations
 

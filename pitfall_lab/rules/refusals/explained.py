@@ -1,5 +1,5 @@
-"""A refusal as a finding: what was refused and why, the arguments with the lines that made them, and
-what torch would have taken.
+"""A refusal as a finding: what was refused and why, the arguments with the lines that made them, and what torch would
+have accepted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ MOST_LINES = 4
 
 
 def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]) -> Finding | None:
-    """Return the finding that ``case``, of ``family``, makes of the refused call; None where the call lacks something
-    that the case's sentences name.
+    """Return the finding that ``case``, of ``family``, makes of the refused call; None if a value that its sentences
+    name is missing.
 
-    ``match`` is what the case's pattern matched in torch's message. What a remedy says takes the place of the case's
-    sentences; fixes are the remedy's, then rewritings of the wrong argument, then those that the remedy has for the
-    end.
+    ``match`` is the match of the case's pattern in torch's message. The sentences of the case's remedy replace those of
+    the case. The fixes are the remedy's, then rewritings of the wrong argument, then the remedy's ``last``.
     """
     wrong = offending(refused, case.wrong, match)
     other = offending(refused, case.other, match) if case.other else _beside(refused, wrong)
@@ -60,8 +59,8 @@ def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]
 
 
 def quoted(refused: Refused, family: Family) -> Finding:
-    """Return the finding of ``family`` for a refusal that no case fits: torch's own words, with the argument that they
-    are about, if that is found.
+    """Return the finding of ``family`` for a refusal that no case fits: it quotes torch's message and names the
+    argument that the message is about, if that is found.
     """
     wrong = offending(refused, "", None)
     words = {language: _words(refused, wrong, None, None, language) for language in ("en", "zh")}
@@ -122,7 +121,9 @@ def _words(
 
 
 def _brief(line: str) -> str:
-    """One of the lines in which ``load_state_dict`` lists what does not fit, with two sizes put shorter."""
+    """One of the lines in which ``load_state_dict`` lists what does not fit, with a shorter text for two different
+    sizes.
+    """
     sizes = (
         r"copying a param with shape torch\.Size\((.*?)\) from checkpoint, the shape in current model is "
         r"torch\.Size\((.*?)\)"
@@ -171,8 +172,8 @@ def _advice(refused: Refused, accepts: T | None) -> T | None:
 
 
 def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, message: T) -> T:
-    """Sentences that say what the call accepts and what it was given, and quote torch's
-    message if the finding does not.
+    """Sentences that say what the call accepts and what it was given, and quote torch's message if ``message`` does
+    not.
     """
     en = [f"Torch would accept: {accepts.en}."] if accepts is not None else []
     zh = [f"torch 接受的是：{accepts.zh}。"] if accepts is not None else []
@@ -195,10 +196,10 @@ def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, messa
 
 
 def _shown(refused: Refused, wrong: Given | None) -> list[Given]:
-    """The first ``MOST_SHOWN`` arguments to name: the offending one, then the tensors, each once, then
-    values written out in the line.
+    """The first ``MOST_SHOWN`` arguments to name: the wrong one, then the tensors, each once, then values written on
+    the line.
 
-    Objects that are shown as ``<…>`` are left out unless the line writes them.
+    Objects whose value is shown as ``<…>`` are left out unless they have a source.
     """
     found: dict[object, Given] = {}
     for given in sorted(refused.given, key=lambda g: (g is not wrong, g.kind not in TENSORS)):
@@ -209,7 +210,7 @@ def _shown(refused: Refused, wrong: Given | None) -> list[Given]:
 
 
 def _is_written(given: Given, refused: Refused) -> bool:
-    """Whether the line writes the value out; what is a default of torch's was not given by the reader."""
+    """Whether the line contains the argument's value; a default of torch's was not written by the reader."""
     return (
         bool(given.value) and re.search(rf"(?<![\w.-]){re.escape(given.value)}(?![\w.])", refused.written) is not None
     )
@@ -218,7 +219,7 @@ def _is_written(given: Given, refused: Refused) -> bool:
 def _described(refused: Refused, given: Given, language: Language, *, device: bool) -> str:
     """An argument in words: ``x (`input`): float32, 2×3, requires grad``; ``p = 0.5`` for one that is no tensor.
 
-    ``device``: with the tensor's device.
+    With ``device``, also the tensor's device.
     """
     name, brackets = refused.name(given).say(language), BRACKETS[language]
     named = (
@@ -234,8 +235,8 @@ def _described(refused: Refused, given: Given, language: Language, *, device: bo
 
 
 def _related(refused: Refused, wrong: Given | None, remedy: Remedy) -> tuple[Related, ...]:
-    """The lines of the remedy, those that made the tensors of the call, the offending one first, and
-    the line where torch raises.
+    """The lines of the remedy, those that made the tensors of the call (the wrong one first), and the line where torch
+    raises.
 
     Each line once, and at most ``MOST_SHOWN`` tensors.
     """

@@ -65,8 +65,8 @@ OWN = Family(
 
 
 def own(refused: Refused) -> Finding:
-    """Return the note about an error that torch did not raise, with at most ``MOST_SHOWN`` tensors of the frame that
-    raised it.
+    """Return the note about an error that torch did not raise, which lists at most ``MOST_SHOWN`` tensors of the frame
+    that raised it.
     """
     failure, words = refused.failure, {language: refused.words(language) for language in ("en", "zh")}
     said = first_sentence(failure.message)

@@ -1,5 +1,5 @@
-"""Which argument an error of torch's is about: as the case says, or from what torch's words and the arguments have in
-common.
+"""Finds the argument that an error of torch is about: by the selectors of the case, or by what torch's message and the
+arguments have in common.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SCALARS = {
     "c10::complex<double>": "complex128", "c10::complex<float>": "complex64", "c10::Half": "float16",
     "c10::BFloat16": "bfloat16", "bool": "bool", "unsigned char": "uint8",
 }  # fmt: skip
-"""Torch's names for number types in its messages."""
+"""The names of dtypes in torch's messages."""
 POSITIONS = ("index", "indices", "mask", "condition", "offsets")
-"""Arguments with a dtype of their own, which need not be that of the other tensors."""
+"""Arguments that have a dtype of their own, which need not be that of the other tensors."""
 SHAPE = re.compile(r"\[([\d, ]*)\]")
 NUMBER = re.compile(r"-?(?:inf|nan|\d+(?:\.\d+)?(?:e-?\d+)?)\b")
 
@@ -32,7 +32,7 @@ def offending(refused: Refused, selectors: str, match: re.Match[str] | None) -> 
     """Return the argument found by the first of the ``selectors`` (separated by ``|``, see
     :class:`~pitfall_lab.rules.refusals.family.Case`) that finds one.
 
-    If none does: the one that torch's message is about if there are no selectors or no ``match`` (of the case's
+    If none does: the argument that torch's message is about if there are no selectors or no ``match`` (of the case's
     pattern); else None.
     """
     for selector in filter(None, selectors.split("|")):
@@ -68,7 +68,7 @@ def _selected(refused: Refused, selector: str, match: re.Match[str] | None) -> G
 
 
 def _missing_grad(refused: Refused) -> Given | None:
-    """The ``.grad`` that is None, if the failed expression reads an attribute of one; None otherwise."""
+    """The ``.grad`` that is None, if the failed expression reads an attribute of a ``.grad``; else None."""
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     for part in ast.walk(node) if node is not None else ():
@@ -82,7 +82,7 @@ def _missing_grad(refused: Refused) -> Given | None:
 
 
 def _object(refused: Refused) -> Given | None:
-    """The object whose attribute the failed expression reads or calls; None if it is no attribute."""
+    """The object whose attribute the failed expression reads or calls; None if the expression is no attribute."""
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     node = node.func if isinstance(node, ast.Call) else node
@@ -90,10 +90,10 @@ def _object(refused: Refused) -> Given | None:
 
 
 def _of_other_type(refused: Refused) -> Given | None:
-    """The last tensor whose dtype differs from that of the first parameter, or, without a
-    parameter, from that of most tensors.
+    """The last tensor whose dtype differs from that of the first parameter or, without a parameter, from the most
+    frequent dtype.
 
-    Of several, one that is not floating point; indices and masks are left out. None if there is none.
+    Tensors that are not floating point are preferred; indices and masks are left out. None if there is none.
     """
     tensors = [g for g in refused.tensors if g.name not in POSITIONS]
     kept = next((g for g in tensors if g.kind == "Parameter"), None)
@@ -111,7 +111,7 @@ def _on_other_device(refused: Refused) -> Given | None:
 
 
 def _of_other_rank(refused: Refused) -> Given | None:
-    """The last tensor whose number of dimensions differs from the most frequent one; None if there is none."""
+    """The last tensor whose number of dimensions differs from the most frequent number; None if there is none."""
     usual = Counter(len(g.shape or ()) for g in refused.tensors).most_common(1)
     return next((g for g in reversed(refused.tensors) if usual and len(g.shape or ()) != usual[0][0]), None)
 
@@ -127,9 +127,8 @@ def _clash(refused: Refused) -> tuple[Given, Given] | None:
 
 
 def _overload(refused: Refused) -> Given | None:
-    """The first argument that does not fit the overload of torch's message with the fewest such arguments.
-
-    None if all fit, or none is listed.
+    """The first argument that does not fit, in the overload of torch's message that has the fewest such arguments; None
+    if all fit, or no overload is listed.
     """
     forms = [
         [part.strip().split(" ") for part in form.split(",")] for form in re.findall(r"\* \((.*)\)", refused.message)
@@ -140,7 +139,7 @@ def _overload(refused: Refused) -> Given | None:
 
 
 def _misfits(refused: Refused, form: list[list[str]]) -> list[Given]:
-    """The arguments that do not fit this overload: ``form`` has a type and a name for each parameter."""
+    """The arguments that do not fit the overload ``form``, which has a type and a name for each parameter."""
     found = []
     for place, given in enumerate(refused.given):
         named = next((kind for kind, name, *_ in form if name == given.name), None)
@@ -161,28 +160,28 @@ def _takes(kind: str, given: Given) -> bool:
 
 
 def _said_tensor(refused: Refused) -> Given | None:
-    """The argument that torch's message is about if that is a tensor; else the first tensor, or
-    None if the call was given none.
+    """The argument that torch's message is about, if that is a tensor; else the first tensor, or None if the call has
+    none.
     """
     found = said(refused)
     return found if found is not None and found.kind in TENSORS else next(iter(refused.tensors), None)
 
 
 def said(refused: Refused) -> Given | None:
-    """Return the argument that the first line of torch's message is about, found by its name, else by its shape, type
+    """Return the argument that the first line of torch's message is about, found by its name, else by its shape, dtype
     or value.
 
-    Else the only tensor, or the only argument; None if there are several or none.
+    If none is found, the only tensor, or the only argument that is not None; None if there are several or none.
     """
     message = refused.message.split("\n")[0]
     return _named(refused, message) or _alike(refused, message) or _only(refused)
 
 
 def _named(refused: Refused, message: str) -> Given | None:
-    """The argument whose name (or singular) comes first in the words, one in quotes before all
-    others; ``self`` is the input.
+    """The argument whose name (or its singular) comes first in the message; a name in quotes comes before all others,
+    and ``self`` stands for ``input``.
 
-    Names of one letter count only in quotes or before ``=``. Else the one of :func:`_half_named`.
+    Names of one letter count only in quotes or before ``=``. If there is none, the argument of :func:`_half_named`.
     """
     text = message.lower().replace("_", " ")
     found: list[tuple[bool, int, int, Given]] = []
@@ -199,10 +198,10 @@ def _named(refused: Refused, message: str) -> Given | None:
 
 
 def _half_named(refused: Refused, text: str) -> Given | None:
-    """The first argument of whose name the message contains a word: ``divisor`` for
-    ``divisor_override``; None if there is none.
+    """The first argument of whose name the message contains a part: ``divisor`` for ``divisor_override``; None if there
+    is none.
 
-    Only names of several words of more than three letters.
+    Only names of several parts, and parts of more than three letters, count.
     """
     for given in refused.given:
         parts = [
@@ -218,10 +217,10 @@ def _half_named(refused: Refused, text: str) -> Given | None:
 
 
 def _alike(refused: Refused, message: str) -> Given | None:
-    """The only argument whose shape, dtype, value or number of dimensions the message contains; None if there is none.
+    """The only argument whose shape, dtype, value or number of dimensions occurs in the message; None if there is none.
 
-    In this order, and of several in the message the last one first (dtypes: the first one). Where two arguments
-    are alike, the next is tried.
+    Tried in this order, from the end of the message (dtypes from its beginning). If several arguments fit, the next
+    occurrence is tried.
     """
     for shape in reversed(SHAPE.findall(message)):
         sizes = tuple(int(n) for n in shape.replace(" ", "").split(",") if n)
@@ -284,4 +283,4 @@ KINDS: dict[str, Callable[[Refused], Given | None]] = {
         (g for g in reversed(refused.tensors) if "float" in g.dtype and g.kind != "Parameter"), None
     ),
 }
-"""How the argument that a case names is found; of Python's types, by the argument's type."""
+"""How the argument that a selector names is found; for Python's types, by the argument's type."""

@@ -1,4 +1,6 @@
-"""Errors raised by the parts of a training: optimizers, schedules, scalers, hooks, checkpoints, custom functions."""
+"""Errors that occur in training: in optimizers, schedulers, gradient scalers, hooks, checkpointing and custom
+Functions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dimensions, positions and lengths that are not there."""
+"""Dimensions, indices and lengths that do not exist."""
 
 from __future__ import annotations
 

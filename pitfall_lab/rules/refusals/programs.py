@@ -1,4 +1,4 @@
-"""Modules and what they are restored from, optimizers, data loaders, files, ``vmap``, and values outside of a
+"""Errors of modules and their state dicts, optimizers, data loaders, files and ``vmap``, and values outside of a
 function's range.
 """
 

@@ -1,4 +1,4 @@
-"""What is known about a refusal beyond its own line: where the mistake was made, and how to undo it there."""
+"""What is known about a refusal beyond its own line: where the mistake was made, and how to repair it there."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pitfall_lab.trace import Given, Span, T
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What a case's sentences cannot say of a refusal: where the mistake was made, and how to undo it there.
+    """Where the mistake behind a refusal was made, and how to repair it there.
 
-    ``said`` and ``accepts`` replace the case's sentences unless they are None. ``place`` is the place of the mistake if
-    torch raised on another line, ``step`` the step of its event; None where there is none. ``related`` are further
+    ``said`` and ``accepts`` replace the case's sentences unless they are None. ``place`` is the span of the mistake if
+    torch raised on another line, ``step`` the step of its event; each is None if there is none. ``related`` are further
     lines. ``fixes`` are tried before those of the case, ``last`` after them.
     """
 
@@ -31,8 +31,8 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """A refusal as a remedy sees it: ``refused`` is the refused call, ``wrong`` the offending argument, ``other`` the
-    one that it does not go with; each argument is None where none was found.
+    """A refusal as a remedy sees it: ``refused`` is the refused call, ``wrong`` the wrong argument, ``other`` the
+    argument that it does not fit; each argument is None if none was found.
 
     ``match`` is the match of the case's pattern in torch's message.
     """

@@ -1,4 +1,4 @@
-"""Fixes of a call that failed: the wrong argument written otherwise. Each is applied and run before it is offered."""
+"""Fixes of a call that failed which rewrite the wrong argument; each is applied and run before it is offered."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.trace import Given, T
 
 GRADIENTS = "!gradients"
-"""A form that is about no argument: what the ``backward`` of a custom Function returns."""
+"""A form that concerns no argument, but what the ``backward`` of a custom Function returns."""
 BATCH_FIRST = "!batch_first"
-"""A form that is about the layer: its data have the batch first, and it was made without ``batch_first=True``."""
+"""A form that concerns the layer: it passes ``batch_first=True`` where the layer is created."""
 KEYWORD = "!"
-"""The beginning of a form that adds a keyword to the refused call: ``!enforce_sorted=False``."""
+"""The first character of a form that adds a keyword to the refused call: ``!enforce_sorted=False``."""
 
 
 def rewritings(
     refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]
 ) -> tuple[Fix, ...]:
-    """Return fixes of a refused call, one for each of ``forms``: the argument ``wrong`` is written in that form on the
-    refused line. None of these if that line does not contain the argument.
+    """Return fixes of a refused call, one for each of ``forms``, which rewrite the argument ``wrong`` on the refused
+    line: ``{}`` in a form is replaced by the argument's source. None of these if the line does not contain the
+    argument.
 
     A form that begins with ``!`` adds a keyword to the call instead, or makes a custom ``backward`` return as many
-    gradients as needed (then it is the only fix). ``{other}`` in a form is replaced by the text of the argument
-    ``other``; without such an argument the form is left out. Where ``!batch_first`` can be added, the other forms are
-    left out. ``match`` is what the case's pattern matched in torch's message.
+    gradients as needed (then it is the only fix). ``{other}`` in a form is replaced by the source of the argument
+    ``other``; if there is none, the form is left out. If ``!batch_first`` can be applied, the other forms are left out.
+    ``match`` is the match of the case's pattern in torch's message.
     """
     program = refused.story.program
     if GRADIENTS in forms:
@@ -62,8 +63,8 @@ def rewritings(
 
 
 def _maker(refused: Refused) -> ast.AST | None:
-    """The call that made the layer: the expression that made its first parameter, else what was
-    called; None if it is not known.
+    """The call that created the layer: the expression that created its first parameter, else the creation of the called
+    object; None if it is unknown.
     """
     parameter = next((g for g in refused.tensors if g.kind == "Parameter"), None)
     if parameter is None and refused.call is not None:
@@ -80,7 +81,7 @@ def _maker(refused: Refused) -> ast.AST | None:
 def _with_keyword(program: Program, node: ast.AST | None, form: str) -> Fix | None:
     """The fix that adds a keyword, such as ``batch_first=True`` to ``nn.MultiheadAttention(8, 2)``.
 
-    None if the call has it already, has ``**``, or has no arguments.
+    None if the call already has it, has ``**arguments``, or has no arguments.
     """
     text = "batch_first=True" if form == BATCH_FIRST else form.removeprefix(KEYWORD)
     if not isinstance(node, ast.Call) or any(k.arg in (None, text.partition("=")[0]) for k in node.keywords):
@@ -93,7 +94,8 @@ def _with_keyword(program: Program, node: ast.AST | None, form: str) -> Fix | No
 
 
 def _as_many_gradients(program: Program, name: str, count: int) -> Fix | None:
-    """The fix that makes ``backward`` of the class ``name`` return ``count`` gradients, ``None`` for missing ones.
+    """The fix that makes ``backward`` of the class ``name`` return ``count`` gradients: it adds ``None`` for missing
+    ones, and removes those beyond.
 
     None unless that method has exactly one ``return`` with a value.
     """
@@ -115,8 +117,8 @@ def _as_many_gradients(program: Program, name: str, count: int) -> Fix | None:
 
 
 def _written(refused: Refused, node: ast.AST, wrong: Given) -> ast.expr | None:
-    """The expression of the argument inside the refused one: by its text, else by the call that
-    made it; None if there is none.
+    """The expression of the argument inside the refused one, found by its source, else by the call that created it;
+    None if there is none.
 
     For a tensor that was used as a condition, the comparison or operation that computed it.
     """

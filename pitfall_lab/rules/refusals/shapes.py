@@ -1,4 +1,4 @@
-"""Shapes that do not go together."""
+"""The pages (``FAMILIES``) for errors about shapes that do not fit each other."""
 
 from __future__ import annotations
 

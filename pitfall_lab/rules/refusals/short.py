@@ -1,8 +1,7 @@
-"""One or two short sentences about each family of errors: what torch has just refused. They are shown below a
-traceback.
+"""One or two short sentences about each family of errors, which are shown below a traceback.
 
-A page's first sentence does not: it introduces a subject. Where a family has errors of several kinds,
-:data:`EXACT` says more of some.
+They say what torch has just refused, unlike the first sentence of a page, which introduces its subject. For some kinds
+of errors of a family, :data:`EXACT` has a sentence of its own.
 """
 
 from __future__ import annotations
@@ -310,8 +309,8 @@ EXACT: tuple[tuple[str, T], ...] = (
 
 
 def short(family: Family, message: str) -> T | None:
-    """Return in one or two sentences what an error of this family with the message ``message`` says: the sentence for
-    this message, if there is one, else that of the family; None if the family has no sentence.
+    """Return one or two sentences about an error of this family with the message ``message``: those for this message if
+    there are any, else those of the family; None if the family has none.
     """
     for pattern, said in EXACT:
         found = re.search(pattern, message, re.DOTALL)

@@ -1,5 +1,5 @@
-"""Where two sizes that do not meet came apart: a pooling layer makes 4 of 9, and the layer that
-should undo it makes 8 of 4.
+"""Where two sizes that should be equal began to differ: a pooling layer makes 4 of 9, and the layer that should undo it
+makes 8 of 4.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
 RESIZING = re.compile(r"pool|conv|upsample|interpolate|^pad$|_pad_")
-"""Operations whose result has the dimensions of their first tensor, in the same order, in other sizes."""
+"""Operations whose result has the dimensions of their first tensor, in the same order, with other sizes."""
 REORDERING = spellings("matmul", "mm", "transpose") | {"bmm", "einsum", "linear", "movedim", "permute", "t"}
-"""Calls after which a size is on another axis, or gone."""
+"""Calls after which a size is on another axis, or no longer present."""
 FURTHEST = 400
-"""The largest number of calls that are gone back over."""
+"""How many calls are followed back at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,11 @@ class SizeChange:
 
 
 def origin(refused: Refused) -> T | None:
-    """Return a sentence with the poolings, convolutions, interpolations and paddings that changed a size of one
-    argument of the refused call, which had been equal to that of another argument; None where there are none.
+    """Return a sentence that names the poolings, convolutions, interpolations and paddings that changed a size of one
+    argument of the refused call, which had been equal to that of another argument; None if there are none.
 
-    Only arguments with the same number of dimensions; not the dimension ``dim`` of a join, and no sizes of 1.
+    Only arguments with the same number of dimensions are compared, without the dimension ``dim`` of a join, and without
+    sizes of 1.
     """
     story = refused.story
     joined = {int(g.value) for g in refused.given if g.name == "dim" and re.fullmatch(r"-?\d+", g.value)}
@@ -67,8 +68,8 @@ def origin(refused: Refused) -> T | None:
 def _changes(story: Story, label: str, at: int, step: int) -> list[SizeChange]:
     """The calls that resized a tensor along a dimension (pooling, convolution, interpolation, padding), oldest first.
 
-    They are followed back as far as the calls keep the number and the order of dimensions and
-    change the size in no other way.
+    The tensor is followed back through calls that keep the number and the order of dimensions, until a call changes the
+    size in another way.
     """
     found: list[SizeChange] = []
     record = story.tensor(label, step) or {}

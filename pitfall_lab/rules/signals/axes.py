@@ -1,5 +1,5 @@
-"""Follows one axis of a result through element-wise calls and views to the call that reduces,
-contracts or indexes along an axis.
+"""Follows one axis of a result through element-wise calls and views to the calls that reduce, contract or index along
+an axis.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ ELEMENTWISE = (
     | {"clamp_min", "clone", "contiguous", "detach", "double", "dropout", "elu", "float", "gelu", "half", "leaky_relu",
        "log", "masked_fill", "relu", "silu", "tanh", "to", "where"}
 )  # fmt: skip
-"""Calls that leave every axis where it is."""
+"""Calls that leave every axis in its position."""
 LAYERS = {"linear", "layer_norm"}
-"""Layers that work along the last axis, and leave the others where they are."""
+"""Layers that work along the last axis, and leave the other axes in their positions."""
 PRODUCTS = spellings("mul")
 VIEWS = (
     spellings("expand", "transpose")
     | {"T", "__getitem__", "flatten", "mT", "movedim", "permute", "reshape", "squeeze", "t", "unflatten", "unsqueeze",
        "view"}
 )  # fmt: skip
-"""Calls that may move the axis; with the same memory, the strides show where to."""
+"""Calls that may move the axis; if the result is on the same storage, the strides show to which position."""
 RESHAPES = {"flatten", "reshape", "unflatten", "view"}
-"""Calls that cut the elements, in their order, into other rows."""
+"""Calls that split or join axes and keep the order of the elements."""
 PICKS = {"argmax": 1, "max": 1, "topk": 2, "softmin": 1}
-"""Calls that pick along an axis, each with the place of its argument ``dim``."""
+"""Calls that select along an axis, each with the position of its argument ``dim``."""
 FURTHER = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """``event`` is the call (``Event``) that reduced, contracted or indexed the tensor ``label`` (a label) along its
-    axis ``axis``; ``followed`` is the number that the axis under study has in this tensor. Axes count from 0.
+    """A call that works along an axis: ``event`` is the call (``Event``) that reduced, contracted or indexed the tensor
+    ``label`` (a label) along its axis ``axis``.
+
+    ``followed`` is the index that the axis being followed has in this tensor. Axes count from 0.
     """
 
     event: Event
@@ -47,12 +49,12 @@ class Use:
     axis: int
     followed: int
     weighted: bool
-    """Whether it was multiplied by another tensor before."""
+    """Whether the tensor had been multiplied by another tensor before."""
 
 
 def uses_of_axis(story: Story, label: str, axis: int, step: int, *, copies: bool = False) -> Iterator[Use]:
-    """Yield the calls (:class:`Use`) after ``step`` that work along some axis (matrix products, sums, picks, some
-    losses) of the tensor ``label``, or of a tensor computed from it, each with the number that ``axis`` has there.
+    """Yield the calls (:class:`Use`) after ``step`` that work along any axis (matrix products, sums, selections, some
+    losses) of the tensor ``label``, or of a tensor computed from it, each with the index that ``axis`` has there.
 
     Only the ``FURTHER`` events after ``step`` are searched, and ``axis`` is followed only through element-wise calls,
     products, layers and views; with ``copies`` also where a ``reshape`` had to copy.
@@ -80,8 +82,8 @@ def uses_of_axis(story: Story, label: str, axis: int, step: int, *, copies: bool
 
 
 def _kept(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:
-    """The axis of the new shape that has the same length as ``axis`` and as many elements after it; None if none has,
-    as where it was joined or cut.
+    """The axis of the new shape that has the same length as ``axis`` and as many elements after it; None if there is
+    none, as when ``axis`` was joined with another or split.
     """
     inner = prod(before[axis + 1 :])
     found = [i for i, n in enumerate(after) if n == before[axis] > 1 and prod(after[i + 1 :]) == inner]
@@ -89,10 +91,10 @@ def _kept(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | N
 
 
 def against(story: Story, label: str, axis: int, step: int) -> tuple[Use | None, bool]:
-    """Return a pair: the first use of the tensor ``label`` which shows that shares adding up to 1 along ``axis`` were
-    meant along another one, and whether ``axis`` itself is used too.
+    """Return a pair: the first use of the tensor ``label`` which shows that values adding up to 1 along ``axis`` should
+    do so along another axis, and whether ``axis`` itself is used too.
 
-    If it is, the use is None; None and False if no use shows anything.
+    If ``axis`` itself is used, the first item is None. ``(None, False)`` if no use shows anything.
     """
     wrong = None
     shape = story.shape(label, step) or ()
@@ -105,9 +107,9 @@ def against(story: Story, label: str, axis: int, step: int) -> tuple[Use | None,
 
 
 def _shows(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
-    """Whether this use along another axis shows that the axis of the shares is wrong.
+    """Whether this use along another axis shows that the values were normalised along the wrong axis.
 
-    A sum over the examples, or a product of several transition matrices, does not.
+    A sum over the examples, or a product of several transition matrices, does not show it.
     """
     name, record = use.event.name, story.tensor(use.label, use.event.step) or {}
     there = story.shape(use.label, use.event.step) or ()
@@ -124,9 +126,9 @@ def _shows(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
 
 
 def dimension(story: Story, event: Event) -> int | None:
-    """Return the axis of the softmax ``event``, counted from 0; where none is given, torch's default.
+    """Return the axis of the softmax ``event``, counted from 0; if none was passed, torch's default.
 
-    None if the tensor has no axis or its shape is not known, or if the text of the argument is no integer.
+    None if the tensor has no axis, its shape is unknown, or the argument is not an integer.
     """
     shape = story.shape(event.operands[0].label, event.step)
     if shape is None or not shape:
@@ -141,7 +143,7 @@ def dimension(story: Story, event: Event) -> int | None:
 
 
 def _along(event: Event, place: int, count: int) -> int | None:
-    """Return the axis of operand number ``place`` along which the call works; None if there is none."""
+    """Return the axis of the operand with index ``place`` along which the call works; None if there is none."""
     if event.name in operations_that("matrix_product") and count > 1:
         return count - 1 if place == 0 else None
     if event.name == "einsum":
@@ -162,9 +164,8 @@ def _along(event: Event, place: int, count: int) -> int | None:
 
 
 def _contracted(event: Event, place: int) -> int | None:
-    """Return the only axis of the operand at ``place`` that an ``einsum`` sums over.
-
-    None if it sums over several or none, or has a ``...``.
+    """Return the only axis of the operand at ``place`` that an ``einsum`` sums over; None if it sums over several or
+    none, or has a ``...``.
     """
     given, arrow, result = event.operands[0].text.strip("'\"").replace(" ", "").partition("->")
     terms = given.split(",")
@@ -176,10 +177,9 @@ def _contracted(event: Event, place: int) -> int | None:
 
 
 def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
-    """Return the axis of the result that ``axis`` becomes in an element-wise call, a product, a layer or a
-    view; None if that is not known.
+    """Return the axis of the result that ``axis`` becomes in an element-wise call, a product, a layer or a view.
 
-    It must keep its length; a layer works along the last axis, and keeps the others.
+    None if that is unknown, if the axis changes its length, or if it is the last axis of a layer's input.
     """
     source, result = (
         story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0])

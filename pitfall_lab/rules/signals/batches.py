@@ -1,4 +1,4 @@
-"""Batches that a ``DataLoader`` puts together from single examples: which rows of which memory each has."""
+"""Batches that a ``DataLoader`` puts together from single examples: which rows of which storage each batch has."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pitfall_lab.trace import DataPass, Event, Span, T
 
 UPWARD = 2000
 CUTS = ("__getitem__", "narrow", "split", "chunk", "tensor_split")
-"""Views of some rows."""
+"""Calls that make views of some rows."""
 ORDERED = {"sampler", "batch_sampler", "shuffle"}
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """``event`` is the call (``Event``) that put together the rows of a batch which begin at the offsets ``rows``,
-    counted in elements, of the memory ``storage`` (``"S3"``).
+    """A batch of rows of one storage: ``event`` is the call (``Event``) that put it together, ``rows`` are the offsets,
+    counted in elements, at which its rows begin in the storage ``storage`` (``"S3"``).
 
-    ``began`` is the pass over a loader to which the batch belongs; None where that was not looked for.
+    ``began`` is the pass over a loader to which the batch belongs; None if that was not determined.
     """
 
     event: Event
@@ -33,10 +33,9 @@ class Batch:
 
 
 def batch(story: Story, event: Event) -> Batch | None:
-    """Return the batch that ``event``, a ``stack``, made of two or more examples that were indexed out of one memory;
-    None for every other call.
+    """Return the batch that ``event``, a ``stack``, made of two or more examples that were indexed out of one storage.
 
-    None too if all examples begin at the same offset.
+    None for every other call, and if all examples begin at the same offset.
     """
     if event.name != "stack" or len(event.operands) < 2 or event.error is not None:
         return None
@@ -50,11 +49,11 @@ def batch(story: Story, event: Event) -> Batch | None:
 
 
 def loaded(story: Story) -> Iterator[Batch]:
-    """Yield the batches that a ``DataLoader`` put together, in order, with the pass that each belongs to; nothing where
-    no pass was recorded.
+    """Yield the batches that a ``DataLoader`` put together, in order, each with its pass; nothing if no pass was
+    recorded.
 
-    Only batches as :func:`batch` finds them (stacked from examples that were indexed out of one memory), where the
-    stack ran at the line that began the pass.
+    Only batches as :func:`batch` finds them (stacked from examples that were indexed out of one storage), whose stack
+    ran on the line that began the pass.
     """
     passes = sorted(story.trace.beside.passes, key=lambda each: each.step)
     for event in story.calls("stack") if passes else ():
@@ -65,8 +64,8 @@ def loaded(story: Story) -> Iterator[Batch]:
 
 
 def _is_around(batch: Span | None, began: Span | None) -> bool:
-    """Whether the line that makes the batch is the one that began the pass: the head of a
-    loop, or ``next(iter(loader))``.
+    """Whether the line that makes the batch is also the line that began the pass: the header of a loop, or
+    ``next(iter(loader))``.
     """
     if batch is None or began is None or batch.source != began.source:
         return False
@@ -74,11 +73,11 @@ def _is_around(batch: Span | None, began: Span | None) -> bool:
 
 
 def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterator[Batch]:
-    """Yield the batches that the tensor ``label``, at ``step``, was computed from, in the order of the operands;
-    parameters are not followed, nor what a batch was computed from.
+    """Yield the batches that the tensor ``label``, at ``step``, was computed from, in the order of the operands; the
+    search stops at parameters and at batches.
 
-    ``cut``: some of the rows of a larger table, as in ``x[i : i + 32]``, count as a batch too. At most ``UPWARD``
-    tensors are searched.
+    With ``cut``, a view of some rows of a larger table, as in ``x[i : i + 32]``, counts as a batch too. At most
+    ``UPWARD`` tensors are searched.
     """
     pending, seen = deque([label]), {label}
     while pending and len(seen) < UPWARD:
@@ -101,10 +100,9 @@ def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterato
 
 
 def cut_rows(story: Story, event: Event, label: str) -> Batch | None:
-    """Return the batch ``label`` that ``event`` cut out of a table of data as a view: two or more of its rows, but not
-    all; None for other calls.
+    """Return the batch ``label`` that ``event`` selected from a table as a view: two or more of its rows, but not all.
 
-    None too if the table requires grad.
+    None for other calls, and if the table requires grad.
     """
     source = event.operands[0].label if event.operands and event.name in CUTS else None
     table, part = (story.tensor(each, event.step) or {} for each in (source, label))
@@ -118,14 +116,14 @@ def cut_rows(story: Story, event: Event, label: str) -> Batch | None:
 
 
 def loaders(story: Story) -> list[ast.Call]:
-    """The calls in the program's text that make a ``DataLoader``."""
+    """The calls of ``DataLoader`` in the program's source."""
     return [node for node in story.program.nodes if isinstance(node, ast.Call) and called(node) == "DataLoader"]
 
 
 def shuffled(story: Story, call: ast.Call) -> Fix | None:
-    """Return the fix that lets the loader which ``call`` makes draw a new order in each pass (``shuffle=True``).
+    """Return the fix that makes the loader created by ``call`` draw a new order in each pass (``shuffle=True``).
 
-    None if the call has a sampler, ``shuffle``, ``**`` or more than two arguments without a name.
+    None if the call has a sampler, ``shuffle``, ``**`` or more than two positional arguments.
     """
     if any(keyword.arg in ORDERED or keyword.arg is None for keyword in call.keywords) or len(call.args) > 2:
         return None

@@ -1,4 +1,4 @@
-"""Numbers that are sums of distances in bins, such as a calibration error: what each bin adds."""
+"""Values that are sums of differences in bins, such as a calibration error: what each bin contributes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ Bin = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class BinnedGap:
-    """In one batch, the means of two tensors over the ``count`` rows of a bin differ by ``apart``, with its sign.
+    """The difference of the means of two tensors over the rows of one bin, in one batch: ``apart`` is the difference
+    with its sign, ``count`` the number of rows.
 
-    ``bin`` has the comparisons that the bin's mask was made of (texts, ``"gt 0.1"``), which tell bins apart. ``rows``
-    is the label of the tensor of which one mean was taken, ``step`` the step at which its rows were picked.
+    ``bin`` identifies the bin by the comparisons that made its mask (texts, ``"gt 0.1"``). ``rows`` is the label of the
+    tensor whose rows were averaged for one of the means, ``step`` the step at which they were selected.
     """
 
     bin: Bin
@@ -41,9 +42,10 @@ class BinnedGap:
 
 
 def gaps(story: Story, label: str, step: int) -> list[BinnedGap] | None:
-    """Return the gaps of the bins if the number in the tensor ``label`` is the sum of their sizes, each times its share
-    of the rows (a calibration error); None if it is no such sum, if its value or that of a bin is not known, or if a
-    bin occurs twice.
+    """Return the differences of the bins if the value of the one-element tensor ``label`` is the sum of their absolute
+    values, each times the bin's fraction of the rows (a calibration error).
+
+    None if it is no such sum, if its value or a bin's is unknown, or if a bin occurs twice.
     """
     value = next((each for _, each in Elements(story, label, step).known()), None)
     found = []
@@ -60,8 +62,8 @@ def gaps(story: Story, label: str, step: int) -> list[BinnedGap] | None:
 
 
 def of_all(batches: list[list[BinnedGap]]) -> float:
-    """Return the sum of distances in bins as it would be for the rows of all ``batches`` together: in each bin the gaps
-    are added up with their signs before their size is taken.
+    """Return the binned sum for the rows of all ``batches`` together: in each bin the differences are added with their
+    signs, weighted by their rows, before the absolute value is taken.
 
     Each of ``batches`` has the gaps of one batch; at least one must have some.
     """
@@ -72,7 +74,7 @@ def of_all(batches: list[list[BinnedGap]]) -> float:
 
 
 def _terms(story: Story, label: str, step: int) -> Iterator[tuple[str, int]]:
-    """The products that were added up to a number, also in place, each with the step at which it was added."""
+    """The products that were added up to a value, also in place, each with the step at which it was added."""
     pending, seen = deque([(label, step)]), 0
     while pending and seen < FURTHER:
         seen += 1
@@ -115,7 +117,7 @@ def _gap(story: Story, label: str, step: int) -> BinnedGap | None:
 
 
 def _picked(story: Story, label: str, step: int) -> tuple[Event, str] | None:
-    """The call that picked the rows whose mean a number is, by a mask, and the mask; None for any other number."""
+    """The call that selected by a mask the rows whose mean the tensor is, and the mask; None for any other tensor."""
     mean = made_by(story, label, step)
     source = mean.operands[0].label if mean is not None and mean.name == "mean" and mean.operands else None
     pick = made_by(story, source, mean.step) if mean is not None and source is not None else None
@@ -125,7 +127,7 @@ def _picked(story: Story, label: str, step: int) -> tuple[Event, str] | None:
 
 
 def _constants(story: Story, mask: str, step: int) -> Bin:
-    """The numbers with which a mask was compared, which tell the bins apart."""
+    """The comparisons with constants that a mask was made of (``"gt 0.1"``), which identify its bin."""
     made = made_by(story, mask, step)
     if made is None or made.name not in COMPARES:
         return ()

@@ -1,4 +1,4 @@
-"""Calls that clip gradients, and whether a limit had an effect."""
+"""Calls that clip gradients, and whether their limit had an effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.wording import flat
 
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_", "clamp_", "clip_"}
 CLIPPING = 40
-"""The largest number of calls between reading the limit and scaling."""
+"""How many events are searched at most between computing the factor from the limit and scaling."""
 
 
 def is_clip(story: Story, clip: Moment) -> bool:
@@ -21,7 +21,7 @@ def is_clip(story: Story, clip: Moment) -> bool:
 def is_effective(story: Story, clip: Moment) -> bool:
     """Whether the limit of the clipping ``clip`` is finite: with an infinite one ``clip_grad_norm_`` only measures.
 
-    Where the trace does not show the limit: whether the clipping changed known values, or scaled by a number below 1.
+    If the trace does not show the limit: whether the clipping wrote known values, or multiplied by a factor below 1.
     """
     if (limit := _limit(story, clip)) is not None:
         return math.isfinite(limit)
@@ -38,10 +38,10 @@ def is_effective(story: Story, clip: Moment) -> bool:
 
 
 def _limit(story: Story, clip: Moment) -> float | None:
-    """The largest norm that a call of ``clip_grad_norm_`` allows: it divides the limit by
-    the norm just before it scales.
+    """The largest norm that a call of ``clip_grad_norm_`` allows, read from its division of the limit by the norm, just
+    before it scales.
 
-    None if no such division by the same line is among the last ``CLIPPING`` events.
+    None if the limit is a tensor, or if no such division by the same line is among the last ``CLIPPING`` events.
     """
     span = story.span(clip.step)
     for event in reversed(story.events[max(clip.step - CLIPPING, 0) : clip.step]):
@@ -53,8 +53,8 @@ def _limit(story: Story, clip: Moment) -> float | None:
 
 
 def has_shrunk(story: Story, clips: list[Moment]) -> bool:
-    """Whether one of the clippings ``clips`` changed the gradient, as far as its values are known; where none are,
-    whether the limit is finite.
+    """Whether one of the clippings ``clips`` changed the gradient, as far as its values are known; if none are known,
+    whether one of them is effective (:func:`is_effective`).
     """
     pairs = [(cells(story, clip.storage, clip.step - 1), cells(story, clip.storage, clip.step)) for clip in clips]
     known = [(before, after) for before, after in pairs if before is not None and after is not None]

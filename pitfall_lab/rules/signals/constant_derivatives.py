@@ -40,17 +40,19 @@ PASSED = (
         "view",
     }
 )
-"""Calls past which a derivative is followed; a ``detach()`` that is written after it is meant."""
+"""Calls through which a derivative is followed. ``detach()`` is not among them: after it, the missing graph is
+intended.
+"""
 JOINING = ADDING.keys() | operations_that("difference_loss")
 BENDING = spellings("abs", "mul", "pow") | operations_that("difference_loss") | {"norm", "square", "vector_norm"}
-"""Functions of a residual that are no multiple of it."""
+"""Nonlinear functions of a residual."""
 FURTHER = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """``joined`` is the call (``Event``) that combined a derivative without a graph, or a term made of it, with the
-    tensor ``other`` (a label), which the same weights made and which is trained.
+    """A call that combines a derivative without a graph with a trained tensor: ``joined`` is the call (``Event``),
+    ``other`` the label of the tensor, which was computed from the same weights and is trained.
     """
 
     joined: Event
@@ -58,12 +60,12 @@ class Constant:
 
 
 def constant_derivative(story: Story, flow: Flow, grad: Event, held: set[str]) -> Constant | None:
-    """Return the place where the result of ``grad``, a derivative without a graph, joins a trained equation; None if
-    there is none.
+    """Return the call that adds the result of ``grad``, a derivative without a graph, to a trained term of an equation;
+    None if there is none.
 
-    ``held`` are the labels of the tensors of the optimizers. The derivative is one with respect to an input that does
-    not depend on them, and the sum is squared, or its size taken, on the way to a backward: there the derivative of the
-    equation needs that of the derivative.
+    ``held`` are the labels of the tensors that the optimizers hold. The derivative must be one with respect to an input
+    that does not depend on them, and the sum must be squared, or its absolute value or norm taken, on the way to a
+    backward: there the gradient of the equation needs that of the derivative.
     """
     if grad.error is not None or not grad.operands or not grad.results:
         return None
@@ -93,12 +95,13 @@ def constant_derivative(story: Story, flow: Flow, grad: Event, held: set[str]) -
 
 
 def untrained_term(story: Story, flow: Flow, grad: Event, held: set[str]) -> Constant | None:
-    """Return the place where a loss term made of the result of ``grad``, a derivative without a graph, and of inputs
-    with one, joins a trained term.
+    """Return the call that adds a loss term, made of the result of ``grad`` (a derivative without a graph) and of
+    inputs that require grad, to a trained term.
 
-    Such a term requires grad because its inputs do (``load(x)`` where ``x`` is differentiated by), and reaches none of
-    the tensors ``held`` (labels) by optimizers. None if there is no such place, if the derivative has a graph or is one
-    with respect to what is trained, or if a gradient of the inputs is used: then they may be what the term trains.
+    Such a term requires grad because its inputs do (``load(x)``, where ``x`` is what the derivative is taken with
+    respect to), but reaches none of the tensors ``held`` (labels) by optimizers. None if there is no such call, if the
+    derivative has a graph or is one with respect to trained tensors, or if a gradient of the inputs is used: then the
+    term may train the inputs.
     """
     if grad.error is not None or not grad.operands or not grad.results:
         return None
@@ -129,7 +132,9 @@ def untrained_term(story: Story, flow: Flow, grad: Event, held: set[str]) -> Con
 
 
 def _gradient_used(story: Story, leaf: str) -> bool:
-    """Whether a call was given the gradient that backward left at a leaf."""
+    """Whether any call but ``zero_`` and ``backward`` has as operand the gradient that a backward stored in the leaf's
+    ``.grad``.
+    """
     kept = {label for _, label in story.history("tensors", leaf, "grad") if label is not None}
     return any(event.name not in ("zero_", "backward") for label in kept for event in story.uses(label))
 
@@ -139,8 +144,8 @@ def _is_recorded(story: Story, label: str, step: int) -> bool:
 
 
 def _is_bent(story: Story, use: Event) -> bool:
-    """Whether the sum is squared, or its size taken, on the way to a backward that ran; a product with
-    another tensor does not count.
+    """Whether the sum is squared, or its absolute value or norm taken, on the way to a backward that ran; a product
+    with another tensor does not count.
     """
     pending, seen = [use], {use.step}
     while pending and len(seen) < FURTHER:

@@ -1,4 +1,4 @@
-"""Layers that are trained together, where what the later one is given has lost the graph of the earlier ones."""
+"""Layers that are trained together although the input of the later one has lost the graph of the earlier ones."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ LAYERS = (
     spellings("matmul", "mm") | operations_that("convolution") | operations_that("recurrent")
     | {"addmm", "bilinear", "bmm", "gru_cell", "linear", "lstm_cell"}
 )  # fmt: skip
-"""Calls that multiply what they are given by the weights of a layer."""
+"""Calls that multiply their input by the weights of a layer."""
 PENALTIES = (
     spellings("abs", "add", "clamp", "div", "expand", "mul", "neg", "pow", "sigmoid") | spellings("sub", exchanged=True)
     | {"chunk", "exp", "expm1", "flatten", "float", "getitem", "linalg_vector_norm", "log", "log1p", "log_softmax",
        "logsigmoid", "logsumexp", "mean", "norm", "relu", "reshape", "softmax", "softplus", "split", "sqrt", "square",
        "squeeze", "std", "sum", "tanh", "to", "unsqueeze", "var", "vector_norm", "view"}
 )  # fmt: skip
-"""Calls that a penalty on a hidden state is made of: element by element, and sums."""
+"""Calls that a penalty on a hidden state consists of: element-wise functions and reductions."""
 CONSTANTS = {"tensor", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "as_tensor"}
-"""Calls that make constants: no graph is lost by them."""
+"""Calls that make constants, which have no graph to lose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """The layer call ``layer`` was given the tensor ``value`` (a label), which ``cut`` (``detach()`` or the like) had
-    separated from the graph of the parameters ``behind`` (labels), although the optimizer step ``update`` trains these
-    and the layer together.
+    """A layer that was cut off from earlier layers: the call ``layer`` was given the tensor ``value`` (a label), which
+    ``cut`` (``detach()`` or the like) had separated from the graph of the parameters ``behind`` (labels), although the
+    optimizer step ``update`` trains these and the layer together.
 
-    ``backward``, before ``update``, does reach the parameters ``behind``, by other paths. If ``cut`` is the ``.data``
-    of a weight of the layer itself, ``behind`` is this weight.
+    ``backward``, before ``update``, reaches the parameters ``behind`` on other paths. If ``cut`` is the ``.data`` of a
+    weight of the layer itself, ``behind`` is this weight.
     """
 
     cut: Cut
@@ -48,10 +48,9 @@ def cut_paths(story: Story) -> Iterator[Apart]:
     """Yield the layers whose input was cut off from other layers (or whose weight was read by ``.data``) that the same
     optimizer trains.
 
-    The round of an optimizer is what runs between two of its steps; the last backward in it is looked at, and each
-    place of a cut is there once. Left out are cuts that are likely to be meant, among them those of integers, of
-    gradients and by ``sample``, and usually a ``detach`` where the earlier layers are trained by a loss of their own
-    and not only by penalties.
+    The last backward between two steps of an optimizer is examined; each line of a cut is reported once. Cuts that are
+    probably intended are left out, among them those of integers, of gradients and by ``sample``, and usually a
+    ``detach`` if the earlier layers are trained by a loss of their own and not only by penalties.
     """
     flow, reported = Flow(story), set()
     backwards = [b for b in story.backwards() if b.error is None and b.operands]
@@ -68,7 +67,7 @@ def cut_paths(story: Story) -> Iterator[Apart]:
 
 
 def _before(story: Story, flow: Flow, backward: Event, begun: int, update: OptimizerStep) -> Iterator[Apart]:
-    """Yield what was found in the round of one update, which began at step ``begun``."""
+    """Yield what was found in the iteration that began at step ``begun`` and ended with ``update``."""
     start, held = backward.operands[0].label, set(update.holds)
     layers = [event for event in story.events[begun : backward.step] if event.kind == "call" and event.name in LAYERS]
     if not layers or not held:
@@ -101,11 +100,11 @@ def _before(story: Story, flow: Flow, backward: Event, begun: int, update: Optim
 
 
 def _is_unintended(story: Story, flow: Flow, cut: Cut, layer: Event, start: str | None) -> bool:
-    """Whether the cut is not likely to be meant.
+    """Whether the cut is probably not intended.
 
-    Never for a gradient, integers or a ``sample``; always for kinds other than ``detach``, and if the result went to
-    NumPy. A call of ``detach`` is likely to be meant where the hidden state is trained by a loss of its own, as in
-    front of a probe; not where only penalties on it are left.
+    False for a gradient, integers or a ``sample``; True for other kinds than ``detach``, and if the result went to
+    NumPy. A ``detach`` is probably intended if the hidden state is trained by a loss of its own (the layer may be a
+    probe), but not if only penalties on the hidden state are left.
     """
     if cut.kind in ("gradient", "integer") or story.said(cut.event.step) == "sample":
         return False
@@ -126,7 +125,7 @@ def _behind(story: Story, label: str) -> Iterator[str]:
 
 
 def _terms(story: Story, start: str | None) -> list[str]:
-    """The terms of a sum of single numbers that require grad; the number itself if it is no sum."""
+    """The terms that require grad of a sum of one-element tensors; the tensor itself if it is no such sum."""
     found, pending = [], [start]
     while pending:
         label = pending.pop()
@@ -154,7 +153,9 @@ def _terms(story: Story, start: str | None) -> list[str]:
 
 
 def _is_penalty(story: Story, term: str, inside: set[str]) -> bool:
-    """Whether a term of the loss is computed element by element from the nodes ``inside``, and from constants."""
+    """Whether a term of the loss is computed from the nodes ``inside`` only by calls of ``PENALTIES``, and from
+    constants.
+    """
     for node in set(_behind(story, term)) - inside:
         event = story.event((story.record("nodes", node) or {}).get("born"))
         if event is None or event.name.strip("_") not in PENALTIES:

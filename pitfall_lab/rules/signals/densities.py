@@ -1,4 +1,4 @@
-"""The parts of a log-density: squares, and the numbers that a scale multiplies, found from the scale's logarithm."""
+"""The parts of a log-density: squares, and the tensors that a scale multiplies, found from the scale's logarithm."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pitfall_lab.trace.operation_facts import spellings
 
 LOGARITHMS = ("log", "log_")
 EXCHANGED = spellings("div", exchanged=True) - spellings("div")
-"""Quotients in which the tensor is the divisor."""
+"""Divisions in which the tensor is the divisor."""
 SIZES = (
     dict.fromkeys(spellings("abs", "expand") | {"expand_as"}, 1.0)
     | {"reciprocal": -1.0, "rsqrt": -0.5, "sqrt": 0.5}
 )  # fmt: skip
-"""Calls that make a scale of a scale, each with the factor by which its logarithm changes."""
+"""Calls that make a scale from a scale, each with the factor by which its logarithm changes."""
 POWERS = spellings("pow")
 PAIR, UPWARD = 2, 400
 
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """A part of a loss that is a square: the part ``part`` is a multiple of the square of the tensor ``root`` (a
-    label), or of its absolute value, perhaps divided by a scale.
+    """A term of a loss that is a square or an absolute value: the term ``part`` is a multiple of the square of the
+    tensor ``root`` (a label), or of its absolute value, possibly divided by a scale.
 
     ``step`` is the step of the call that squared it. ``times`` is the factor in the loss, doubled for a square: 1 for
     ``0.5 * x ** 2``, and for ``x.abs()``.
@@ -41,11 +41,11 @@ class Square:
 
 
 def scaled_numbers(story: Story, label: str, step: int) -> Iterator[tuple[Event, float]]:
-    """Yield the products and quotients, before ``step``, of numbers with ``exp(k * x)`` of the tensor ``x`` of this
+    """Yield the products and quotients, before ``step``, of a tensor with ``exp(k * x)``, where ``x`` is the tensor
     ``label``, each with its ``k``.
 
-    If ``x`` is a logarithm, also those with the number that it is the logarithm of, perhaps without its sign; if it was
-    expanded, or multiplied with a mask of zeros and ones, those of what it was before.
+    If ``x`` is a logarithm, also those with the tensor whose logarithm it is (or with that before ``abs``). If ``x``
+    was expanded, or multiplied by a mask of zeros and ones, also those of the tensor before that.
     """
     label = same_numbers(story, label, step)
     begun = [(label, False, 1.0), *((each, False, 1.0) for each in _masked_from(story, label, step))]
@@ -74,11 +74,11 @@ def scaled_numbers(story: Story, label: str, step: int) -> Iterator[tuple[Event,
 def _exponent(
     name: str, times: float, *, is_scale: bool, under: bool, factor: float | None
 ) -> tuple[bool, float] | None:
-    """Whether the result of a call is the exponential of ``k`` times the tensor, and that ``k``, or the one that its
-    exponential would have.
+    """Whether the result of a call is ``exp(k * x)``, and ``k``; if it is not, the ``k`` for which its exponential
+    would be that.
 
-    ``factor`` is the number that the call multiplies with, or divides by, or, ``under``, that it divides by its tensor.
-    None if the call makes something else.
+    ``factor`` is the number by which the call multiplies or divides or, with ``under``, which it divides by its tensor.
+    None if the call computes anything else.
     """
     if name in ("exp", "exp_"):
         return True, 1.0 if is_scale else times
@@ -93,7 +93,9 @@ def _exponent(
 
 
 def _masked_from(story: Story, label: str, step: int) -> list[str]:
-    """The tensor that was multiplied with zeros and ones to give ``label``; empty if none was."""
+    """A list of the tensor that was multiplied by a mask of zeros and ones to give ``label``; empty if there is
+    none.
+    """
     made = made_by(story, label, step)
     if made is None or made.name not in spellings("mul"):
         return []
@@ -107,7 +109,9 @@ def _masked_from(story: Story, label: str, step: int) -> list[str]:
 
 
 def _logarithm_of(story: Story, label: str, step: int) -> list[str]:
-    """The number whose logarithm a tensor is, and that before its sign was taken away; empty for none."""
+    """The tensor whose logarithm ``label`` is, and the tensor before ``abs`` if there is one; empty if it is no
+    logarithm.
+    """
     made = made_by(story, label, step)
     source = made.operands[0].label if made is not None and made.name in LOGARITHMS else None
     if made is None or source is None:
@@ -118,9 +122,8 @@ def _logarithm_of(story: Story, label: str, step: int) -> list[str]:
 
 
 def square_of(story: Story, part: LinearPart, step: int) -> Square | None:
-    """Return the square, or the absolute value, that the part ``part`` of a loss consists of; None if it is neither.
-
-    None too if its shape is not known.
+    """Return the square, or the absolute value, of which the term ``part`` of a loss is a multiple; None if it is
+    neither, or its shape is unknown.
     """
     label, by = unscaled(story, part.label, step)
     made = made_by(story, label, step)
@@ -143,7 +146,7 @@ def square_of(story: Story, part: LinearPart, step: int) -> Square | None:
 
 
 def _power(story: Story, event: Event) -> int:
-    """2 for a square, 1 for a size without its sign, 0 for every other call."""
+    """2 for a call that squares, 1 for an absolute value, 0 for every other call."""
     given = [o.label for o in event.operands]
     if not given or given[0] is None:
         return 0

@@ -1,4 +1,6 @@
-"""Tables of distances, and of similarities: which call made them, past what keeps their order."""
+"""Tensors of distances and of similarities: the call that computed them, looking back through calls that keep their
+order.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ NORMS = {"norm", "vector_norm"}
 SUMS = {"sum", "mean"}
 SQUARES = spellings("abs", "pow") | {"square"}
 GROWING = {"sqrt", "square", "log1p"}
-"""Calls whose result is the larger, the larger a distance is."""
+"""Increasing functions of a distance."""
 PRODUCTS = operations_that("matrix_product") | {"__rmatmul__", "einsum"}
 PAIR, FURTHER = 2, 20
 
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """``event`` is the call (``Event``) that computed how far apart two things are or, with ``is_likeness``, how much
-    alike.
+    """A call that computed distances or, if ``is_likeness`` is True, similarities.
 
-    ``label`` is the label of its result, which has the same order as the tensor that was asked for.
+    ``event`` is the call (``Event``), ``label`` the label of its result; the tensor that was asked for has the same
+    order.
     """
 
     event: Event
@@ -38,8 +40,8 @@ def comparisons(story: Story, label: str | None, step: int) -> Comparisons | Non
     """Return the distances, or the similarities of normalised vectors, whose order the tensor ``label`` has at
     ``step``.
 
-    None if it is something else, has the opposite order, or was written since it was made. At most ``FURTHER`` calls
-    back.
+    None if it is something else, has the opposite order, or was written since it was computed. At most ``FURTHER``
+    calls are followed back.
     """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
@@ -61,8 +63,8 @@ def comparisons(story: Story, label: str | None, step: int) -> Comparisons | Non
 
 
 def takes_largest(story: Story, event: Event, axis: int) -> bool | None:
-    """Return whether a ``topk`` along the axis ``axis`` took the largest numbers, as far as its results show: a trace
-    leaves out arguments that are False. None if they do not.
+    """Return whether a ``topk`` along the axis ``axis`` took the largest values, as far as its results show it (a trace
+    does not have arguments that are False); None if they do not show it.
     """
     picked, table = Elements(story, event.results[0], event.step), Elements(story, event.operands[0].label, event.step)
     rows: dict[tuple[int, ...], list[tuple[int, float]]] = {}
@@ -104,8 +106,8 @@ def _source(story: Story, event: Event, label: str) -> str | None:
 
 
 def _is_norm_of_pairs(story: Story, event: Event) -> bool:
-    """Whether a call measures differences of things that are compared each with each: one has an axis that the other
-    is repeated along.
+    """Whether a call computes norms of differences of all pairs: one operand of the difference has length 1, or stride
+    0, along an axis where the other does not.
     """
     source = event.operands[0].label if event.operands else None
     if source is None or not event.results or event.name not in NORMS | SUMS:
@@ -128,7 +130,7 @@ def _is_norm_of_pairs(story: Story, event: Event) -> bool:
 
 
 def _is_square(event: Event) -> bool:
-    """Whether a call returns squares, or sizes."""
+    """Whether a call returns squares (or fourth powers), or absolute values."""
     given = [o.label for o in event.operands if o.label is not None]
     if event.name in spellings("mul"):
         return len(given) == PAIR and given[0] == given[1]
@@ -138,7 +140,7 @@ def _is_square(event: Event) -> bool:
 
 
 def _repeated(story: Story, label: str, step: int, whole: tuple[int, ...]) -> bool:
-    """Whether an operand of a difference is repeated along an axis."""
+    """Whether an operand of a difference is repeated along an axis other than the last."""
     record = story.tensor(label, step) or {}
     shape, stride = tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
     own = (1,) * (len(whole) - len(shape)) + shape
@@ -147,7 +149,7 @@ def _repeated(story: Story, label: str, step: int, whole: tuple[int, ...]) -> bo
 
 
 def _is_normalised(story: Story, label: str, step: int) -> bool:
-    """Whether the rows of a tensor were divided by their lengths."""
+    """Whether the rows of a tensor were divided by their norms."""
     for _ in range(FURTHER):
         event = made_by(story, label, step)
         if event is None or not event.operands or event.operands[0].label is None:
@@ -165,7 +167,7 @@ def _is_normalised(story: Story, label: str, step: int) -> bool:
 
 
 def _is_length(story: Story, label: str, event: Event) -> bool:
-    """Whether a tensor holds the lengths of the rows of what a call divides."""
+    """Whether a tensor holds the norms of the rows of the tensor that the call ``event`` divides."""
     made = made_by(story, label, event.step)
     while (
         made is not None and made.name in SAME_NUMBERS and made.operands and made.operands[0].label not in (None, label)

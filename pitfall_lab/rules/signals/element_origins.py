@@ -1,5 +1,5 @@
-"""Where single elements of a tensor come from: the position in memory that they were copied from, past rows taken and
-examples stacked.
+"""Where single elements of a tensor come from: the storage and index that they were copied from, followed through row
+selections and stacking.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pitfall_lab.trace.operation_facts import spellings
 
 Index = tuple[int, ...]
 Place = tuple[str, int]
-"""A storage and the number of an element in it."""
+"""A storage, and the index of an element in it."""
 COPIES = {"clone", "contiguous", "to", "float", "double", "detach", "cpu"}
-"""Calls whose result has the same elements at the same positions."""
+"""Calls whose result has the same elements at the same indices."""
 RESHAPED = {"reshape", "flatten", "ravel"}
 """Calls that may copy, and keep the order of the elements."""
 SHIFTED = spellings("add", "div", "mul", "sub")
@@ -27,11 +27,11 @@ DEEPEST = 24
 
 
 class Origins:
-    """Follows elements of tensors to where they were first stored, for one comparison of tensors.
+    """Follows elements of tensors back to where they were first stored, for one comparison of tensors.
 
-    Where rows were taken by an index whose entries the trace does not have, it supposes one row after the other, the
-    same for each use of that index: ``supposed`` has the keys of the indexes for which that was done. ``trail`` has the
-    calls passed on the way, each once; those of one element from the last back to the first.
+    If rows were taken by an index tensor whose values are not in the trace, the rows are assumed to be consecutive (0,
+    1, 2, …), the same for each use of that index; ``supposed`` has the keys of the index tensors for which this was
+    assumed. ``trail`` has the calls on the way, each once; those of one element from the last back to the first.
     """
 
     def __init__(self, story: Story) -> None:
@@ -42,10 +42,10 @@ class Origins:
         self._given: dict[int, list[str]] = {}
 
     def place(self, label: str | None, index: Index, step: int) -> Place | None:
-        """Return the place, a storage and a position in it, at which the element ``index`` of the tensor ``label``, as
-        it was at ``step``, was first stored; None if it is unknown.
+        """Return the storage and the index in it at which the element ``index`` of the tensor ``label``, as it was at
+        ``step``, was first stored; None if unknown.
 
-        A copy that was written since counts as the first.
+        A copy that was written after it was made counts as the first.
         """
         for _ in range(DEEPEST):
             record = self.story.tensor(label, step) or {}
@@ -65,7 +65,9 @@ class Origins:
         return None
 
     def _note(self, label: str, step: int) -> None:
-        """Add the calls that made a tensor as a view of others to the trail."""
+        """Add to the trail the call that made the tensor and, if it is a view, the calls that made the tensors it is a
+        view of.
+        """
         for _ in range(DEEPEST):
             record = self.story.tensor(label, step) or {}
             event = self.story.event(record.get("born"))
@@ -83,8 +85,8 @@ class Origins:
             label, step = source, event.step
 
     def _before(self, storage: str, at: int) -> tuple[str, Index, int] | None:
-        """The element that element ``at`` of a storage was copied from, as a tensor, an index and a
-        step; None if it is the first.
+        """The element from which the element ``at`` of a storage was copied, as a tensor, an index and a step; None if
+        it was not copied.
         """
         first = next(iter(self.story.tensors_on(storage)), None)
         event = self.story.event(first[1].get("born")) if first is not None else None
@@ -104,7 +106,7 @@ class Origins:
         return (*found, event.step) if found is not None else None
 
     def _tensors(self, event: Event) -> list[str]:
-        """The labels of a call's operands, kept: a stack may have thousands, and they are needed for each element."""
+        """The labels of a call's operands, cached: a stack may have thousands, and they are needed for each element."""
         if event.step not in self._given:
             self._given[event.step] = [o.label for o in event.operands if o.label is not None]
         return self._given[event.step]
@@ -140,8 +142,8 @@ class Origins:
         return None
 
     def _row(self, index: str, at: int, step: int, count: int) -> int | None:
-        """The number of the row that entry ``at`` of an index names; a supposed one
-        where the trace does not have it.
+        """The row that entry ``at`` of an index tensor selects; an assumed one if the trace does not have its value.
+        None if the index has no integer dtype.
         """
         record = self.story.tensor(index, step) or {}
         if not str(record.get("dtype")).startswith("int"):
@@ -165,7 +167,9 @@ def _joined(index: Index, given: list[str], shapes: list[Index]) -> tuple[str, I
 
 
 def _rolled(event: Event, index: Index, shape: Index) -> Index | None:
-    """The index that element ``index`` of the result of a ``roll`` had before; None if the text does not say it."""
+    """The index that the element ``index`` of the result of a ``roll`` had before; None if the arguments are not
+    known.
+    """
     found = list(index)
     shifts, dims = (_numbers(argument(event, name, place)) for place, name in enumerate(("shifts", "dims"), start=1))
     if shifts is None:
@@ -181,14 +185,16 @@ def _rolled(event: Event, index: Index, shape: Index) -> Index | None:
 
 
 def _numbers(text: str | None) -> list[int] | None:
-    """The integers that the text of an argument denotes, one or a tuple of them; None if it denotes none."""
+    """The integers in the text of an argument, one or a tuple of them; None if it contains none, or anything else."""
     parts = [each.strip() for each in (text or "").strip("()[]").split(",") if each.strip()]
     numbers = [whole(each) for each in parts]
     return [each for each in numbers if each is not None] if parts and None not in numbers else None
 
 
 def _index(record: Record, at: int) -> Index | None:
-    """The index of element ``at`` of a tensor that has its storage for itself; None if it has not."""
+    """The index of the element ``at`` of a storage in a contiguous tensor that begins at offset 0; None for other
+    tensors.
+    """
     shape = tuple[int, ...](record.get("shape") or ())
     plain = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
     stride = tuple(record.get("stride") or ())
@@ -202,7 +208,9 @@ def _flat(index: Index, shape: Index) -> int:
 
 
 def unflat(at: int, shape: Index) -> Index:
-    """Return the index of the element at place ``at`` of a contiguous tensor of shape ``shape`` (row-major)."""
+    """Return the multi-dimensional index of the element ``at``, counted in row-major order, of a tensor of shape
+    ``shape``.
+    """
     found = list[int]()
     for length in reversed(shape):
         found.insert(0, at % max(length, 1))

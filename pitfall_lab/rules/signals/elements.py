@@ -1,4 +1,4 @@
-"""Single elements of tensors: their positions in the storage, and their values as far as the trace has them."""
+"""Single elements of tensors: their indices, and their values as far as the trace has them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Index = tuple[int, ...]
 
 
 class Elements:
-    """The known values of the tensor ``label`` at ``step`` that are numbers; ``shape`` is its shape.
+    """The known numeric values of the tensor ``label`` at ``step``; ``shape`` is its shape.
 
-    Bools only with ``answers``, and NaN and infinity not, which are texts.
+    Bools are included only with ``answers``; NaN and infinity are not, as a trace stores them as texts.
     """
 
     def __init__(self, story: Story, label: str | None, step: int, *, answers: bool = False) -> None:
@@ -30,17 +30,17 @@ class Elements:
         }
 
     def at(self, index: Index) -> float | None:
-        """Return the known value of the element that is broadcast to the position ``index`` of a result; None if it is
+        """Return the known value of the element that is broadcast to the index ``index`` of a result; None if it is
         unknown.
 
-        ``index`` must have at least as many numbers as the tensor has axes.
+        ``index`` must have at least as many items as the tensor has axes.
         """
         own = index[len(index) - len(self.shape) :] if self.shape else ()
         steps = (0 if length == 1 else i * step for i, length, step in zip(own, self.shape, self._stride, strict=True))
         return self._cells.get(self._offset + sum(steps))
 
     def known(self) -> Iterator[tuple[Index, float]]:
-        """Yield index and value, in a pair, of each element whose value is known; right only if no two elements share a
+        """Yield the index and the value of each element whose value is known; correct only if no two elements share a
         memory location.
         """
         order = sorted(range(len(self.shape)), key=lambda axis: -self._stride[axis])

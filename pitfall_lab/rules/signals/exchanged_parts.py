@@ -1,5 +1,7 @@
-"""Two parts of a tensor that were to be computed from each other, where the second is read after it was overwritten:
-:func:`exchanged` compares how the two written values were made, which :func:`terms` reads from the trace.
+"""Two slices of a tensor that should be computed from each other's old values, where one is read after it was
+overwritten.
+
+:func:`exchanged` compares how the two written values were computed, which :func:`terms` reads from the trace.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ from pitfall_lab.trace.operation_facts import spellings
 
 SUMS, DIFFERENCES = spellings("add"), spellings("sub")
 MOST = 12
-"""So many calls are followed back from a value that is written."""
+"""How many calls are followed back at most from a value that is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenTerm:
-    """A view on the written memory that a value was computed from: ``label`` is its label, ``record`` what the trace
-    says of it, ``read`` the call (``Event``) that read it first, and ``way`` the calls from there to the value, each as
-    text with its numbers, without a sum at its end. ``sign``: -1 where the view is subtracted in that, else 1.
+    """A view on the written storage from which a written value was computed.
+
+    ``label`` is the view's label, ``record`` its record in the trace, ``read`` the call (``Event``) that read it first,
+    and ``way`` the calls from there to the value (without the sum or difference at the end), each as a text with its
+    numeric arguments. ``sign`` is -1 if the view is subtracted at the end, else 1.
     """
 
     label: str
@@ -34,13 +38,14 @@ class WrittenTerm:
 def exchanged(
     first: Event, one: list[WrittenTerm], two: list[WrittenTerm]
 ) -> tuple[WrittenTerm, WrittenTerm, bool] | None:
-    """The part that ``first`` overwrites as it is read for a later value, the other part as it is read for the value of
-    ``first``, and whether both values are made of one part alone (``x[0] = 9 - x[1]; x[1] = 9 - x[0]``).
+    """Return the slice that ``first`` overwrites, as it is read for a later value; the other slice, as it is read for
+    the value of ``first``; and whether both values are computed from one slice each (``x[0] = 9 - x[1]; x[1] = 9 -
+    x[0]``).
 
-    ``first`` is an assignment to a part of a memory, ``one`` are the :func:`terms` of its value and ``two`` those of a
-    later assignment to the same memory. Their values have to be made by the same calls from the exchanged parts, or to
-    be ``a - f(b)`` and ``a + f(b)`` with the same ``f``, which must not be nothing. None for all else, and where the
-    part is read before ``first``. The caller has to make sure that the two parts are the ones that are written.
+    ``first`` is an assignment to a slice of a storage, ``one`` are the :func:`terms` of its value and ``two`` those of
+    a later assignment to the same storage. The values must be computed by the same calls (at least one) from the two
+    slices, or be ``a - f(b)`` and ``a + f(b)`` with the same ``f``. None otherwise, and if the slice is read before
+    ``first``. The caller must make sure that the two slices are the ones that are written.
     """
     if len(one) == len(two) == 1:
         (other,), (part,) = one, two
@@ -67,8 +72,8 @@ def _place(record: Record) -> tuple[Any, ...]:
 
 
 def terms(story: Story, storage: str, write: Event) -> list[WrittenTerm]:
-    """The views that a written value is made of: one, or the two of a sum or difference; empty if it is made of others,
-    too.
+    """The views on the storage that a written value is computed from: one, or the two of a sum or difference; empty if
+    the value depends on any other tensor too.
     """
     label, step = write.operands[-1].label, write.step
     made = made_by(story, label, step)
@@ -84,8 +89,8 @@ def terms(story: Story, storage: str, write: Event) -> list[WrittenTerm]:
 
 
 def _single(story: Story, storage: str, label: str | None, at: Event, sign: int = 1) -> WrittenTerm | None:
-    """The one view on the memory that a tensor was computed from, which the call ``at`` takes; None if there is none,
-    or if another tensor was needed.
+    """The one view on the storage from which a tensor, an operand of the call ``at``, was computed; None if there is
+    none, or if another tensor was needed.
     """
     way: list[str] = []
     for _ in range(MOST):

@@ -1,5 +1,5 @@
-"""What a positive tensor is of another one: its exponential, a power of it, a multiple; and
-which tensors hold drawn noise.
+"""How a tensor depends on another one: its exponential, a power of it, a multiple; and which tensors hold normally
+distributed random numbers.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ SAME_NUMBERS = (
        "expand_as", "flatten", "float", "identity", "mT", "permute", "reshape", "squeeze", "t", "to", "unsqueeze",
        "view", "view_as"}
 )  # fmt: skip
-"""Calls whose result has the tensor's values, perhaps repeated or limited; none that selects some of them."""
+"""Calls whose result has the tensor's values, possibly repeated or clamped; none that selects some of them."""
 NORMAL = {"randn", "randn_like", "normal", "normal_"}
-"""Calls that draw numbers of mean 0 and deviation 1."""
+"""Calls that draw from a normal distribution."""
 POWERS = {"sqrt": 0.5, "square": 2.0, "rsqrt": -0.5, "reciprocal": -1.0, "sqrt_": 0.5}
 """The exponent of each call that raises to a power."""
 OFFSETS = spellings("add", "sub")
 FURTHER = 40
 SMALL = 0.01
-"""The largest number that is added only to keep another one away from 0."""
+"""The largest constant that counts as added only to keep a value away from 0."""
 
 
 def made_by(story: Story, label: str | None, step: int) -> Event | None:
-    """Return the call that first returned the tensor ``label``, as it was at ``step``, and not one that wrote into it
-    later; None if no call did.
+    """Return the call that created the tensor ``label``; None if no call did. Calls that wrote to it later do not
+    count.
     """
     event = story.event((story.tensor(label, step) or {}).get("born"))
     return event if event is not None and event.kind == "call" and label in event.results else None
 
 
 def before(event: Event, label: str) -> str | None:
-    """Return the label of the tensor whose values ``label``, a result of the call ``event`` of :data:`SAME_NUMBERS`,
-    has; None if the call was given none but this one.
+    """Return the label of the tensor from which ``label``, a result of the call ``event`` of :data:`SAME_NUMBERS`, has
+    its values; None if the call has no other tensor operand.
     """
     given = [o.label for o in event.operands if o.label is not None]
     place = event.results.index(label) if event.name == "broadcast_tensors" and label in event.results else 0
@@ -46,8 +46,8 @@ def before(event: Event, label: str) -> str | None:
 
 
 def same_numbers(story: Story, label: str, step: int) -> str:
-    """Return the label of the tensor that ``label`` has its values from, past views, copies and limits; ``label``
-    itself if there is no other.
+    """Return the label of the tensor from which ``label`` has its values, looking back through views, copies and
+    clamps; ``label`` itself if there is no other.
     """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
@@ -59,8 +59,8 @@ def same_numbers(story: Story, label: str, step: int) -> str:
 
 
 def key(story: Story, label: str, step: int) -> Hashable:
-    """Return a key that is equal for all labels of the same elements of one memory, at ``step``: their storage, offset,
-    shape and strides; the label itself if the storage is not known.
+    """Return a key that is equal for all labels of the same elements of one storage, at ``step``: their storage,
+    offset, shape and strides; the label itself if the storage is unknown.
     """
     record = story.tensor(label, step) or {}
     if record.get("storage") is None:
@@ -69,10 +69,11 @@ def key(story: Story, label: str, step: int) -> Hashable:
 
 
 def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
-    """Return the tensor of which ``label`` is a multiple, apart from added constants and limits, and the factor; past
-    views and copies.
+    """Return the tensor of which ``label`` is a multiple, ignoring added constants, clamps, views and copies, and the
+    factor.
 
-    What such calls lead back to, with the factor 1, where there is no multiple; at most ``FURTHER`` calls back.
+    If ``label`` is no multiple, the factor is 1, and the tensor the one that these calls lead back to. At most
+    ``FURTHER`` calls are followed back.
     """
     by = 1.0
     for _ in range(FURTHER):
@@ -102,8 +103,8 @@ def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
 
 
 def unshifted(story: Story, label: str, step: int) -> str:
-    """Return the label of the tensor to which only small constants (each up to ``SMALL``) were added to give ``label``,
-    past views, copies and limits; ``label`` itself if there is no other.
+    """Return the label of the tensor to which only small constants (each at most ``SMALL``) were added to give
+    ``label``, looking back through views, copies and clamps; ``label`` itself if there is no other.
     """
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
@@ -121,8 +122,8 @@ def unshifted(story: Story, label: str, step: int) -> str:
 
 
 def power(story: Story, label: str, step: int) -> tuple[str, float]:
-    """Return the tensor of which ``label`` is a power, past views, copies and limits, and the exponent; 1 if no power
-    was taken.
+    """Return the tensor of which ``label`` is a power, looking back through views, copies and clamps, and the exponent;
+    the exponent is 1 if no power was taken.
     """
     exponent = 1.0
     for _ in range(FURTHER):
@@ -159,8 +160,8 @@ def exponential(story: Story, label: str, step: int) -> tuple[str, float] | None
 
 
 def drawn(story: Story, label: str, step: int) -> Event | None:
-    """Return the call that drew the values of the tensor ``label`` from a normal distribution, past views, copies and
-    limits; None if there is none.
+    """Return the call that drew the values of the tensor ``label`` from a normal distribution, looking back through
+    views, copies and clamps; None if there is none.
     """
     label = same_numbers(story, label, step)
     event = made_by(story, label, step)
@@ -171,8 +172,8 @@ def recipe(story: Story, label: str, step: int) -> tuple[Hashable, ...] | None:
     """Return a tuple of the calls, with their numeric arguments, by which ``label`` is computed from the result of a
     layer, ended by the storages of the layer's weights.
 
-    Equal recipes give the same output of a network, for whatever data. None if there is no layer within ``FURTHER``
-    calls of one tensor each.
+    Tensors with equal recipes are the same output of a network, for the same or other data. None if there is no layer
+    within ``FURTHER`` calls of one tensor each.
     """
     found: list[Hashable] = []
     for _ in range(FURTHER):

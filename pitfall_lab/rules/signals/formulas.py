@@ -1,5 +1,5 @@
-"""Formulas that recorded calls compute element by element, evaluated at chosen numbers: no value of
-the program is needed for it.
+"""Formulas that recorded calls compute element by element, evaluated at chosen numbers; no values from the trace are
+needed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SMOOTH: dict[str, Callable[..., float]] = {
     "addcmul": lambda x, y, z: x + y * z,
     "addcdiv": lambda x, y, z: x + y / z,
 }
-"""Operations with a derivative everywhere in their domain, by name without the underscores of operators."""
+"""Operations that have a derivative in the interior of their domain, by name without the underscores of operators."""
 
 
 _OF_TWO = spellings("add", "mul") | spellings("div", "pow", "sub", exchanged=True)  # fmt: skip
@@ -75,11 +75,11 @@ _OF_TWO = spellings("add", "mul") | spellings("div", "pow", "sub", exchanged=Tru
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A formula that recorded calls compute element by element: ``calls``, in order, which compute the tensor
-    ``result`` (a label).
+    """A formula that recorded calls compute element by element: ``calls``, in order, compute the tensor ``result`` (a
+    label).
 
-    ``same`` maps the label of a tensor to that of another one for which it stands, as a saved tensor for what was
-    saved.
+    ``same`` maps the label of a tensor to that of the tensor it is equal to, such as an unpacked saved tensor to the
+    tensor that was saved.
     """
 
     calls: tuple[Event, ...]
@@ -87,10 +87,10 @@ class Formula:
     same: dict[str, str]
 
     def at(self, known: dict[str, float]) -> float | None:
-        """Return the result for the numbers ``known`` in place of the tensors, by their labels; they must include all
-        tensors that no call of the formula computes.
+        """Return the result if the tensors have the values ``known`` (by label), which must include all tensors that no
+        call of the formula computes.
 
-        None outside of the domain of an operation, and if it is infinite or NaN.
+        None outside the domain of an operation, and if the result is infinite, NaN or complex.
         """
         values = dict(known)
         try:
@@ -111,19 +111,18 @@ class Formula:
         return result if isinstance(result, float) and math.isfinite(result) else None
 
     def slope(self, known: dict[str, float], label: str, width: float = 1e-4) -> float | None:
-        """Return the derivative of the result by the number of the tensor ``label`` at the numbers ``known``, from two
-        results at ``width`` above and below; None outside of a domain.
+        """Return the numeric derivative of the result with respect to the tensor ``label`` at the values ``known``,
+        from the results at ``width`` above and below; None outside the domain.
         """
         above, below = (self.at({**known, label: known[label] + side}) for side in (width, -width))
         return None if above is None or below is None else (above - below) / (2 * width)
 
 
 def formula(story: Story, calls: Iterable[Event], result: str, same: dict[str, str], known: set[str]) -> Formula | None:
-    """Return the formula by which ``calls`` compute the tensor ``result`` from the tensors ``known`` (labels); None if
-    it needs any other call or tensor.
+    """Return the formula by which ``calls`` compute the tensor ``result`` from the tensors ``known`` (labels).
 
-    All tensors in it must have one shape, and each call be one of the operations of :data:`SMOOTH`, with numbers for
-    its other arguments. ``same`` is as in :class:`Formula`.
+    None if it needs any other call or tensor, if the tensors do not all have one shape, or if a call is not one of
+    :data:`SMOOTH` whose other arguments are finite numbers. ``same`` is as in :class:`Formula`.
     """
     made = {event.results[0]: event for event in calls if len(event.results) == 1 and event.error is None}
     needed: dict[str, Event] = {}

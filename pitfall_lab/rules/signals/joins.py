@@ -16,12 +16,12 @@ from pitfall_lab.trace import Event, Span, T
 JOINS = ("pad_sequence", "stack", "cat")
 FEWEST = 3
 READ = {"unbind", "__index__", "__int__", "item", "tolist", "__getitem__", "to", "cpu", "numpy", "__iter__", "__len__"}
-"""Calls that only read an order, to go through it one by one."""
+"""Calls that only read the entries of an order, as in a loop over it."""
 
 
 @lru_cache(maxsize=1)
 def _sorts(story: Story) -> dict[int, list[Event]]:
-    """The calls that sorted a vector, by its length, in order."""
+    """The calls that sorted a one-dimensional tensor, grouped by its length, in order."""
     found = defaultdict(list)
     for event in story.calls("sort", "argsort"):
         shape = story.shape(event.results[-1], event.step) if event.results and event.error is None else None
@@ -31,11 +31,11 @@ def _sorts(story: Story) -> dict[int, list[Event]]:
 
 
 def joined_by(story: Story, event: Event) -> Event | None:
-    """Return the last sort, of as many numbers, before ``event``, a call that joined tensors, if they are joined in its
-    order and were made in another; else None.
+    """Return the last sort before ``event`` (a call that joined tensors) of as many values, if the tensors are joined
+    in its order and were created in another order; else None.
 
-    At least ``FEWEST`` tensors, each once. Of a long order the trace has some entries only: these must agree, and the
-    lengths of the tensors must rise or fall.
+    There must be at least ``FEWEST`` tensors, each once. The trace has only some entries of a long order: these must
+    agree, and the lengths of the tensors must be in ascending or descending order.
     """
     labels = (
         [o.label for o in event.operands if o.label is not None] if event.name in JOINS and event.error is None else []
@@ -56,8 +56,8 @@ def joined_by(story: Story, event: Event) -> Event | None:
 
 
 def taken_apart(story: Story, event: Event) -> bool:
-    """Whether the call ``event`` joined ``FEWEST`` or more tensors that calls had made, of which those that an index or
-    ``unbind`` took (at least one) are all of one tensor, as results put back in order are.
+    """Whether the call ``event`` joined at least ``FEWEST`` tensors that calls had made, and those of them that were
+    made by an index or ``unbind`` (at least one) all come from one tensor, as when results are put back in order.
     """
     labels = [o.label for o in event.operands if o.label is not None] if event.name in JOINS else []
     made = [story.event((story.tensor(label, event.step) or {}).get("born")) for label in labels]
@@ -70,11 +70,10 @@ def taken_apart(story: Story, event: Event) -> bool:
 
 
 def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
-    """Whether, up to the step ``until``, the order that ``sort`` returned is used for something else than to take the
-    rows that ``join`` joins.
+    """Whether, up to the step ``until``, the order that ``sort`` returned is used for anything but taking the rows that
+    ``join`` joins, for instance to put the results back in order.
 
-    For instance to put the results back. Taking what was sorted by it does not count, nor does reading it one by one
-    before the join.
+    Indexing the sorted tensor itself does not count, nor does reading the entries one by one before ``join``.
     """
     by, pending, seen = sort.operands[0].label, [sort.results[-1]], {sort.results[-1]}
     while pending:
@@ -94,11 +93,11 @@ def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
 
 
 def left_to_packing(story: Story, taken: Event) -> Fix | None:
-    """Return the fix that leaves the sort out and lets ``pack_padded_sequence`` sort by itself, with
+    """Return the fix that removes the sort and lets ``pack_padded_sequence`` sort by itself, with
     ``enforce_sorted=False``.
 
-    None unless the sort, the packing and the line of ``taken``, where the rows are taken in that order, are in one
-    function, and the order is only used there for ``rows[order]`` and ``[rows[i] for i in order]``.
+    None unless the sort, the packing and the line of ``taken`` (where the rows are taken in that order) are in one
+    function, and the order is used there only in ``rows[order]`` and ``[rows[i] for i in order]``.
     """
     program = story.program
     call = program.at(story.span(taken.step)) if program.tree is not None else None
@@ -141,7 +140,7 @@ def left_to_packing(story: Story, taken: Event) -> Fix | None:
 
 
 def sorted_by(call: ast.expr) -> ast.expr | None:
-    """Return what the expression ``call`` in the source sorts: ``a`` of ``a.sort()``, of ``a.argsort()`` and of
+    """Return the expression that is sorted by ``call``: ``a`` of ``a.sort()``, of ``a.argsort()`` and of
     ``torch.sort(a)``; None for other expressions.
     """
     if (
@@ -155,8 +154,8 @@ def sorted_by(call: ast.expr) -> ast.expr | None:
 
 
 def _without(program: Program, node: ast.AST, order: str) -> str | None:
-    """The source of ``rows`` where ``node`` is ``rows[order]`` or ``[rows[i] for i in
-    order]``; None for any other node.
+    """The source of ``rows`` if ``node`` is ``rows[order]`` or ``[rows[i] for i in order]``; None for any other
+    node.
     """
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == order:
         return program.segment(node.value)

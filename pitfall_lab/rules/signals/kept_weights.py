@@ -1,5 +1,5 @@
-"""Weights that were kept as they are, without a copy, and later copied onto themselves: where they were
-kept, and what changed them.
+"""Weights that were kept without a copy and later copied onto themselves: where they were kept, and what changed
+them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pitfall_lab.rules.signals.shared_memory import same_piece
 from pitfall_lab.trace import Event, Span
 
 ROUNDS = 3
-"""The loads of one tensor on one line that are looked at."""
+"""How many loads of one tensor on one line are examined at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredWeights:
-    """``load`` is the call (``Event``) that copied a tensor onto itself. What it read had been kept at ``place``, a
-    place in the text, without a copy.
+    """A tensor that was copied onto itself, as it had been kept without a copy: ``load`` is the call (``Event``) that
+    copied it, ``place`` the span in the source where it had been kept.
 
-    ``kept`` is the step of the ``detach()`` or ``.data`` there; None for a container of the parameters themselves,
-    whose expression is ``value`` (else None). ``changed`` is the step of a write of that memory after it was kept: the
-    first one, perhaps in an earlier round; for a container the last one before the load. ``is_newest``: in this run
-    nothing was written between the last time it was kept and the load.
+    ``kept`` is the step of the ``detach()`` or ``.data`` there; None if a container of the parameters themselves was
+    kept, whose expression is ``value`` (else None). ``changed`` is the step of a write to that storage after it was
+    kept: the first one, possibly in an earlier iteration; for a container, the last one before the load. ``is_newest``:
+    in this run nothing was written between the last time it was kept and the load.
     """
 
     load: Event
@@ -42,8 +42,8 @@ class RestoredWeights:
 
 @lru_cache(maxsize=1)
 def restored(story: Story) -> tuple[RestoredWeights, ...]:
-    """Return the copies of tensors onto themselves by which a program meant to bring back weights that it had kept and
-    changed since, in order; of each line and tensor only the first ``ROUNDS``.
+    """Return the copies of tensors onto themselves that were supposed to restore weights kept earlier and changed
+    since, in order; of each line and tensor only the first ``ROUNDS``.
     """
     looks: dict[str, list[Event]] = defaultdict(list)
     for event in story.calls("detach", "data"):
@@ -65,8 +65,8 @@ def restored(story: Story) -> tuple[RestoredWeights, ...]:
 
 
 def _is_onto_itself(story: Story, event: Event) -> bool:
-    """Whether a tensor is copied onto itself, other than by a batch norm that finds no counter of
-    its batches and takes its own.
+    """Whether the source of the copy is the same elements as its target; False for the scalar int64 counter that a
+    batch norm copies onto itself when it loads a state without one.
     """
     record, other = (story.tensor(o.label, event.step) or {} for o in event.operands[:2])
     if (
@@ -79,7 +79,9 @@ def _is_onto_itself(story: Story, event: Event) -> bool:
 
 
 def _restored(story: Story, load: Event, looks: dict[str, list[Event]], loads: list[Event]) -> RestoredWeights | None:
-    """The data for one load; None if nothing was written since it was kept, or if the text does not show where."""
+    """What was found for one load; None if nothing was written since the tensor was kept, or if the source does not
+    show where it was kept.
+    """
     label = load.operands[1].label
     record = story.tensor(label, load.step) or {}
     storage, born = str(record.get("storage")), story.event(record.get("born"))
@@ -118,10 +120,10 @@ def _at(
 
 
 def _of_container(story: Story, load: Event, storage: str) -> RestoredWeights | None:
-    """The data for a parameter copied onto itself that comes from a list or dictionary of the
-    parameters, which copies nothing.
+    """What was found for a parameter copied onto itself that comes from a list or dictionary of the parameters
+    themselves.
 
-    None if the text shows no such container, or if nothing was written that may have come after it.
+    None if the source shows no such container, or if no write may have come after it.
     """
     node = story.program.at(story.span(load.step))
     source = given(story.program, node.args[0]) if isinstance(node, ast.Call) and node.args else None
@@ -136,7 +138,7 @@ def _of_container(story: Story, load: Event, storage: str) -> RestoredWeights | 
 
 
 def _may_follow(story: Story, here: Span, kept: ast.stmt) -> bool:
-    """Whether a write may have happened after the statement ``kept``: its line is below it, in a loop
+    """Whether a write at ``here`` may have happened after the statement ``kept``: its line is below it, in a loop
     around it or in another function.
     """
     program = story.program
@@ -148,9 +150,8 @@ def _may_follow(story: Story, here: Span, kept: ast.stmt) -> bool:
 
 
 def _changed(story: Story, storage: str, kept: int, until: Event, loads: list[Event]) -> int | None:
-    """The first write between two steps; None if there is none, or if one of ``loads`` had written the storage there.
-
-    In that case each round uses its own copy.
+    """The first write between two steps; None if there is none, or if one of ``loads`` wrote the storage between them:
+    then each iteration uses its own copy.
     """
     written = next(iter(story.writes(storage, kept, until.step)), None)
     brought_back = {e.step for e in loads if kept < e.step < until.step and storage in e.writes}
@@ -158,10 +159,11 @@ def _changed(story: Story, storage: str, kept: int, until: Event, loads: list[Ev
 
 
 def _other_rounds(story: Story, load: Event, looks: list[Event]) -> list[Event]:
-    """The calls of the one line that keeps what ``load`` reads; empty if several lines may be meant, or none.
+    """The calls of the one line that keeps the tensor which ``load`` reads; empty if there is no such line, or several
+    are possible.
 
-    Only results that live until another statement runs; of several lines, the one that
-    assigns a name that the load reads.
+    Only calls whose result is still alive when another statement runs; of several lines, the one that assigns a name
+    that the load reads.
     """
     places: dict[Span, list[Event]] = defaultdict(list)
     for event in looks:
@@ -185,7 +187,7 @@ def _last(names: set[str]) -> set[str]:
 
 
 def _outlives_its_line(story: Story, event: Event) -> bool:
-    """Whether the tensor that a call returned was still there when a call of another statement ran."""
+    """Whether the tensor that a call returned was still alive when a call of another statement ran."""
     died = next(
         (step for step, alive in story.history("tensors", event.results[0], "alive") if not alive), len(story.events)
     )

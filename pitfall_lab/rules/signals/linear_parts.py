@@ -1,5 +1,5 @@
-"""The terms that a number is a sum of, each with its exact factor: ``0.5 * a.mean() - b.sum()`` is 0.5/n
-times ``a`` and -1 times ``b``.
+"""The terms of which a value is a sum, each with its exact factor: ``0.5 * a.mean() - b.sum()`` is 0.5/n times ``a``
+and -1 times ``b``.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ SAME_SHARE = (
        "masked_select", "movedim", "narrow", "permute", "ravel", "reshape", "select", "squeeze", "t", "to",
        "unflatten", "unsqueeze", "view", "view_as"}
 )  # fmt: skip
-"""Calls by which each element of the result is one element of the tensor."""
+"""Calls of which each element of the result is one element of the tensor."""
 ADDING = dict.fromkeys(spellings("sub", exchanged=True), -1.0) | dict.fromkeys(spellings("add", "sub"), 1.0)
-"""The sign that each sum gives its first operand."""
+"""Sums and differences, with the sign of the first operand."""
 OTHERS = dict.fromkeys(spellings("sub", exchanged=True), 1.0) | dict.fromkeys(spellings("sub"), -1.0)
-"""The sign that each sum gives its second operand, where that is not 1."""
+"""Differences, with the sign of the second operand (in sums it is 1)."""
 SCALING = dict.fromkeys(spellings("mul"), 1) | dict.fromkeys(spellings("div"), -1)
-"""The exponent of the factor by which each call scales."""
+"""Products and quotients, with the exponent of the factor by which they scale."""
 GROWING = {"add_": 1.0, "__iadd__": 1.0, "sub_": -1.0, "__isub__": -1.0}
-"""The sign that each call in place gives what it adds."""
+"""In-place sums and differences, with the sign of what they add."""
 ENDS = {"mean", "sum", "logsumexp"}
-"""Reductions: a number is not followed beyond them."""
+"""Reductions beyond which a value is not followed to the loss."""
 MOST, FURTHER, PAIR = 600, 60, 2
 
 
 @dataclass(frozen=True, slots=True)
 class LinearPart:
-    """One term of a number, such as a loss: the number grows by ``factor`` times an element of the tensor ``label`` (a
-    label), for each element.
+    """One term of a value, such as a loss: the derivative of the value with respect to each element of the tensor
+    ``label`` (a label) is ``factor``, through this term.
 
-    ``user`` is the call (``Event``) that used the tensor for it; None for the number itself. ``averaged`` is the number
-    of elements over which means were taken on the way, ``scaled`` the product of the program's own factors without
-    their signs, ``means`` the calls that took those means.
+    ``user`` is the call (``Event``) that used the tensor for it; None for the value itself. ``averaged`` is the number
+    of elements over which means were taken on the way, ``means`` the calls that took them, ``scaled`` the product of
+    the absolute values of the program's constant factors.
     """
 
     label: str
@@ -54,11 +54,11 @@ class LinearPart:
 
 
 def parts(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[LinearPart]:
-    """Yield the tensors that the number ``label``, at ``step``, was computed from by sums, means, differences,
-    selections and constant factors alone, nearest first.
+    """Yield the tensors from which the value ``label``, at ``step``, was computed by sums, means, differences,
+    selections, joins and constant factors alone, nearest first.
 
-    Each way ends where a call does something else, or has one of the names ``end``; a tensor that is used twice is
-    there twice. At most ``MOST`` steps back; nothing if ``label`` is None.
+    Each path ends at a call that computes anything else or has one of the names ``end``; a tensor that is used twice is
+    yielded twice. At most ``MOST`` calls are followed back. Yields nothing if ``label`` is None.
     """
     pending = deque([(LinearPart(label, 1.0, None), step)] if label is not None else [])
     for _ in range(MOST):
@@ -75,8 +75,8 @@ def parts(story: Story, label: str | None, step: int, end: Collection[str] = ())
 
 
 def parts_with_written(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[LinearPart]:
-    """Yield the :func:`parts` of the number ``label``, and those of what was added in place to one of them before it
-    was used.
+    """Yield the :func:`parts` of the value ``label``, and those of the tensors that were added in place to one of them
+    before it was used.
     """
     for part in parts(story, label, step, end):
         yield part
@@ -100,8 +100,8 @@ def parts_with_written(story: Story, label: str | None, step: int, end: Collecti
 
 
 def constant(story: Story, label: str | None, text: str, step: int) -> float | None:
-    """Return the number that an operand is: the plain number ``text`` if ``label`` is None, else the element of the
-    tensor ``label``, if that has one, which is known, and does not require grad; None otherwise.
+    """Return the constant that an operand is: the number ``text`` if ``label`` is None, else the value of the tensor
+    ``label``, if it has one element, which is known, and does not require grad; None otherwise.
     """
     if label is None:
         try:
@@ -114,9 +114,10 @@ def constant(story: Story, label: str | None, text: str, step: int) -> float | N
 
 
 def _through(story: Story, event: Event, part: LinearPart) -> Iterator[LinearPart]:
-    """Yield the operands of ``event``, whose result is ``part``, each with its factor in the number under study.
+    """Yield the operands of ``event``, whose result is ``part``, each with its factor in the followed value.
 
-    Yields nothing unless the call is a sum, difference, mean, selection, join (``cat``) or multiple by a constant.
+    Yields nothing unless the call is a sum, difference, mean, selection, join (``cat``, ``stack``) or multiple by a
+    constant.
     """
     given = [o for o in event.operands if o.label is not None]
     size = prod(story.shape(part.label, event.step) or ())
@@ -160,7 +161,7 @@ def _through(story: Story, event: Event, part: LinearPart) -> Iterator[LinearPar
 
 
 def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
-    """The tensor and the number by which a product or a quotient multiplies it; None if there is no
+    """The tensor and the factor by which a product or quotient with a constant multiplies it; None if there is no
     constant, for 0, and for ``1 / x``.
     """
     numbers = [constant(story, o.label, o.text, event.step) for o in event.operands]
@@ -172,8 +173,8 @@ def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
 
 
 def summed_into(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
-    """Return the backward that starts from a mean, sum or logsumexp of the numbers of the tensor ``label``, perhaps
-    with constant factors and other terms added; None if there is none.
+    """Return the backward that starts from a mean, sum or logsumexp of the tensor ``label``, possibly with constant
+    factors and other terms added; None if there is none.
 
     ``roots`` are the backwards of the program by the label of the tensor from which each starts.
     """
@@ -202,9 +203,8 @@ def summed_into(story: Story, label: str, roots: dict[str, Event]) -> Event | No
 
 
 def losses(story: Story, rounds: int = 3) -> Iterator[Event]:
-    """Yield the calls of ``backward`` that a later step of an optimizer follows.
-
-    Of each place, and each call that made the loss, the first ``rounds``.
+    """Yield the calls of ``backward`` that are followed, sooner or later, by an optimizer's step; for each line of the
+    backward and line of the call that made the loss, the first ``rounds``.
     """
     last = max((update.step for update in story.trace.optimizer_steps), default=-1)
     seen: Counter[tuple[Span | None, Span | None]] = Counter()

@@ -1,5 +1,5 @@
-"""Whether a loss grows or falls when a tensor grows that it was computed from, as far as
-the calls in between show it.
+"""Whether a loss grows or falls when a tensor grows from which it was computed, as far as the calls in between
+show it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RISING = (
     SAME_NUMBERS | spellings("sigmoid") | spellings("relu", in_place=True)
     | {"elu", "exp", "leaky_relu", "log", "log1p", "logsigmoid", "mean", "softplus", "sqrt", "sum", "tanh"}
 )  # fmt: skip
-"""Calls of one tensor whose result does not fall when the tensor rises."""
+"""Non-decreasing calls of one tensor."""
 ADDING = spellings("add", in_place=True)
 TAKING = spellings("sub", in_place=True)
 TAKEN = {"rsub", "__rsub__"}
@@ -31,8 +31,8 @@ class Slope:
     """One path from a loss back to the tensor ``label`` (a label): the loss grows (``sign`` 1) or falls (-1) if the
     tensor grows.
 
-    ``event`` is the call that computed the tensor of ``towards``, the next step of the path to the loss, from it; both
-    are None for the loss itself.
+    ``event`` is the call that computed the tensor of ``towards``, the next step of the path to the loss, from this
+    tensor; both are None for the loss itself.
     """
 
     label: str
@@ -41,7 +41,7 @@ class Slope:
     towards: Slope | None
 
     def path(self) -> Iterator[Slope]:
-        """Yield the steps from the tensor to the loss, without the loss itself."""
+        """Yield the steps of the path from the tensor to the loss, without the loss itself."""
         here: Slope | None = self
         while here is not None and here.event is not None:
             yield here
@@ -49,11 +49,11 @@ class Slope:
 
 
 def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
-    """Return, for the label of each tensor that requires grad and that the loss ``loss`` (a label) was computed from,
-    the paths from the loss at ``step`` to it, nearest first; empty if ``loss`` is None.
+    """Return, by label, the paths from the loss ``loss`` (a label) at ``step`` back to the tensors that require grad
+    and from which it was computed; nearest first.
 
-    A path ends where it is not known whether the loss grows or falls with the tensor; from a tensor, only its first
-    path goes on.
+    A path ends where it is unknown whether the loss grows or falls with the tensor; only the first path to a tensor is
+    followed further. Empty if ``loss`` is None.
     """
     found: dict[str, list[Slope]] = {}
     pending = deque([Slope(loss, 1, None, None)] if loss is not None else [])
@@ -71,10 +71,10 @@ def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
 
 
 def _through(event: Event) -> Iterator[tuple[str, int]]:
-    """The operands of a call, each with 1 where its result rises with it, -1 where it falls; no
-    operands where that is not known.
+    """The operands of a call, each with 1 if the result rises with it, -1 if the result falls; no operands if that is
+    unknown.
 
-    A product or quotient is known only for a number as the second operand.
+    A product or quotient is known only if the second operand is a number.
     """
     given = [o.label for o in event.operands]
     own = [label for label in given if label is not None]

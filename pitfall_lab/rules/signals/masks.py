@@ -1,5 +1,5 @@
-"""The masks of attentions: which call applies one, and whether it keeps or leaves out the
-scores where the mask is true.
+"""The masks of attentions: which call applies a mask, and whether it keeps or leaves out the scores where the mask is
+True.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
 
 LARGE = 1e3
-"""A score below the negative of this leaves nothing to a position."""
+"""A score below the negative of this gives a position an attention weight of 0."""
 FURTHER = 12
 ATTENTIONS = {
     "softmax",
@@ -33,8 +33,8 @@ MASK = 3
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """``event`` is the call (``Event``) that applies the bool tensor ``mask`` (a label) to scores; with ``keeps`` those
-    where it is true are kept, else they are left out.
+    """A mask applied to scores: ``event`` is the call (``Event``) that applies the bool tensor ``mask`` (a label). If
+    ``keeps`` is True, scores where the mask is True are kept; otherwise they are left out.
 
     ``attention`` is the softmax, or the whole attention, that gets the scores.
     """
@@ -46,9 +46,9 @@ class Masked:
 
 
 def masked_scores(story: Story) -> Iterator[Masked]:
-    """Yield the calls that apply a bool mask to the scores of an attention: by the ``attn_mask`` of
-    ``scaled_dot_product_attention``, or by ``masked_fill`` with a number below ``-LARGE``; in order, without those that
-    raised.
+    """Yield the calls that apply a bool mask to the scores of an attention, in order: by the ``attn_mask`` of
+    ``scaled_dot_product_attention``, or by ``masked_fill`` with a value below ``-LARGE``. Calls that raised are left
+    out.
     """
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
         if event.error is not None or not event.results:
@@ -87,10 +87,11 @@ def _attention(story: Story, event: Event) -> Event | None:
 
 
 def turned_around(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Return fixes that negate, one each, the masks which the calls at the line of ``event`` are given; empty where the
-    line gives none.
+    """Return fixes, each of which negates one of the masks passed by the calls on the line of ``event``; empty if the
+    line passes none.
 
-    An argument without a name counts as a mask by its place: the fourth, or the third where there are only three.
+    A positional argument counts as a mask if it is the fourth, or the third of three; of ``masked_fill``, the first of
+    two.
     """
     program = story.program
     node = program.at(story.span(event.step))

@@ -28,24 +28,24 @@ JOINING = operations_that("matrix_product") | {
     "prod",
     "sum",
 }
-"""Operations whose elements depend on several columns of the operand."""
+"""Operations of which each element depends on several columns of the operand."""
 PICKING = {"__getitem__", "select", "narrow", "unbind", "split", "chunk"}
-"""Calls that take some columns."""
+"""Calls that select some columns."""
 MOST = 600
 
 Columns = frozenset[object]
-"""The columns that the elements of a result depend on; ``EACH`` if every element depends on
-that of its own column only.
+"""The columns on which the elements of a result depend; ``EACH`` if every element depends only on the element in its
+own column.
 """
 EACH: Columns = frozenset(["each"])
 
 
 def mixes(story: Story, given: str, result: str, until: Event) -> bool:
-    """Whether the tensor ``result`` is a function of the matrix ``given`` (both labels) in which different columns meet
-    before a nonlinear operation or in it.
+    """Whether the tensor ``result`` was computed from the matrix ``given`` (both labels) by a nonlinear operation on
+    values that depend on different columns.
 
-    If not, as for the sum of a function of each column, mixed derivatives are 0. Only calls before ``until``, and at
-    most ``MOST``, are read.
+    If not, as for a sum of functions of single columns, mixed derivatives are 0. Only calls before ``until``, at most
+    ``MOST`` of them, are read.
     """
     state: dict[str, Columns] = {given: EACH}
     curved: set[str] = set()

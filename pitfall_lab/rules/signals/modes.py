@@ -1,5 +1,5 @@
-"""Calls of dropouts and batch norms, which work differently in training and in evaluation mode, and of attentions that
-drop: the mode of each call, and the use of its result.
+"""Calls of dropouts and batch norms, which work differently in training and in evaluation mode, and of attentions with
+dropout: the mode of each call, and the use of its result.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 DROPOUTS = operations_that("dropout")
 ATTENTION = "scaled_dot_product_attention"
-"""A function without a mode: it drops numbers whenever its ``dropout_p`` is not 0, in evaluation as well."""
+"""A function without a mode: it drops attention weights whenever its ``dropout_p`` is not 0, also in evaluation."""
 MEASURES = (
     spellings("eq") | operations_that("difference_loss")
     | {"argmax", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "topk"}
 )  # fmt: skip
-"""Calls that measure a prediction."""
+"""Calls that compare a prediction with a target, or choose a class."""
 FURTHER = 400
 """How many events after a layer's call are searched for uses of its result."""
 UPWARD = 60
@@ -29,12 +29,12 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """One call (``event``) of a dropout, of an attention that drops (``dropout_p`` is not 0), or of a batch norm;
-    ``kind`` is "dropout" for the first two, else "batch_norm". ``active``: it works as in training; always True for an
-    attention.
+    """One call (``event``) of a dropout, of an attention with dropout (``dropout_p`` is not 0), or of a batch norm;
+    ``kind`` is "dropout" for the first two, else "batch_norm".
 
-    ``layer`` tells calls of different layers apart: the label of a batch norm's running mean; for the others, the label
-    of the nearest parameter that their input was computed with, else the place of the call in the text.
+    ``active`` is True if the call works as in training; always True for an attention. ``layer`` identifies the layer:
+    for a batch norm, the label of its running mean; for the others, the label of the nearest parameter with which their
+    input was computed, else the span of the call in the source.
     """
 
     event: Event
@@ -42,7 +42,7 @@ class LayerCall:
     active: bool
     layer: object
     weight: str | None
-    """The label of the nearest parameter that the layer's input was computed with, None if none is found; for a batch
+    """The label of the nearest parameter with which the layer's input was computed, None if none is found; for a batch
     norm, the label of its own weight, None if it has none.
     """
 
@@ -53,16 +53,16 @@ class LayerCall:
 
 
 class Modes:
-    """The calls of dropouts, batch norms and attentions that drop, in one trace."""
+    """The calls of dropouts, batch norms and attentions with dropout, in one trace."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
 
     @cached_property
     def passes(self) -> list[LayerCall]:
-        """Return all calls of dropouts, batch norms and attentions that drop, in order.
+        """All calls of dropouts, batch norms and attentions with dropout, in order.
 
-        Left out are dropouts with p=0, batch norms without running statistics, and calls that raised.
+        Dropouts with p=0, batch norms without running statistics, and calls that raised are left out.
         """
         story = self.story
         found = []
@@ -100,10 +100,10 @@ class Modes:
 
     @cached_property
     def chosen(self) -> set[int]:
-        """The steps of the dropouts that the program switched on by themselves: in their forward pass, a batch norm
-        that was trained did not work as in training.
+        """The steps of the dropouts that the program deliberately set to training mode: in the same forward pass, a
+        batch norm that is trained elsewhere was in evaluation mode.
 
-        Calls of different layers in a row, none twice, count as one forward pass.
+        Consecutive calls of different layers, none of them twice, count as one forward pass.
         """
         trained = {each.layer for _, each in self.training() if each.kind == "batch_norm" and each.active}
         found, forward = set[int](), dict[object, LayerCall]()
@@ -117,10 +117,10 @@ class Modes:
         return found
 
     def training(self) -> Iterator[tuple[Event, LayerCall]]:
-        """Yield, for each of ``passes`` whose grad_fn ran in a later backward, a pair of the first such backward (an
-        ``Event``) and the :class:`LayerCall`.
+        """Yield, for each of ``passes`` whose grad_fn ran in a later backward, the first such backward (an ``Event``)
+        and the :class:`LayerCall`.
 
-        Nothing in a program without an optimizer's step; backwards that raised are left out.
+        Yields nothing if the program has no optimizer step; backwards that raised are left out.
         """
         by_node: dict[str, list[Event]] = defaultdict(list)
         for backward, nodes in self._backward_nodes:
@@ -133,8 +133,8 @@ class Modes:
                 yield after[0], each
 
     def _weight(self, label: str | None, step: int) -> str | None:
-        """Return the label of the nearest parameter from which ``label`` was computed; None if there is
-        none within ``UPWARD`` tensors.
+        """Return the label of the nearest parameter from which ``label`` was computed; None if there is none among
+        ``UPWARD`` tensors.
         """
         story, seen = self.story, set[str | None]()
         pending: deque[str | None] = deque([label])
@@ -154,8 +154,8 @@ class Modes:
         return None
 
     def input(self, each: LayerCall) -> tuple[str, ...]:
-        """Return the labels, sorted, of the tensors that the result of ``each`` was computed from and that no parameter
-        was used for: the input of the network.
+        """Return the labels, sorted, of the tensors from which the result of ``each`` was computed and that were not
+        computed from any parameter: the input of the network.
         """
         found, pending, seen = list[str](), [each.event.operands[0].label], set[str | None]()
         while pending:
@@ -186,7 +186,7 @@ class Modes:
         return self._learned[label]
 
     def _given(self, label: str) -> list[str]:
-        """The tensors that the call was given which made the tensor; none if no call made it."""
+        """The operands of the call that created the tensor, without the tensor itself; empty if no call created it."""
         event = self.story.event((self.story.tensor(label) or {}).get("born"))
         if event is None or event.kind != "call" or label not in event.results:
             return []
@@ -197,11 +197,11 @@ class Modes:
         return {}
 
     def measured(self, each: LayerCall) -> Event | None:
-        """The call that computes a metric from the result; ``None`` when there is none, or when the
-        result is used for training.
+        """The call that computes a metric from the result; None if there is none, or if the result is used for
+        training.
 
-        It is used for training if a backward runs from what is computed from it and it requires grad, or if it does not
-        require grad and a result computed from it does. Only the next ``FURTHER`` events are searched.
+        It is used for training if it requires grad and a backward starts from a tensor computed from it, or if it does
+        not require grad and a tensor computed from it does. Only the next ``FURTHER`` events are searched.
         """
         story, reached, measure = self.story, set(each.event.results), None
         recorded = bool((story.tensor(each.result, each.event.step) or {}).get("requires_grad"))
@@ -220,8 +220,9 @@ class Modes:
 
 
 def _dropped(event: Event) -> str:
-    """The text of the ``dropout_p`` of an attention. By its position it is the first number: a mask that is None is no
-    argument of the trace.
+    """The text of the argument ``dropout_p`` of an attention; "0" if there is none.
+
+    By position it is the first number, as a mask that is None is not recorded.
     """
     given = argument(event, "dropout_p")
     plain = (o.text.strip() for o in event.operands if o.label is None and not o.name)
@@ -229,5 +230,5 @@ def _dropped(event: Event) -> str:
 
 
 def _is_on(event: Event, position: int) -> bool:
-    """Whether the call has ``training=True``; false arguments are not in the trace."""
+    """Whether the call has ``training=True`` (or ``train=True``); arguments that are False are not in the trace."""
     return (argument(event, "training", position) or argument(event, "train", position) or "False") == "True"

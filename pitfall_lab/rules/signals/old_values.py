@@ -1,5 +1,5 @@
-"""Values that were computed from a parameter before an update of it, and through which a later
-backward reaches the parameter.
+"""Values that were computed from a parameter before it was updated, and through which a later backward reaches the
+parameter.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pitfall_lab.trace import Event
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """``backward`` (an ``Event``) reaches the parameter ``leaf`` through the graph nodes ``old``, made before the
-    parameter's last update ahead of the backward, and ``new``, which were not; all are labels.
+    """A backward that reaches a parameter through old values: ``backward`` (an ``Event``) reaches ``leaf`` through the
+    graph nodes ``old``, created before the parameter's last update ahead of the backward, and through ``new``, created
+    after it; all are labels.
 
     ``update`` is the step of the first update after the newest of the old nodes.
     """
@@ -30,8 +31,8 @@ class Old:
 
 
 def old_values(story: Story) -> Iterator[Old]:
-    """Yield, for each backward that did not raise, the parameters that it reaches through nodes made before their last
-    update; each pair of lines (of the old value, of the backward) once.
+    """Yield, for each backward that did not raise, the parameters that it reaches through nodes created before their
+    last update; each pair of lines (of the first old node, of the backward) once.
     """
     updates = {label: [m.step for m in moments if m.kind == "used"] for label, moments in lives(story).items()}
     if not any(updates.values()):
@@ -63,8 +64,8 @@ def _of(story: Story, backward: Event, updates: dict[str, list[int]]) -> Iterato
 
 
 def _users(story: Story, starts: list[str]) -> dict[str, list[str]]:
-    """For each leaf that a backward from ``starts`` reaches: the nodes of the calls that read it,
-    directly or through views of it.
+    """For each leaf that a backward from ``starts`` reaches: the nodes of the calls that read it, directly or through
+    views.
     """
     nodes = dict.fromkeys(node for start in starts for node in story.behind(start))
     records = {node: story.record("nodes", node) or {} for node in nodes}

@@ -1,4 +1,4 @@
-"""The source expression of an operand, in the scope of the line that made the call."""
+"""The source expression of an operand, on the line that made the call."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pitfall_lab.rules.kit.wording import expression
 from pitfall_lab.trace import Event, T
 
 LONGEST = 40
-"""The longest text of an operand that is shown as it is written."""
+"""The longest source of an operand that is shown unchanged."""
 
 
 def written_as(story: Story, event: Event, label: str | None) -> ast.expr | None:
-    """Return the expression that gave the tensor ``label`` to the call ``event``: ``x`` of ``x + y``, ``F.relu(x)``,
-    ``x.add_(1)``, ``layer(x)``; None if the text does not show it.
+    """Return the expression that passed the tensor ``label`` to the call ``event``: ``x`` of ``x + y``, ``F.relu(x)``,
+    ``x.add_(1)``, ``layer(x)``; None if the source does not show it.
     """
     return next(iter(all_written_as(story, event, label)), None)
 
 
 def all_written_as(story: Story, event: Event, *labels: str | None) -> list[ast.expr]:
-    """Return the expressions that gave one of the tensors ``labels`` to the call ``event``, in order: ``x`` and ``y``
-    of ``x + y`` where both are one tensor; empty if the text does not show them.
+    """Return the expressions that passed one of the tensors ``labels`` to the call ``event``, in order: ``x`` and ``y``
+    of ``x + y`` if both are the same tensor; empty if the source does not show them.
     """
     node = story.program.at(story.span(event.step))
     places = [number for number, operand in enumerate(event.operands) if operand.label in labels]
@@ -36,7 +36,7 @@ def all_written_as(story: Story, event: Event, *labels: str | None) -> list[ast.
 
 
 def _given(node: ast.AST, event: Event) -> list[ast.expr]:
-    """The expressions that are operands of the call, or of the operator, at ``node``, in torch's order."""
+    """The expressions that are operands of the call or operator at ``node``, in the order of torch's arguments."""
     if isinstance(node, ast.AugAssign):
         return [node.target, node.value]
     if isinstance(node, ast.BinOp):
@@ -69,8 +69,8 @@ def _is_module(node: ast.expr) -> bool:
 
 
 def _of_tensor(function: ast.Attribute, event: Event) -> bool:
-    """Whether ``function`` is a method of a tensor, and not a layer kept in an
-    attribute of that name, ``self.relu``.
+    """Whether ``function`` is a method of a tensor, and not a layer in an attribute of the same name
+    (``self.relu``).
     """
     name = event.name
     if event.op.startswith("torch.nn.functional.") or (
@@ -87,7 +87,7 @@ def _is_reflected(event: Event, node: ast.BinOp) -> bool:
 
 
 LAYERS = {"linear", "embedding", "dropout", "conv1d", "conv2d", "conv3d", "lstm", "gru", "normalize"}
-"""Functions whose names are also given to layers."""
+"""Functions whose names are also used for layers."""
 TENSOR_METHODS = {
     "abs", "add", "sub", "mul", "div", "pow", "square", "sqrt", "exp", "log", "sum", "mean", "matmul", "mm", "bmm",
     "relu", "sigmoid", "tanh", "softmax", "log_softmax", "argmax", "max", "min", "norm", "view", "reshape", "flatten",
@@ -95,12 +95,12 @@ TENSOR_METHODS = {
     "item", "numpy", "clamp", "gather", "expand", "repeat", "allclose", "equal", "dot", "std", "var", "cpu", "long",
     "double", "tolist", "backward", "contiguous", "index_select", "cumsum", "prod",
 }  # fmt: skip
-"""Methods in the program's text whose receiver is a tensor."""
+"""Methods in the program's source whose receiver is a tensor."""
 
 
 def shown(story: Story, event: Event, label: str | None) -> T:
-    """Return the operand ``label`` of ``event`` in words, for a sentence: as the line of the call writes it, if that is
-    short; else by its name or by the expression that made it.
+    """Return the operand ``label`` of ``event`` in words, for a sentence: its source on the line of the call, if that
+    is short; else its name or the expression that made it.
     """
     node = written_as(story, event, label)
     text = story.program.segment(node) if node is not None else ""

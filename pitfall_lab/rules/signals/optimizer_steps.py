@@ -1,5 +1,5 @@
-"""Parameters held by optimizers compared with those that get gradients: optimizers that never step,
-or hold replaced parameters.
+"""Compares the parameters that optimizers hold with those that get gradients: finds optimizers that never step, or hold
+parameters that were replaced.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class NeverStepped:
-    """The optimizer ``made`` never steps, although its ``parameters`` (labels) get gradients from ``ROUNDS`` backwards
-    or more.
+    """An optimizer, ``made``, that never steps although its ``parameters`` (labels) get gradients from at least
+    ``ROUNDS`` backwards.
 
     ``backward`` is the first call of a line whose backwards gave such gradients; ``instead`` is a step of another
     optimizer after one of these backwards.
@@ -31,7 +31,7 @@ class NeverStepped:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The parameter ``new`` took the place of the parameter ``old`` (both labels) after the optimizer ``made`` was made
+    """A parameter, ``new``, that replaced the parameter ``old`` (both labels) after the optimizer ``made`` was created
     with ``old``.
 
     ``added`` is the moment at which ``new`` first got a gradient, which no update uses.
@@ -44,11 +44,11 @@ class Replaced:
 
 
 def never_stepped(story: Story) -> Iterator[NeverStepped]:
-    """Yield the optimizers that never step and whose parameters no stepping optimizer holds and nothing else updates or
-    freezes, in a finished program.
+    """Yield the optimizers of a finished program that never step, and whose parameters no stepping optimizer holds and
+    nothing else updates or freezes.
 
-    Another optimizer must step after a backward, and at least one of their parameters get a gradient from ``ROUNDS``
-    backwards or more. Nothing if a step was made by an optimizer whose making is not known.
+    Another optimizer must step after a backward, and at least one of the parameters must get a gradient from at least
+    ``ROUNDS`` backwards. Yields nothing if an optimizer stepped whose creation was not recorded.
     """
     trace = story.trace
     stepped = {step.made for step in trace.optimizer_steps}
@@ -73,8 +73,8 @@ def never_stepped(story: Story) -> Iterator[NeverStepped]:
 
 
 def replaced(story: Story) -> list[Replaced]:
-    """Return the parameters that took the place of others held by an optimizer: no optimizer holds them and no update
-    uses their gradients, while the optimizer still steps or the others are still updated. Empty if there are none.
+    """Return the parameters that replaced others held by an optimizer: no optimizer holds the new ones and no update
+    uses their gradients, while the optimizer still steps or the old ones are still updated. Empty if there are none.
     """
     trace, found = story.trace, []
     held = {label for made in trace.optimizers for label in made.holds} | {
@@ -100,10 +100,8 @@ def replaced(story: Story) -> list[Replaced]:
 
 
 def copied_from(story: Story, label: str) -> tuple[str, int] | None:
-    """Return the label of the parameter of which the parameter ``label`` began as a copy, as ``copy.deepcopy`` of a
-    module makes it, and the step of the copy.
-
-    None if there is none.
+    """Return the label of the parameter of which the parameter ``label`` was created as a copy, as by ``copy.deepcopy``
+    of a module, and the step of the copy; None if there is none.
     """
     since = _since(story, label)
     event = story.event(since if since >= 0 else None)
@@ -123,14 +121,14 @@ def _since(story: Story, label: str) -> int:
 
 
 def _is_alike(story: Story, old: str, new: str) -> bool:
-    """Whether both tensors are parameters, or have the same name in the program."""
+    """Whether both tensors are ``nn.Parameter``, or have the same name in the program."""
     kinds = {(story.tensor(label) or {}).get("kind") for label in (old, new)}
     return kinds == {"parameter"} or (story.name(old) is not None and story.name(old) == story.name(new))
 
 
 def _gone(story: Story, old: str, new: str, step: int) -> bool:
-    """Whether ``new`` is used where ``old`` was, and ``old`` is not used from the first use of ``new`` on,
-    other than by the optimizer.
+    """Whether ``new`` is used where ``old`` was used, and ``old`` is not used from the first use of ``new`` on, other
+    than by the optimizer.
     """
     one, other = story.tensor(old) or {}, story.tensor(new) or {}
     if not one.get("requires_grad") or len(one.get("shape") or ()) != len(other.get("shape") or ()):
@@ -146,7 +144,9 @@ def _gone(story: Story, old: str, new: str, step: int) -> bool:
 
 
 def _is_copied_again(story: Story, old: str, new: str) -> bool:
-    """Whether one line made several copies of ``old``, one of them ``new``: then each round begins with ``old``."""
+    """Whether ``new`` is one of several copies of ``old`` made by one line: then each iteration starts again from
+    ``old``.
+    """
     copied = copied_from(story, new)
     if copied is None or copied[0] != old:
         return False

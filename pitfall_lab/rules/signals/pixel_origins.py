@@ -1,5 +1,5 @@
-"""Which pixel of a stored picture a single pixel was computed from, through what moves pixels and through layers
-that keep them where they are.
+"""Which pixel of a stored image a single pixel was computed from, followed through calls that move pixels and layers
+that keep them in their position.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pitfall_lab.trace.operation_facts import spellings
 
 Index = tuple[int, ...]
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv_transpose1d": 1, "conv_transpose2d": 2}
-"""Convolutions, each with the number of axes of its pictures."""
+"""Convolutions, each with the number of spatial axes."""
 SCALING = {
     "max_pool1d": 1, "max_pool2d": 2, "avg_pool1d": 1, "avg_pool2d": 2, "adaptive_avg_pool2d": 2,
     "adaptive_max_pool2d": 2, "interpolate": 2, "upsample": 2, "upsample_nearest2d": 2, "upsample_bilinear2d": 2,
 }  # fmt: skip
-"""Layers that change the resolution, each with the number of axes of its pictures."""
+"""Layers that change the resolution, each with the number of spatial axes."""
 MOVERS = {"flip", "fliplr", "flipud", "roll", "rot90"}
 """Calls that move pixels."""
 FACTORIES = {"rand", "randn", "randint", "normal", "rand_like", "randn_like", "zeros", "ones", "zeros_like",
              "ones_like", "full", "full_like", "empty", "bernoulli", "tensor", "arange"}  # fmt: skip
-"""Calls that make numbers: a pixel of theirs was computed from nothing."""
+"""Calls that create tensors not computed from other ones."""
 SAME_PLACES = (
     KEEPING - spellings("cat") - {"linear", "layer_norm", "softmax", "_softmax", "log_softmax", "rms_norm", "glu"}
     | spellings("abs", "bitwise_not", "ge", "gt", "lt")
@@ -41,13 +41,13 @@ SAME_PLACES = (
        "hardtanh", "identity", "instance_norm", "int", "leaky_relu_", "logical_not", "logit", "logsigmoid", "long",
        "normal", "prelu", "relu6", "round", "rsub", "silu_", "sin", "square_", "sub_", "type"}
 )  # fmt: skip
-"""Calls that compute each element from the elements at the same place of their operands."""
+"""Calls that compute each element from the elements at the same index of their operands."""
 OVER_CHANNELS = {"softmax", "_softmax", "log_softmax", "layer_norm", "rms_norm"}
-"""Calls that compute a pixel from all channels at its place."""
+"""Calls that compute a pixel from all channels at its position."""
 RESHAPES = {"reshape", "view", "flatten", "unflatten", "ravel"}
 """Calls that keep the order of the elements."""
 TURNS = spellings("transpose") | {"T", "__getitem__", "mT", "movedim", "permute", "t", "where"}
-"""Views, and calls with another operand for each element: elements keep no place by these alone."""
+"""Views, and calls with a third operand for each element: elements do not keep their index in these."""
 OVER_ITSELF = spellings("add", "clamp", "div", "mul", "sigmoid", "sub") | {
     "dropout",
     "elu",
@@ -56,7 +56,9 @@ OVER_ITSELF = spellings("add", "clamp", "div", "mul", "sigmoid", "sub") | {
     "relu",
     "silu",
 }
-"""What may be written over its operand, each element at its own place (names without the in-place underscore)."""
+"""Operations that, in place, compute each element from the old element at the same index (names without the in-place
+underscore).
+"""
 PIECES = spellings("cat") | {"stack"}
 DEEPEST, BUDGET = 120, 400
 PAIR = 2
@@ -64,12 +66,12 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Pixel:
-    """The pixel that an element was computed from: the element ``index`` of the tensor ``label`` (usually the first
+    """The pixel from which an element was computed: the element ``index`` of the tensor ``label`` (usually the first
     tensor on its storage), as it was after ``step``.
 
-    Of the calls in between: ``moved`` are those that turn, flip or roll pictures, the last one first, ``layers`` the
-    labels of the weights of convolutions, ``seen`` the labels of the tensors. ``around``: by how many pixels ``index``
-    may be wrong, since layers changed the resolution.
+    Of the calls in between, ``moved`` are those that rotate, flip or roll images, the last one first, and ``layers``
+    the labels of the weights of convolutions; ``seen`` are the labels of the tensors on the way. ``around`` is the
+    number of pixels by which ``index`` may be wrong, as layers changed the resolution.
     """
 
     label: str
@@ -80,22 +82,22 @@ class Pixel:
     around: float = 0.0
     seen: tuple[str, ...] = ()
     rows: tuple[Hashable, ...] = ()
-    """The indexes, whose entries the trace does not have, by which its rows were taken."""
+    """The index tensors, with values that the trace does not have, by which rows were selected on the way."""
 
 
 class Pixels:
-    """Follows single pixels to where they were stored first."""
+    """Follows single pixels back to where they were first stored."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
         self._budget = BUDGET
 
     def origin(self, label: str | None, index: Index, step: int) -> Pixel | None:
-        """Return the pixel of a stored picture that the element ``index`` of the tensor ``label`` at ``step`` comes
-        from; None if it is unknown, or if what is found requires grad.
+        """Return the pixel of a stored image from which the element ``index`` of the tensor ``label`` at ``step``
+        comes; None if it is unknown, or if the tensor found requires grad.
 
-        Of several operands the first one that was not drawn or filled by a call of ``FACTORIES`` counts, if there is
-        one.
+        If it may come from several operands, the first one that was not created by a call of ``FACTORIES`` counts, else
+        the first one.
         """
         self._budget = BUDGET
         return self._follow(Pixel(label, index, step, seen=(label,))) if label is not None else None
@@ -117,9 +119,8 @@ class Pixels:
         return None
 
     def _ways(self, here: Pixel) -> tuple[Pixel, list[Pixel]] | None:
-        """The element in the first tensor on its storage, and what it was made from: nothing if it was stored there.
-
-        None if it is unknown.
+        """The same element in the first tensor on its storage, and the elements from which it was computed (none if it
+        was stored there); None if it is unknown.
         """
         story, record = self.story, self.story.tensor(here.label, here.step) or {}
         shape, stride = record.get("shape") or (), record.get("stride") or ()
@@ -146,7 +147,9 @@ class Pixels:
         return made is not None and made.name in FACTORIES and not here.rows
 
     def _written(self, here: Pixel, event: Event, at: int) -> Pixel | bool:
-        """The pixel before a call that wrote its memory; True if that is unknown, False if it was stored there."""
+        """The pixel before a call that wrote its storage; True if that is unknown, False if the call stored a new
+        value.
+        """
         if event.name.rstrip("_").strip("_").removeprefix("i") in OVER_ITSELF:
             return _with(here, here.label, here.index, event.step - 1)
         given = [o.label for o in event.operands if o.label is not None]
@@ -166,7 +169,9 @@ class Pixels:
         return _with(here, given[2], (sum(bool(each) for each in chosen) - 1, *index[1:]), event.step - 1)
 
     def _before(self, here: Pixel, event: Event) -> Iterator[Pixel]:
-        """The operands' elements that the element was made from; several where it is not clear which is the picture."""
+        """The elements of the operands from which the element was computed; several if it is unclear which operand is
+        the image.
+        """
         given = [o.label for o in event.operands if o.label is not None]
         if not given:
             return
@@ -191,7 +196,9 @@ class Pixels:
             yield from self._placed(here, event, given, shapes)
 
     def _layer(self, here: Pixel, event: Event, given: list[str], shape: Index) -> Iterator[Pixel]:
-        """The operand's pixel at the same place of a picture of another resolution, and in the first channel."""
+        """The operand's pixel at the corresponding position of an image of another resolution; for a convolution, in
+        the first channel.
+        """
         name, index = event.name, here.index
         count = CONVOLUTIONS.get(name) or min(SCALING[name], max(len(shape) - PAIR, 1))
         size, own = shape[-count:], (self.story.shape(here.label, event.step) or ())[-count:]
@@ -206,7 +213,7 @@ class Pixels:
         yield _with(here, given[0], (*lead, *places), event.step, layers=layers, around=around)
 
     def _placed(self, here: Pixel, event: Event, given: list[str], shapes: list[Index]) -> Iterator[Pixel]:
-        """The operand's pixel before a choice by ``where``, a padding or a reshape that copied."""
+        """The operand's pixel before a selection by ``where``, a padding or a reshape that copied."""
         index, step = here.index, event.step
         if event.name == "where" and len(given) == PAIR + 1:
             chosen = Elements(self.story, given[0], step, answers=True).at(index)
@@ -269,7 +276,9 @@ def _with(here: Pixel, label: str, index: Index, step: int, **more: Any) -> Pixe
 
 
 def _moved(event: Event, index: Index, shape: Index) -> Index | None:
-    """The index of the operand's element that a mover puts at ``index``; None if its arguments are not known."""
+    """The index in the operand of the element that a call of ``MOVERS`` puts at ``index``; None if its arguments are
+    unknown.
+    """
     if event.name == "rot90":
         k = _literal(argument(event, "k", 1) or "1")
         axes = _axes(argument(event, "dims", 2) or "(0, 1)", len(index))
@@ -323,7 +332,7 @@ def _place(record: Record, index: Index) -> int:
 
 
 def _index(record: Record, at: int) -> Index | None:
-    """The index of the element of a tensor at place ``at`` of its storage; None if it has none there."""
+    """The index, in the tensor, of the element ``at`` of its storage; None if the tensor does not contain it."""
     shape, stride = tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
     rest, found = at - int(record.get("offset") or 0), [0] * len(shape)
     for axis in sorted(range(len(shape)), key=lambda each: -stride[each]):

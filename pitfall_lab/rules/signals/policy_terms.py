@@ -1,5 +1,5 @@
-"""The terms of a policy's loss: weighted log-probabilities of drawn actions, and entropies of the distributions that
-they were drawn from, each with its sign.
+"""The terms of a policy's loss: weighted log-probabilities of sampled actions, and entropies of the distributions they
+were sampled from, each with its sign.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from pitfall_lab.trace import Event
 from pitfall_lab.trace.operation_facts import spellings
 
 DRAWS = ("multinomial", "bernoulli", "normal")
-"""Calls that draw values from a distribution that they are given."""
+"""Calls that sample from a distribution given by their operand."""
 NOISE = {"randn", "randn_like", "rand", "rand_like"}
-"""Calls that draw numbers of which a program makes a draw of its own."""
+"""Calls that draw random numbers from which a program can make a sample itself."""
 KEEPING = (
     SAME_NUMBERS | spellings("lt", "gt", "le", "ge")
     | {"argmax", "broadcast_tensors", "index_select", "int", "long", "tanh", "where"}
 )  # fmt: skip
-"""Calls through which a drawn action is followed from its use back to the draw."""
+"""Calls through which a sampled action is followed from its use back to the call that sampled it."""
 ADDING = spellings("add", in_place=True)
 TAKING = spellings("sub", in_place=True)
 TAKEN = spellings("sub", exchanged=True) - spellings("sub")
 PRODUCTS, QUOTIENTS = spellings("mul", in_place=True), spellings("div", in_place=True)
 SUMS_OF_PRODUCTS = spellings("matmul", "mm") | {"dot", "einsum", "inner", "mv", "vdot"}
-"""Calls that multiply a log-probability with a weight and add up."""
+"""Calls that multiply log-probabilities by weights and sum."""
 SQUARES = spellings("pow", "square")
 CHOOSING = {"max", "maximum", "min", "minimum"}
-"""Calls by which a loss contains the smaller or the larger one of two products."""
+"""Calls by which a loss contains the smaller or the larger of two products."""
 PICKS = {"gather", "take_along_dim", "index_select", "__getitem__"}
-"""Calls that take the log-probabilities of actions, given as numbers, out of those of all actions."""
+"""Calls that select the log-probabilities of actions, given as indices, from those of all actions."""
 INNER = {"log", "exp", "log_softmax", "logsumexp", "sigmoid", "softmax", "sum", "logsigmoid", "softplus"}
-"""Calls between the numbers of a network and the probabilities of a distribution, or its scale."""
+"""Calls between the output of a network and the probabilities, or the scale, of a distribution."""
 SHARES = {"softmax", "exp"}
-"""Calls that make probabilities of logarithms of them."""
+"""Calls that turn logits or log-probabilities into probabilities."""
 HALF_NORMAL = 0.5 * log(2 * pi * e)
 """The entropy of a normal distribution whose scale is 1."""
 MOST, FURTHER, NEAR = 600, 60, 12
@@ -50,11 +50,11 @@ MOST, FURTHER, NEAR = 600, 60, 12
 
 @dataclass(frozen=True, slots=True)
 class Entropy:
-    """``slope`` is the path from the loss to the result of the call ``made`` (an ``Event``), of which an entropy is the
-    sum or the mean.
+    """An entropy in a loss: ``slope`` is the path from the loss to the result of the call ``made`` (an ``Event``),
+    whose sum or mean is an entropy (or its negative).
 
     ``sign`` is 1 if the loss grows with the entropy, -1 if it falls. ``parameters`` are the labels of tensors that
-    describe the distribution. ``value`` is the mean entropy; None if the trace has not all values.
+    describe the distribution. ``value`` is the mean entropy; None if the trace does not have all values.
     """
 
     slope: Slope
@@ -66,10 +66,11 @@ class Entropy:
 
 @dataclass(frozen=True, slots=True)
 class WeightedScore:
-    """``slope`` is the path from the loss to the call that scores a drawn action, with a weight on the way.
+    """The log-probability of a sampled action in a loss: ``slope`` is the path from the loss to the call that computes
+    it, with a multiplication by a weight on the way.
 
-    ``sign`` is 1 if the loss grows with the log-probability, for positive weights, -1 if it falls. ``parameters`` are
-    the labels of tensors that describe the distribution (of a normal one its scale only; empty if none is known).
+    ``sign`` is 1 if the loss grows with the log-probability (for positive weights), -1 if it falls. ``parameters`` are
+    the labels of tensors that describe the distribution (for a normal one only its scale; empty if none is known).
     """
 
     slope: Slope
@@ -79,10 +80,10 @@ class WeightedScore:
 
 @dataclass(slots=True)
 class PolicyTerms:
-    """The terms of the loss of a policy: its ``entropies``, and the weighted log-probabilities of drawn actions in it,
-    ``scores``.
+    """The terms of a policy's loss: its ``entropies``, and its ``scores``, the weighted log-probabilities of sampled
+    actions.
 
-    ``weighted`` are the labels of the tensors from which a weighted part of the loss was computed.
+    ``weighted`` are the labels of the tensors from which a weighted term of the loss was computed.
     """
 
     entropies: list[Entropy] = field(default_factory=list)
@@ -90,11 +91,11 @@ class PolicyTerms:
     weighted: set[str] = field(default_factory=set)
 
     def of_policy(self) -> list[tuple[Entropy, list[WeightedScore]]]:
-        """Return the entropies of distributions of which a drawn action is scored with a weight, each in a pair with
-        the scores that depend on its parameters; with all scores where a weighted part of the loss was computed from
-        these parameters.
+        """Return the entropies of the distributions that also occur in weighted terms, each with the scores of the same
+        distribution.
 
-        An entropy without such scores is left out.
+        A score belongs to an entropy if they share parameters; if a weighted term was computed from the entropy's
+        parameters, all scores belong to it. An entropy without scores is left out.
         """
         pairs = [
             (
@@ -112,7 +113,9 @@ class PolicyTerms:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A path from the loss: ``certain`` if its sign is known, ``weighted`` if a weight was multiplied on the way."""
+    """A path from the loss: ``certain`` if its sign is known, ``weighted`` if it contains a multiplication by a
+    weight.
+    """
 
     slope: Slope
     certain: bool = True
@@ -120,10 +123,11 @@ class _Way:
 
 
 def policy_terms(story: Story, backward: Event) -> PolicyTerms:
-    """Return the entropies and the weighted log-probabilities of drawn actions that the loss of ``backward`` contains.
+    """Return the entropies and the weighted log-probabilities of sampled actions that the loss of ``backward``
+    contains.
 
-    Both are followed back from the loss through sums, means, products and the smaller of two products, over at most
-    about ``MOST`` tensors. An entropy is one of a categorical, a Bernoulli or a normal distribution.
+    Both are searched back from the loss through sums, means, products and the smaller of two products, over at most
+    about ``MOST`` tensors. Entropies of categorical, Bernoulli and normal distributions are recognised.
     """
     found, seen = PolicyTerms(), set[tuple[str, bool, bool]]()
     root = backward.operands[0].label
@@ -151,8 +155,8 @@ def policy_terms(story: Story, backward: Event) -> PolicyTerms:
 
 
 def _through(story: Story, event: Event, label: str) -> Iterator[tuple[str, int, bool, bool]]:
-    """The operands of a call: each with a sign, whether the sign is sure, and whether the call multiplies with a weight
-    that is no constant.
+    """The operands of a call, each with a sign, whether the sign is certain, and whether the call multiplies the
+    operand by a weight that is no constant.
     """
     given = [o.label for o in event.operands]
     own = [each for each in given if each is not None]
@@ -195,7 +199,7 @@ def _scaled(story: Story, event: Event) -> Iterator[tuple[str, int, bool, bool]]
 
 
 def _factors(story: Story, event: Event) -> set[str]:
-    """The numbers, up to two, that the call of this place had as an operand when it ran."""
+    """The numbers (at most two are collected) that were operands of the call on this line in its executions."""
     found = set[str]()
     for step in story.steps_at[event.span, event.op]:
         found |= {o.text for o in story.events[step].operands if o.label is None}
@@ -205,7 +209,9 @@ def _factors(story: Story, event: Event) -> set[str]:
 
 
 def _common_sign(story: Story, label: str | None, step: int) -> int | None:
-    """1 or -1 if no element of a tensor without gradient, of which all are known, has the other sign; else None."""
+    """1 or -1 if no element of the tensor has the other sign; None if it requires grad, not all its values are known,
+    both signs occur, or all are 0.
+    """
     record = story.tensor(label, step) or {}
     cells = (story.record("storages", record.get("storage"), step) or {}).get("cells")
     if record.get("requires_grad") or cells is None:
@@ -221,7 +227,7 @@ def _common_sign(story: Story, label: str | None, step: int) -> int | None:
 
 
 def _entropy(story: Story, event: Event, slope: Slope) -> Entropy | None:
-    """The entropy whose parts the call computes; None if it computes something else."""
+    """The entropy whose summands the call computes; None if it computes anything else."""
     own = [o.label for o in event.operands if o.label is not None]
     if event.name in PRODUCTS | {"xlogy"} and len(own) == 2:
         for share, logarithm in ((own[0], own[1]), (own[1], own[0])):
@@ -254,7 +260,7 @@ def _entropy(story: Story, event: Event, slope: Slope) -> Entropy | None:
 
 
 def _mean(story: Story, event: Event) -> float | None:
-    """The mean of the result's numbers; None if not all of them are known."""
+    """The mean of the result's elements; None if not all of them are known."""
     label = event.results[0] if event.results else None
     record = story.tensor(label, event.step) or {}
     cells = (story.record("storages", record.get("storage"), event.step) or {}).get("cells")
@@ -283,7 +289,9 @@ def _share_and_logarithm(story: Story, share: str, logarithm: str, step: int) ->
 
 
 def _scale(story: Story, label: str, step: int) -> frozenset[str]:
-    """The logarithm of a scale and the scale, if ``label`` is the logarithm, or the program takes its exponential."""
+    """The labels of the logarithm of a scale and of the scale, if ``label`` is a logarithm, or the program computes its
+    exponential; empty otherwise.
+    """
     label = same_numbers(story, label, step)
     made = made_by(story, label, step)
     if made is not None and made.name == "log" and made.operands[0].label is not None:
@@ -293,7 +301,9 @@ def _scale(story: Story, label: str, step: int) -> frozenset[str]:
 
 
 def _parameters(story: Story, label: str, step: int) -> frozenset[str]:
-    """The tensors from which a distribution's probabilities or its scale were computed by few calls, with itself."""
+    """The label itself, and the tensors from which it was computed by at most about ``NEAR`` calls of network outputs
+    to probabilities or a scale.
+    """
     found, pending = set[str](), [(label, step)]
     while pending and len(found) < NEAR:
         here, at = pending.pop(0)
@@ -310,7 +320,7 @@ def _parameters(story: Story, label: str, step: int) -> frozenset[str]:
 
 
 def _scored(story: Story, event: Event, slope: Slope) -> WeightedScore | None:
-    """The log-probability of a drawn action that the call computes; None if it computes something else."""
+    """The log-probability of a sampled action that the call computes; None if it computes anything else."""
     own = [o.label for o in event.operands if o.label is not None]
     if event.name in PICKS and len(own) > 1 and any(_drawn(story, each, event.step) for each in own[1:]):
         return WeightedScore(slope, slope.sign, _parameters(story, own[0], event.step))
@@ -328,8 +338,8 @@ def _scored(story: Story, event: Event, slope: Slope) -> WeightedScore | None:
 
 
 def _scored_by_square(story: Story, event: Event, slope: Slope) -> WeightedScore | None:
-    """The log-probability of a normal distribution to which the square belongs; None unless it is the square of a drawn
-    action minus another tensor, perhaps divided by a scale.
+    """The log-probability of a normal distribution to which the square belongs; None unless it is the square of a
+    sampled action minus another tensor, possibly divided by a scale.
     """
     label, step, scales = event.operands[0].label, event.step, frozenset[str]()
     root = made_by(story, same_numbers(story, label, step), step) if label is not None else None
@@ -346,7 +356,9 @@ def _scored_by_square(story: Story, event: Event, slope: Slope) -> WeightedScore
 
 
 def _drawn(story: Story, label: str | None, step: int) -> bool:
-    """Whether the values were drawn from a distribution that a network computed, as far as ``FURTHER`` calls show."""
+    """Whether the values were sampled from a distribution that a network computed, as far as ``FURTHER`` tensors back
+    show it.
+    """
     pending, seen = deque([(label, step)]), set[str | None]()
     while pending and len(seen) < FURTHER:
         here, at = pending.popleft()
@@ -372,7 +384,7 @@ def _drawn(story: Story, label: str | None, step: int) -> bool:
 
 
 def _adds_noise(story: Story, event: Event, own: list[str]) -> bool:
-    """Whether one of two operands is noise, perhaps scaled, and a network computed the other."""
+    """Whether one of the two operands is random noise, possibly scaled, and the other was computed by a network."""
     for noise, other in ((own[0], own[1]), (own[1], own[0])):
         made = made_by(story, same_numbers(story, noise, event.step), event.step)
         if made is not None and made.name in PRODUCTS:
@@ -384,7 +396,7 @@ def _adds_noise(story: Story, event: Event, own: list[str]) -> bool:
 
 
 def _learned(story: Story, label: str, step: int) -> bool:
-    """Whether a trained tensor, such as a parameter, is among what the tensor was computed from."""
+    """Whether the tensor, or one from which it was computed, is a parameter or requires grad."""
     pending, seen = deque([(label, step)]), set[str]()
     while pending and len(seen) < FURTHER:
         here, at = pending.popleft()

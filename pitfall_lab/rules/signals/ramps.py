@@ -1,4 +1,4 @@
-"""Coordinates: along which axis of a tensor the numbers of an ``arange`` or a ``linspace`` run."""
+"""Coordinates: along which axis of a tensor the values of an ``arange`` or a ``linspace`` run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POINTWISE = (
     spellings("clamp", "floor_divide", "neg", "remainder") | spellings("add", "mul", in_place=True)
     | spellings("div", "sub", in_place=True, exchanged=True)
 )  # fmt: skip
-"""Calls that compute element by element, by their names without underscores."""
+"""Element-wise operations, by their names without underscores."""
 POINTWISE_NAMES = {form for name in POINTWISE for form in (name, f"{name}_", f"__{name}__")}
 SAME_AXES = {
     "contiguous",
@@ -28,9 +28,9 @@ SAME_AXES = {
     "requires_grad_",
     "alias",
 }
-"""Calls that leave each coordinate at its axis."""
+"""Calls that keep each axis in its position."""
 STRETCHED = spellings("expand") | {"broadcast_tensors", "expand_as", "repeat", "tile"}
-"""Calls that repeat numbers along an axis."""
+"""Calls that repeat elements along an axis."""
 REGULAR = {"arange", "linspace"}
 FURTHER = 40
 
@@ -38,11 +38,11 @@ Axes = frozenset[int]
 
 
 def ramp(story: Story, label: str | None, step: int, depth: int = 0) -> Axes | None:
-    """Return the axes, counted from the end, along which the numbers of the tensor ``label`` at ``step`` are regular
-    (``arange``, ``linspace``); empty if along none.
+    """Return the axes, counted from the end, along which the values of the tensor ``label`` at ``step`` come from an
+    ``arange`` or ``linspace``; empty if there is no such axis.
 
-    None if that is not known: the calls mix axes, something else than element-wise writes followed, or the way is
-    longer than ``FURTHER`` calls, of which ``depth`` were followed already.
+    None if it is unknown: the calls mix axes, a write other than an element-wise one followed, or more than ``FURTHER``
+    calls would have to be followed back (``depth`` were followed already).
     """
     event = made_by(story, label, step)
     if event is None or label is None:
@@ -55,7 +55,7 @@ def ramp(story: Story, label: str | None, step: int, depth: int = 0) -> Axes | N
 
 
 def _born(story: Story, label: str, event: Event, depth: int) -> Axes | None:
-    """The axes along which regular numbers ran when ``event`` had made the tensor."""
+    """The axes along which regular values ran when ``event`` had created the tensor."""
     record = story.tensor(label, event.step) or {}
     if event.name in REGULAR:
         return frozenset([-1])
@@ -81,17 +81,17 @@ def _born(story: Story, label: str, event: Event, depth: int) -> Axes | None:
 
 
 def is_pointwise(story: Story, step: int) -> bool:
-    """Whether the call at a step computes element by element."""
+    """Whether the call at ``step`` computes element by element."""
     event = story.event(step)
     return event is not None and event.name.strip("_") in POINTWISE
 
 
 def moved_axis(story: Story, source: str, event: Event, result: str, axis: int) -> int | None:
-    """Return the axis, counted from the end, of ``result`` that was the axis ``axis`` of ``source``, where the call
-    ``event`` made the one from the other as a view or a copy; None if it is not known.
+    """Return the axis of ``result``, counted from the end, that was the axis ``axis`` of ``source``, if the call
+    ``event`` made ``result`` from ``source`` as a view or a copy; None if unknown.
 
     Calls of ``SAME_AXES`` and ``STRETCHED`` keep it, unless its length changes. After other calls it is found by its
-    stride; an axis of length 1 is then never found.
+    stride, so that an axis of length 1 is never found.
     """
     one, other = (story.tensor(label, event.step) or {} for label in (source, result))
     before, after = list(one.get("shape") or ()), list(other.get("shape") or ())

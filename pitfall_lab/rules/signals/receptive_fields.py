@@ -1,5 +1,5 @@
-"""Which positions of an input the positions of a result were computed from, through convolutions,
-paddings and slices along time.
+"""From which positions of an input the positions of a result were computed, through convolutions, padding and slices
+along time.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ STOPPING = spellings("matmul", "mm") | {
     "rms_norm",
     "softmax",
 }
-"""Calls of :data:`KEEPING` that combine all numbers along the last axis: positions along that
-axis are no longer separate.
+"""Calls of :data:`KEEPING` that combine all elements along the last axis: positions along that axis are no longer
+separate.
 """
 WRITTEN = {"mul_", "__imul__", "__setitem__", "zero_", "masked_fill_", "fill_"}
-"""Writes by which positions are masked."""
+"""In-place calls by which positions may be masked."""
 POOLS = ("avg_pool1d", "max_pool1d")
 WINDOWS = ("conv1d", *POOLS)
 """Calls that compute each position from a window of positions."""
@@ -56,8 +56,8 @@ Offsets = frozenset[int]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Position ``t`` of a result was computed from the positions ``t + o`` of the tensor ``label``, as it was at
-    ``step``, along its axis ``axis``, for each ``o`` in ``offsets``.
+    """The receptive field of a result: its position ``t`` was computed from the positions ``t + o`` of the tensor
+    ``label``, as it was at ``step``, along its axis ``axis``, for each ``o`` in ``offsets``.
 
     ``axis`` counts from the end. ``shifts`` are the calls on the way, each with the number of positions by which it
     looked ahead.
@@ -71,11 +71,11 @@ class Field:
 
 
 def fields(story: Story, label: str, step: int, axis: int) -> Iterator[Field]:
-    """Yield the tensors that the tensor ``label`` at ``step`` was computed from, position by position along the axis
-    ``axis`` (counted from the end), nearest first; the first one is itself.
+    """Yield the tensors from which the tensor ``label`` at ``step`` was computed position by position along the axis
+    ``axis`` (counted from the end), nearest first; the first one is the tensor itself.
 
-    A way ends at calls that do something else, and at tensors that were written after they were made. At most about
-    ``MOST`` are yielded.
+    A path ends at calls that compute anything else, and at tensors that were written after they were created. At most
+    about ``MOST`` are yielded.
     """
     pending, seen = [Field(label, step, axis, frozenset([0]))], set[tuple[str, Offsets]]()
     while pending and len(seen) < MOST:
@@ -90,7 +90,7 @@ def fields(story: Story, label: str, step: int, axis: int) -> Iterator[Field]:
 
 
 def _before(story: Story, here: Field, event: Event) -> Iterator[Field]:
-    """The operands of the call that made a tensor, with the positions that it used of them."""
+    """The operands of the call that created a tensor, with the positions of them that it used."""
     given = [o.label for o in event.operands if o.label is not None]
     if event.name in JOINS and (axis := _beside(story, here, event, len(given))) is not None:
         for each in dict.fromkeys(given):
@@ -114,7 +114,9 @@ def _before(story: Story, here: Field, event: Event) -> Iterator[Field]:
 
 
 def _beside(story: Story, here: Field, event: Event, count: int) -> int | None:
-    """The axis of joined tensors that is the axis of a field; None if they are joined along that axis itself."""
+    """The axis, in the tensors that ``event`` joined, that is the axis of the field; None if they are joined along that
+    axis itself.
+    """
     dims = len(story.shape(here.label, event.step) or ())
     along = whole(argument(event, "dim", count))
     along = (0 if along is None else along) % dims if dims else 0
@@ -124,10 +126,8 @@ def _beside(story: Story, here: Field, event: Event, count: int) -> int | None:
 
 
 def _moved(story: Story, here: Field, event: Event, given: list[str]) -> tuple[int, list[int], int] | None:
-    """For a call that moves or joins positions of its first operand: their axis there, their
-    offsets, and how far it looks ahead.
-
-    None for every other call.
+    """For a call that moves or combines positions of its first operand: their axis in it, their offsets, and how far
+    the call looks ahead; None for every other call.
     """
     if event.name in WINDOWS:
         taps = None if here.axis != -1 else _pooled(event) if event.name in POOLS else _taps(story, event, given)
@@ -157,8 +157,8 @@ def _length(story: Story, label: str, step: int, axis: int) -> int:
 
 
 def _taps(story: Story, event: Event, given: list[str]) -> list[int] | None:
-    """The positions, relative to that of the result, that a convolution reads; None if its stride is
-    not 1, or its weight masked.
+    """The positions, relative to that of the result, that a convolution reads; None if its stride is not 1, its
+    arguments are not known, or its weight may be masked.
     """
     size = _length(story, given[1], event.step, -1) if len(given) > 1 else 0
     stride, padding, dilation = (
@@ -183,7 +183,9 @@ def _taps(story: Story, event: Event, given: list[str]) -> list[int] | None:
 
 
 def _pooled(event: Event) -> list[int] | None:
-    """The positions, relative to that of the result, that a pooling reads; None if its stride is not known to be 1."""
+    """The positions, relative to that of the result, that a pooling reads; None if its stride is not known to be 1, or
+    it has a dilation.
+    """
     size, stride, padding = (
         (argument(event, name, place) or default).strip("()[], ")
         for name, place, default in (("kernel_size", 1, ""), ("stride", 2, ""), ("padding", 3, "0"))
@@ -194,16 +196,14 @@ def _pooled(event: Event) -> list[int] | None:
 
 
 def _option(event: Event, name: str, place: int) -> str:
-    """The text of one number among the arguments of a convolution, without its parentheses;
-    its default if it is not given.
-    """
+    """The text of a numeric argument of a convolution, without parentheses; its default if it was not passed."""
     bias = any(o.name == "bias" or (at == 2 and o.label is not None) for at, o in enumerate(event.operands))
     text = argument(event, name) or argument(event, name, place if bias else place - 1)
     return (text or {"stride": "1", "padding": "0", "dilation": "1"}[name]).strip("()[]'\", ")
 
 
 def _is_masked(story: Story, weight: str, step: int) -> bool:
-    """Whether parts of a weight may have been set to 0 by the program, as in a masked convolution."""
+    """Whether the program may have set parts of a weight to 0, as in a masked convolution."""
     made = story.event((story.tensor(weight, step) or {}).get("born"))
     computed = made is not None and weight in made.results and any(o.label is not None for o in made.operands)
     if (
@@ -221,10 +221,10 @@ def _is_masked(story: Story, weight: str, step: int) -> bool:
 
 
 def _sliced(story: Story, here: Field, event: Event, source: str) -> tuple[int, int] | None:
-    """The axis of the source of a view that became the axis of its result, and the first
-    position that the view has of it.
+    """The axis of the source of a slice that became the axis of its result, and the first position that the slice
+    contains.
 
-    None if it is no view of every position of a part.
+    None if the result is no view in which this axis keeps its stride.
     """
     one, other = (story.tensor(label, event.step) or {} for label in (source, here.label))
     stride = (other.get("stride") or [0])[here.axis] if len(other.get("stride") or ()) >= -here.axis else 0

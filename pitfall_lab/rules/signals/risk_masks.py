@@ -1,4 +1,6 @@
-"""Partial likelihoods of survival times with a mask of pairs: which samples the sum of hazards of each one holds."""
+"""Partial likelihoods of survival times with a mask of pairs: which samples the risk set (the sum of hazards) of each
+sample contains.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +23,24 @@ FILLS = spellings("masked_fill", in_place=True)
 PRODUCTS = spellings("matmul") | {"mm", "mv"}
 OPPOSITE = spellings("bitwise_not", "logical_not")
 TURNED = {"T", "mT", "t", "transpose"}
-"""Calls that exchange the two axes of a mask."""
+"""Calls that swap the two axes of a mask."""
 KEEPING = {"bool", "clone", "contiguous", "detach", "double", "expand", "expand_as", "float", "int", "long", "reshape",
            "squeeze", "to", "type", "type_as", "unsqueeze", "view"}  # fmt: skip
-"""Calls that leave each number of a column, or of a mask of pairs, at its place."""
+"""Calls that keep the order of the elements of a column, or of a mask of pairs."""
 PICKS = {"__getitem__", "masked_select"}
 PAIR, FEW, FURTHER = 2, 3, 12
 
 
 @dataclass(frozen=True, slots=True)
 class RiskMask:
-    """``compared`` is the call (an ``Event``) that compares the times of ``count`` samples with one another, and
-    ``event`` the one that sums the hazards of each sample's risk set; ``used`` subtracts the logarithms from the scores
-    or, where there are two sums, multiplies them with the events.
+    """A sum of hazards over risk sets that a mask of pairs defines: ``compared`` is the call (an ``Event``) that
+    compares the times of ``count`` samples with each other, ``event`` the call that sums the hazards of each sample's
+    risk set.
 
-    ``earlier``: the risk set of a sample are those whose time is earlier; ``itself``: and those of the same time.
-    ``kept_first``: the first operand of the comparison has the times of the samples whose risk sets these are.
+    ``used`` is the call that subtracts the logarithms of the sums from the scores or, if scores and logarithms are
+    summed separately, multiplies the logarithms by the event indicators. ``earlier``: the risk set of a sample contains
+    the samples with an earlier time (else with a later one); ``itself``: also those with the same time. ``kept_first``:
+    the first operand of the comparison has the times of the samples whose risk sets these are.
     """
 
     compared: Event
@@ -47,13 +51,13 @@ class RiskMask:
     itself: bool
     kept_first: bool
     keeps: bool
-    """Whether a hazard is in the sum where the comparison is true."""
+    """Whether a hazard is in the sum if the comparison is True."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """A mask of pairs: made by ``compared``, true or 1 where that is true (unless not ``same``); ``first`` is the axis
-    along which the first operand of the comparison runs.
+    """A mask of pairs, made by the comparison ``compared``; ``same`` is True if the mask is True (or 1) where the
+    comparison is. ``first`` is the axis along which the first operand of the comparison varies.
     """
 
     compared: Event
@@ -62,10 +66,11 @@ class _Pairs:
 
 
 def risk_masks(story: Story) -> Iterator[RiskMask]:
-    """Yield the sums of hazards that a mask of pairs limits, in order, if their logarithms are subtracted from the
-    scores and counted for those who had an event.
+    """Yield the sums of hazards that are limited by a mask of pairs, in order, if their logarithms are subtracted from
+    the scores for those samples that had an event.
 
-    The mask compares one vector of at least ``FEW`` times, that is not the negative of another one, with itself.
+    The mask compares a vector of at least ``FEW`` times with itself; the vector must not be the negative of another
+    one.
     """
     for event in story.calls("sum", "logsumexp", *PRODUCTS):
         found = _risk_mask(story, event) if event.error is None and event.results and event.operands else None
@@ -98,8 +103,8 @@ def _risk_mask(story: Story, event: Event) -> RiskMask | None:
 
 
 def _of_sum(story: Story, event: Event) -> tuple[_Pairs, bool, int, str] | None:
-    """The mask, whether it keeps where it is 1, the axis that is summed, and the hazards, for a sum along an axis of a
-    matrix; for a ``logsumexp`` the scores in place of the hazards.
+    """For a sum along an axis of a matrix: the mask, whether it keeps elements where it is True, the axis that is
+    summed, and the label of the hazards (for a ``logsumexp``: of the scores); None for other sums.
     """
     label = event.operands[0].label
     axis = whole((argument(event, "dim") or argument(event, "axis") or argument(event, "dim", 1) or "").strip("(,)[]"))
@@ -119,7 +124,9 @@ def _of_sum(story: Story, event: Event) -> tuple[_Pairs, bool, int, str] | None:
 
 
 def _masked(story: Story, made: Event) -> Iterator[tuple[str, bool, str]]:
-    """What may be a mask, whether it keeps where it is true, and the numbers that it is applied to."""
+    """Each operand of the call that may be a mask, with whether it keeps elements where it is True, and the label of
+    the tensor that it is applied to.
+    """
     own = [o.label for o in made.operands if o.label is not None]
     if made.name in MULTIPLIES and len(own) == PAIR:
         yield own[0], True, own[1]
@@ -139,7 +146,7 @@ def _masked(story: Story, made: Event) -> Iterator[tuple[str, bool, str]]:
 
 
 def _of_product(story: Story, event: Event) -> tuple[_Pairs, bool, int, str] | None:
-    """The same as :func:`_of_sum` for a product of a mask of pairs and the hazards, as a vector or a column."""
+    """The same as :func:`_of_sum` for a matrix product of a mask of pairs and the hazards, as a vector or a column."""
     own = [o.label for o in event.operands if o.label is not None]
     if len(own) != PAIR:
         return None
@@ -152,7 +159,7 @@ def _of_product(story: Story, event: Event) -> tuple[_Pairs, bool, int, str] | N
 
 
 def _pairs(story: Story, label: str | None, step: int) -> _Pairs | None:
-    """What a mask of pairs of one vector's numbers was made by; None if it is no such mask."""
+    """The comparison of all pairs of a vector's elements from which the mask was made; None if it is no such mask."""
     same, swapped = True, False
     for _ in range(FURTHER):
         made = made_by(story, label, step)
@@ -173,7 +180,7 @@ def _pairs(story: Story, label: str | None, step: int) -> _Pairs | None:
 
 
 def _is_rest(made: Event) -> bool:
-    """Whether a call takes a tensor from 1."""
+    """Whether a call subtracts a tensor from 1."""
     own = [o for o in made.operands if not o.name]
     if len(own) != PAIR or sum(o.label is not None for o in own) != 1:
         return False
@@ -183,7 +190,9 @@ def _is_rest(made: Event) -> bool:
 
 
 def _compared(story: Story, made: Event) -> int | None:
-    """The axis along which the first operand of a comparison runs, where both are the same numbers along two axes."""
+    """The axis along which the first operand of a comparison varies, if both operands are the same vector along two
+    different axes; else None.
+    """
     own = [o.label for o in made.operands if o.label is not None]
     if len(own) != PAIR or len(story.shape(made.results[0], made.step) or ()) != PAIR:
         return None
@@ -196,7 +205,9 @@ def _compared(story: Story, made: Event) -> int | None:
 
 
 def _is_turned(story: Story, made: Event) -> bool:
-    """Whether the numbers of a vector are no times but places in an order, or the negative of other numbers."""
+    """Whether the elements of a vector are not times but ranks or indices, reciprocals, or the negative of other
+    values.
+    """
     if made.name in {"argsort", "arange", "sort", "reciprocal"}:
         return True
     if made.name in NEGATES:
@@ -206,7 +217,9 @@ def _is_turned(story: Story, made: Event) -> bool:
 
 
 def _runs_along(story: Story, label: str, step: int) -> int | None:
-    """The one axis of a matrix along which a tensor's numbers differ once it is broadcast; None if it is not one."""
+    """The one axis of a matrix along which a tensor varies after it was broadcast; None if it varies along none or
+    both.
+    """
     record = story.tensor(label, step) or {}
     shape, stride = record.get("shape") or (), record.get("stride") or ()
     axes = [
@@ -218,8 +231,8 @@ def _runs_along(story: Story, label: str, step: int) -> int | None:
 
 
 def _column(story: Story, label: str | None, step: int) -> tuple[str, object] | None:
-    """The tensor that a column has its numbers from, past calls that leave each at its place, and a key of its memory;
-    None if there is no tensor.
+    """The tensor from which a column has its elements, looking back through calls that keep their order, and a key of
+    its elements (:func:`key`); None if there is no tensor.
     """
     for _ in range(FURTHER):
         made = made_by(story, label, step)
@@ -234,7 +247,7 @@ def _column(story: Story, label: str | None, step: int) -> tuple[str, object] | 
 
 
 def _scores(story: Story, label: str, step: int, *, is_logarithm: bool) -> tuple[str, object] | None:
-    """The scores of which hazards are the exponentials, as :func:`_column` returns them; None if none was taken.
+    """The scores whose exponentials the hazards are, as :func:`_column` returns them; None if no exponential was taken.
 
     The largest score may have been subtracted before. ``is_logarithm``: the exponential is taken later.
     """
@@ -251,9 +264,10 @@ def _scores(story: Story, label: str, step: int, *, is_logarithm: bool) -> tuple
 
 
 def _used(story: Story, event: Event, scores: tuple[str, object], count: int) -> Event | None:
-    """The call in which the logarithms of sums of hazards meet the scores, if both are counted for the events only.
+    """The call that subtracts the logarithms of the sums from the scores, or multiplies them by the event indicators,
+    if only samples with an event count; None if there is none.
 
-    That is, a difference that is multiplied with, or chosen by, a column of events, or whose two sides are.
+    Either the difference is multiplied by, or indexed by, a tensor of event indicators, or both its sides are.
     """
     pending: list[tuple[str, bool, Event | None, str | None]]
     pending, seen = [(event.results[0], event.name == "logsumexp", None, None)], {event.results[0]}
@@ -285,7 +299,9 @@ def _used(story: Story, event: Event, scores: tuple[str, object], count: int) ->
 
 
 def _chosen_column(story: Story, label: str, step: int) -> tuple[object, str | None] | None:
-    """The key of a column as :func:`_column` gives it, and the column of events that chose some of its numbers."""
+    """The key of a column as :func:`_column` returns it, and the label of the event indicators by which its elements
+    were selected (None if they were not).
+    """
     column = _column(story, label, step)
     made = made_by(story, column[0], step) if column is not None else None
     own = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -296,7 +312,7 @@ def _chosen_column(story: Story, label: str, step: int) -> tuple[object, str | N
 
 
 def _twin(story: Story, scores: tuple[str, object], events: str, use: Event) -> Event | None:
-    """The call ``use``, where the scores are multiplied with the same events in another one; None else."""
+    """The call ``use``, if the scores are multiplied by the same event indicators in another call; else None."""
     for other in story.uses(events):
         own = [o.label for o in other.operands if o.label not in (None, events)]
         column = _column(story, own[0], other.step) if other.name in MULTIPLIES and len(own) == 1 else None
@@ -306,7 +322,7 @@ def _twin(story: Story, scores: tuple[str, object], events: str, use: Event) -> 
 
 
 def _is_events(story: Story, label: str, step: int, count: int) -> bool:
-    """Whether a tensor says of each of ``count`` samples whether it had an event: bools, or zeros and ones."""
+    """Whether a tensor has one event indicator for each of ``count`` samples: bools, or known zeros and ones."""
     record = story.tensor(label, step) or {}
     if record.get("requires_grad") or prod(story.shape(label, step) or ()) != count:
         return False

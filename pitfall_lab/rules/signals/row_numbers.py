@@ -1,4 +1,4 @@
-"""Vectors with one number for each row of a batch, which meet the columns of a matrix."""
+"""Vectors with one element for each row of a batch, which are combined with the columns of a matrix."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LIMIT = 200
 LAYERS = {"linear", "conv1d", "conv2d", "conv3d"}
 """Layers whose input has one row for each example."""
 STANDING = {"unsqueeze", "__getitem__", "view", "reshape"}
-"""Calls that make a column of a vector."""
+"""Calls that make a column from a vector."""
 
 
 def looked_up(story: Story, label: str, step: int) -> Event | None:
-    """Return the call that took the values of the vector ``label`` out of a table by an index of the same shape; None
-    if there is none.
+    """Return the call that indexed a table by an index of the shape of the vector ``label``, and so gave it its values;
+    None if there is none.
 
-    Calls of one tensor that keep the shape may come after it.
+    Calls with one tensor operand that keep the shape may follow it.
     """
     length = story.shape(label, step)
     for _ in range(LIMIT):
@@ -40,11 +40,12 @@ def looked_up(story: Story, label: str, step: int) -> Event | None:
 
 
 def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
-    """Whether the program uses the entries of the tensor ``index`` as row numbers of the tensor ``full``, or of a
-    tensor computed from its rows; both are labels, at the call ``event``.
+    """Whether the entries of the tensor ``index`` belong to the rows of the tensor ``full``, or of a tensor computed
+    from its rows; both are labels, at the call ``event``.
 
-    They are such if they are joined as a column to such a tensor, or looked up in an embedding that is combined with
-    it. ``full`` must have features in its columns: a table of pairs has examples in both axes.
+    They do if ``index`` is combined as a column with such a tensor, or is looked up in an embedding that is. The
+    columns of ``full`` must be features (one of the tensors is the input or output of a layer): in a table of pairs,
+    both axes are examples.
     """
     rows = set(_rows(story, full, event.results[0]))
     return _has_features(story, rows, story.shape(full, event.step) or ()) and any(
@@ -53,10 +54,10 @@ def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
 
 
 def reduced_from_rows(story: Story, event: Event, full: str, source: str) -> bool:
-    """Whether each row of the tensor ``source`` was computed from what the same row of the tensor ``full`` was computed
-    from, as two windows of one table are; both are labels, at the call ``event``.
+    """Whether each row of the tensor ``source`` was computed from the same row of a table as the row of ``full`` (both
+    labels, at the call ``event``), as two windows of one table are.
 
-    The table must have another number of columns than of rows: a table of pairs has examples in both axes.
+    One of the tensors must have different numbers of rows and columns: in a table of pairs, both axes are examples.
     """
     rows = set(_rows(story, full, event.results[0], windows=True))
     return source in rows and any(
@@ -65,8 +66,8 @@ def reduced_from_rows(story: Story, event: Event, full: str, source: str) -> boo
 
 
 def _closure(story: Story, start: list[str], follow: Callable[[Event], bool]) -> Iterator[str]:
-    """Yield the tensors that are connected with those in ``start`` by calls for which ``follow`` is
-    true, as operands or as results.
+    """Yield the tensors that are connected with those in ``start``, as operands or results, by calls for which
+    ``follow`` returns True.
     """
     pending, seen = list(start), set(start)
     while pending and len(seen) < LIMIT:
@@ -83,10 +84,8 @@ def _closure(story: Story, start: list[str], follow: Callable[[Event], bool]) ->
 
 
 def _rows(story: Story, full: str, result: str, *, windows: bool = False) -> Iterator[str]:
-    """Yield the tensors with two or more axes and the rows of ``full``: element-wise calls, layers and
-    ``cat`` of columns keep rows.
-
-    ``windows``: views of some of the columns do too.
+    """Yield the tensors with two or more axes that have the rows of ``full``: element-wise calls, layers and ``cat`` of
+    columns keep rows; with ``windows``, views of some of the columns do too.
     """
     count = (story.shape(full) or (0,))[0]
 
@@ -118,8 +117,8 @@ def _is_window(story: Story, event: Event) -> bool:
 
 
 def _has_features(story: Story, rows: set[str], shape: tuple[int, ...]) -> bool:
-    """Whether one of the tensors ``rows`` that is at least as wide as ``shape`` is the
-    input or the output of a layer.
+    """Whether one of the tensors ``rows`` that has at least as many columns as ``shape`` is the input or the output of
+    a layer.
     """
     for label in rows:
         if (story.shape(label) or (0,))[-1] < shape[-1]:
@@ -133,8 +132,8 @@ def _has_features(story: Story, rows: set[str], shape: tuple[int, ...]) -> bool:
 
 
 def _partners(story: Story, index: str) -> Iterator[str]:
-    """Yield the tensors that are combined with ``index`` as a column, or with an embedding or linear
-    layer of it, and the results.
+    """Yield the tensors with which ``index``, as a column or as an embedding or linear layer of it, is combined, and
+    the results.
     """
     count = (story.shape(index) or (0,))[0]
     pending, seen = [index], {index}

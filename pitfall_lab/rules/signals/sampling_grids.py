@@ -1,4 +1,4 @@
-"""Grids of places for ``grid_sample``: which call put their coordinates together, and along which axes these run."""
+"""Grids of positions for ``grid_sample``: which call joined their coordinates, and along which axes these vary."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from pitfall_lab.trace.operation_facts import spellings
 
 FURTHER = 40
 BLANK = {"empty", "zeros", "empty_like", "zeros_like", "new_empty", "new_zeros"}
-"""Calls that prepare a grid that is filled afterwards."""
+"""Calls that allocate a grid that is filled afterwards."""
 LAST = -1
 PLANE = 2
 PRODUCTS = spellings("matmul") | {"bmm", "einsum", "linear"}
-"""Products of a grid with a small matrix, which may leave each coordinate almost as it is."""
+"""Products of a grid with a small matrix, which may leave each coordinate almost unchanged."""
 NEAR = 0.25
-"""How far a number of such a matrix may be from that of the identity."""
+"""How far an element of such a matrix may be from that of the identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedGrid:
-    """``event`` is the call (``Event``), a ``stack``, a ``cat`` or the ``grid[..., i] = …`` of the last coordinate,
-    that put the coordinates ``parts`` (labels) together to a grid along its axis ``along``.
+    """A grid whose coordinates were computed separately: ``event`` is the call (``Event``) that joined the coordinates
+    ``parts`` (labels) along the grid's axis ``along``: a ``stack``, a ``cat`` or the ``grid[..., i] = …`` of the last
+    coordinate.
 
-    ``axes`` are those of the rows and columns in each part, counted from the end (-1 is the last); for a volume that of
-    the depth comes first.
+    ``axes`` are the axes of the rows and columns in each of ``parts``, counted from the end (-1 is the last); for a
+    volume the axis of the depth comes first.
     """
 
     event: Event
@@ -41,21 +42,22 @@ class JoinedGrid:
 
 
 Ends = tuple[float, float, int]
-"""The first and the last of the regular numbers of a coordinate, and how many there are."""
+"""The first and the last of the evenly spaced values of a coordinate, and how many there are."""
 
 
 def grid_ends(story: Story, event: Event, place: int) -> Ends | None:
-    """Return the first and the last number of the coordinate ``place`` (0 is x) in the grid that ``event``, a
-    ``grid_sampler`` call, reads, and how many there are; without displacements: tensors that were added count as 0.
+    """Return the first and the last value of the coordinate ``place`` (0 is x) in the grid that ``event``, a
+    ``grid_sampler`` call, reads, and how many values there are; tensors that were added to the grid (displacements)
+    count as 0.
 
-    None if it was not computed from regular numbers (``arange``, ``linspace``, ``affine_grid``) by calls whose effect
-    on them is known.
+    None if it was not computed from evenly spaced values (``arange``, ``linspace``, ``affine_grid``) by calls whose
+    effect on them is known.
     """
     return _ends(story, event.operands[1].label, event.step, place)
 
 
 def _ends(story: Story, label: str | None, step: int, place: int | None, depth: int = 0) -> Ends | None:
-    """The same for the tensor ``label`` at ``step``; ``place`` is None where it holds one coordinate only."""
+    """The same for the tensor ``label`` at ``step``; ``place`` is None if the tensor has one coordinate only."""
     event = made_by(story, label, step)
     if event is None or label is None or depth > FURTHER or event.error is not None:
         return None
@@ -92,7 +94,7 @@ def _ends(story: Story, label: str | None, step: int, place: int | None, depth: 
 
 
 def _regular(story: Story, event: Event, label: str) -> Ends | None:
-    """The ends of what ``arange`` or ``linspace`` made, by its arguments."""
+    """The first and last value and the length of an ``arange`` or ``linspace``, from its arguments."""
     n = (story.shape(label, event.step) or (0,))[0]
     numbers = [decimal(o.text) for o in event.operands if o.label is None and o.name in ("", "start", "end", "step")]
     if None in numbers or not numbers or n < PLANE:
@@ -103,8 +105,8 @@ def _regular(story: Story, event: Event, label: str) -> Ends | None:
 
 
 def _computed(story: Story, event: Event, place: int | None, depth: int) -> Ends | None:
-    """The ends after an element-wise call whose other operand is a number, a known number for each coordinate, or,
-    where it is added or subtracted, a displacement.
+    """The first and last value after an element-wise call whose other operand is a number, a known number for each
+    coordinate, or, in a sum or difference, a displacement; None for other calls.
     """
     name = event.name.strip("_")
     if any(o.name for o in event.operands) or not 1 <= len(event.operands) <= PLANE:
@@ -134,7 +136,9 @@ def _computed(story: Story, event: Event, place: int | None, depth: int) -> Ends
 
 
 def _number(story: Story, event: Event, label: str | None, text: str, place: int | None) -> float | None:
-    """The number that an operand holds for one coordinate: itself, or the one at its place; None if it has many."""
+    """The value of an operand for one coordinate: the only one that it has, or the one with the index of the
+    coordinate; None if it has others.
+    """
     if label is None:
         return decimal(text)
     known = Elements(story, label, event.step)
@@ -146,7 +150,7 @@ def _number(story: Story, event: Event, label: str | None, text: str, place: int
 
 
 def joined_grid(story: Story, event: Event) -> JoinedGrid | None:
-    """Return the call that joined the coordinates of the grid which ``event``, a ``grid_sampler`` call, reads; None if
+    """Return the call that joined the coordinates of the grid that ``event``, a ``grid_sampler`` call, reads; None if
     none is found, or more than one.
     """
     count = places(story, event)
@@ -156,18 +160,18 @@ def joined_grid(story: Story, event: Event) -> JoinedGrid | None:
 
 
 def places(story: Story, event: Event) -> int:
-    """Return how many axes the image of a ``grid_sampler`` call has besides its batch and its channels: 2 or 3; 0 for
-    a call that failed, or whose shapes are not known.
+    """Return the number of spatial axes of the image of a ``grid_sampler`` call, 2 or 3; 0 for a call that failed, or
+    whose shapes are unknown.
     """
     count = len(story.shape(event.operands[1].label, event.step) or ()) - 2 if len(event.operands) > 1 else 0
     return count if event.error is None and count >= PLANE and event.results else 0
 
 
 def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: int) -> JoinedGrid | None:
-    """The call that joined the coordinates of a grid, before element-wise calls and views; None if
-    there is none, or more than one.
+    """The call that joined the coordinates of a grid, looking back through element-wise calls and views; None if there
+    is none, or more than one.
 
-    ``axes`` are those of the places, ``along`` the one of the coordinates, as ``label`` has them.
+    ``axes`` are the spatial axes, ``along`` is the axis of the coordinates, as ``label`` has them.
     """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
@@ -202,8 +206,8 @@ def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: i
 
 
 def _multiplied(story: Story, event: Event, label: str, axes: tuple[int, ...]) -> str | None:
-    """The grid that a product multiplied with a matrix which is, but for small differences, the identity: a grid that
-    is turned or stretched a little, or not yet. None if the product is another one.
+    """The grid that a product multiplied by a matrix which is, up to small differences, the identity (a small rotation
+    or scaling, or an untrained one); None if the product is another one.
 
     The last of ``axes`` is that of the coordinates.
     """
@@ -220,8 +224,8 @@ def _multiplied(story: Story, event: Event, label: str, axes: tuple[int, ...]) -
 
 
 def _by_letters(event: Event) -> tuple[int, int] | None:
-    """The places of the grid and of the matrix in an ``einsum`` that multiplies each place of the grid with the
-    matrix; None if it does something else.
+    """The indices of the grid and of the matrix among the tensors of an ``einsum`` that multiplies each position of the
+    grid by the matrix; None if it computes anything else.
     """
     formula = next((o.text for o in event.operands if o.label is None), "").strip("'\"").replace(" ", "")
     inputs, _, out = formula.partition("->")
@@ -234,7 +238,7 @@ def _by_letters(event: Event) -> tuple[int, int] | None:
 
 
 def _is_near_identity(story: Story, label: str, step: int, count: int) -> bool:
-    """Whether the numbers of a matrix, or of each matrix in a batch, are known and near those of the identity."""
+    """Whether the elements of a matrix, or of each matrix in a batch, are known and near those of the identity."""
     shape = story.shape(label, step) or ()
     known = dict(Elements(story, label, step).known())
     return (
@@ -245,20 +249,20 @@ def _is_near_identity(story: Story, label: str, step: int, count: int) -> bool:
 
 
 def _has_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether a tensor has all these axes, with one coordinate for each axis of the image in the last of them."""
+    """Whether a shape has all these axes, the last of which has one coordinate for each spatial axis."""
     return len(shape) >= -min(axes) and shape[axes[-1]] == len(axes) - 1
 
 
 def _came_from(story: Story, source: str, label: str, event: Event, axis: int) -> int | None:
-    """The axis of the source of a view or a copy that became ``axis`` of its result; None if it is not known."""
+    """The axis of the source of a view or a copy that became ``axis`` of its result; None if it is unknown."""
     count = len(story.shape(source, event.step) or ())
     found = [each for each in range(-count, 0) if moved_axis(story, source, event, label, each) == axis]
     return found[0] if len(found) == 1 else None
 
 
 def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> JoinedGrid | None:
-    """The coordinates that a ``stack`` joined along axis ``along``, or a ``cat`` of tensors of length 1 there; None
-    if the call joined something else.
+    """The coordinates that a ``stack`` joined along the axis ``along``, or a ``cat`` of tensors of length 1 along it;
+    None if the call joined anything else.
     """
     given, count = (
         [o.label for o in event.operands if o.label is not None],

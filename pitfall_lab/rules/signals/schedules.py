@@ -16,8 +16,8 @@ POINTS = 400
 
 
 def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
-    """Yield each learning-rate scheduler whose making was seen and whose optimizer is known, with that, in a program
-    that was watched to its end; nothing in others.
+    """Yield each learning-rate scheduler whose creation was recorded and whose optimizer is known, with that optimizer;
+    nothing if the program was not recorded to its end.
     """
     trace = story.trace
     if trace.stopped is None and trace.outcome.kind == "finished":
@@ -27,10 +27,8 @@ def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
 
 
 def call_of(story: Story, span: Span | None) -> ast.Call | None:
-    """Return the call in the text at ``span``, or the call of the method that ``span`` marks: where a method is looked
-    up, the trace has a span without parentheses.
-
-    None if there is none.
+    """Return the call in the source at ``span``, or, if ``span`` marks only a method without its parentheses (as for a
+    look-up of the method), the call of that method; None if there is none.
     """
     node = story.program.at(span)
     parent = story.program.parents.get(node) if isinstance(node, ast.Attribute) else node
@@ -41,8 +39,8 @@ Loop = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.Gen
 
 
 def loops_around(program: Program, node: ast.AST | None, depth: int = 0) -> list[Loop]:
-    """Return the loops and comprehensions in which ``node`` runs, innermost first, also those around the only call of
-    its function; empty for None.
+    """Return the loops and comprehensions in which ``node`` runs, innermost first, including those around the only call
+    of its function; empty for None.
 
     ``depth`` is how many calls were followed already; at most ``DEEPEST``.
     """
@@ -58,7 +56,9 @@ def loops_around(program: Program, node: ast.AST | None, depth: int = 0) -> list
 
 
 def only_call(program: Program, function: Function) -> ast.Call | None:
-    """Return the one call of ``function`` outside of itself, by its name; None if there is none, or several."""
+    """Return the one call of ``function``, by its name, outside the function itself; None if there is none, or
+    several.
+    """
     sites = [
         n
         for n in program.nodes
@@ -68,8 +68,8 @@ def only_call(program: Program, function: Function) -> ast.Call | None:
 
 
 def made_as(story: Story, span: Span | None) -> tuple[ast.Assign, str] | None:
-    """Return the assignment of what was created at ``span``, and the text of its target; None when there is no such
-    statement.
+    """Return the assignment of what was created at ``span``, and the source of its target; None if that is no
+    assignment to a single target.
     """
     call = call_of(story, span)
     statement = story.program.statement(call)
@@ -79,10 +79,10 @@ def made_as(story: Story, span: Span | None) -> tuple[ast.Assign, str] | None:
 
 
 def rate_facts(optimizer: OptimizerMade) -> tuple[Fact, Fact]:
-    """Return the facts from which a curve of the learning rate of ``optimizer`` is drawn: ``curve``, from which update
-    on which rate was used, and ``updates``, the number of updates.
+    """Return the facts from which the learning rate of ``optimizer`` is drawn: ``curve``, a list of ``[update, rate]``
+    with the update from which on each rate was used, and ``updates``, the number of updates.
 
-    Of more than ``POINTS`` rates some are left out, never the first, the last, the highest or the lowest.
+    Of more than ``POINTS`` rates some are left out, but never the first, the last, the highest or the lowest.
     """
     rates = list(optimizer.rates)
     if len(rates) > POINTS:

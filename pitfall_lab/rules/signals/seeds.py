@@ -1,6 +1,4 @@
-"""Random numbers: the calls that draw them, and the calls in the program's text that put a
-generator into a known state before.
-"""
+"""Random numbers: the calls that draw them, and the calls in the program's source that seed a generator before."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from pitfall_lab.trace import Event, T
 
 RANDOM = ("randn", "rand", "randn_like", "rand_like", "normal", "bernoulli", "multinomial", "randperm", "randint",
           "randint_like", "normal_", "uniform_", "poisson")  # fmt: skip
-"""Calls that draw random numbers, by their name in the program's text or in the trace."""
+"""Calls that draw random numbers, by their name in the program's source or in the trace."""
 INITS = (
     "kaiming_uniform_",
     "kaiming_normal_",
@@ -34,17 +32,17 @@ SEEDS = {"manual_seed", "seed", "seed_everything", "set_seed", "default_rng"}
 
 
 def drawn(story: Story, event: Event) -> tuple[object, ...] | None:
-    """Return the known numbers that the call ``event`` drew; None if the trace does not have them."""
+    """Return the known values that the call ``event`` drew; None if the trace does not have them."""
     record = story.tensor(event.results[0], event.step) or {}
     held = (story.record("storages", record.get("storage"), event.step) or {}).get("cells")
     return tuple(value for _, value in flat(held)) if held is not None else None
 
 
 def seeding(story: Story, draw: Event, again: Event) -> ast.Call | None:
-    """Return the call in the text that seeds before each draw: in the function of ``draw``, or of those that led to it,
-    or in a loop around these.
+    """Return the call in the source that seeds before each draw: in the function of ``draw`` or of its callers, or in a
+    loop around these.
 
-    Else one in a function that ran between ``draw`` and ``again``, the next draw with the same numbers. None if there
+    Else a call in a function that ran between ``draw`` and ``again``, the next draw with the same values. None if there
     is none.
     """
     program = story.program
@@ -70,8 +68,8 @@ def seeding(story: Story, draw: Event, again: Event) -> ast.Call | None:
 
 
 def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
-    """Return at most one fix: it makes a generator once, before the loop or function in which ``seeding``, a
-    ``Generator().manual_seed(…)``, makes it each time.
+    """Return at most one fix, which creates a generator once, before the loop or function in which ``seeding``, a
+    ``Generator().manual_seed(…)``, creates it each time.
 
     Empty if the seeding call is not of this form, or cannot be moved.
     """
@@ -105,7 +103,9 @@ def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
 
 
 def _default(story: Story, function: Function, name: str) -> str | None:
-    """The constant that a parameter of a function has where no call gives it; None if a call may give it."""
+    """The constant default of a parameter of a function, if no call in the source passes the parameter; None if a call
+    may pass it, or the default is no constant.
+    """
     program, own = story.program, function.args
     places = {each.arg: number for number, each in enumerate(own.args)}
     pairs = [*zip(reversed(own.args), reversed(own.defaults), strict=False),
@@ -118,11 +118,11 @@ def _default(story: Story, function: Function, name: str) -> str | None:
 
 
 def counted_on(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
-    """Return at most one fix: a loop gives another seed in each round to the function that sets it by ``seeding``:
+    """Return at most one fix: a loop passes another seed in each iteration to the function that sets it by ``seeding``:
     ``noise(SEED + step)``.
 
-    Empty unless the seed is a parameter of that function, and a loop that calls it (on the way to ``draw``) counts its
-    rounds.
+    Empty unless the seed is a parameter of that function, and a loop that calls it (on the way to ``draw``) has a
+    counter.
     """
     program = story.program
     function, given = program.function(seeding), seeding.args[0] if len(seeding.args) == 1 else None
@@ -145,7 +145,9 @@ def counted_on(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
 
 
 def _counter(loop: ast.For) -> str | None:
-    """The name of a loop's number: of ``range``, or the first one of ``enumerate``; None if it has none."""
+    """The name of a loop's counter: the variable of ``range``, or the first one of ``enumerate``; None if there is
+    none.
+    """
     name = called(loop.iter) if isinstance(loop.iter, ast.Call) else ""
     if name == "enumerate" and isinstance(loop.target, ast.Tuple) and isinstance(loop.target.elts[0], ast.Name):
         return loop.target.elts[0].id

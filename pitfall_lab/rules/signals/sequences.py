@@ -1,5 +1,5 @@
-"""Tokens in rows: which tokens the positions of a tensor were made from, and through which attentions, and
-which target belongs to each.
+"""Sequences of tokens: from which tokens the positions of a tensor were computed, through which attentions, and which
+target belongs to each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pitfall_lab.trace.operation_facts import operations_that, spellings
 
 CLASSIFIERS = ("cross_entropy", "nll_loss")
 PRODUCTS_OF_MATRICES = spellings("matmul", "mm") | {"baddbmm", "bmm", "einsum"}
-"""Products in which the positions of one operand meet those of the other."""
+"""Products that combine the positions of one operand with those of the other."""
 KEEPING = (
     ELEMENTWISE | PRODUCTS | LAYERS | VIEWS | spellings("cat", "pow")
     | spellings("add", "div", "mul", "sub", in_place=True)
@@ -27,34 +27,36 @@ KEEPING = (
        "nan_to_num", "narrow", "relu_", "rms_norm", "select", "selu", "softmax", "softplus", "split", "sqrt", "square",
        "type", "unbind", "view_as"}
 )  # fmt: skip
-"""Calls of which each row of the result is made from the same row of the operands; of a product of
-matrices, those of its first operand.
+"""Calls that compute each row of the result from the same row of the operands (of a matrix product, of its first
+operand).
 """
 SAME_TOKENS = {
     "contiguous", "clone", "to", "long", "int", "detach", "view", "reshape", "flatten", "t", "T", "mT", "transpose",
     "permute", "squeeze", "unsqueeze", "cpu", "type", "ravel", "data", "view_as", "type_as",
 }  # fmt: skip
-"""Calls that token numbers are followed through."""
+"""Calls through which tokens are followed."""
 RECURRENT = operations_that("recurrent")
 PLAIN = spellings("div", "mul") | {"contiguous", "dropout", "float", "to", "type"}
 """Calls between the product of queries and keys and the softmax."""
 COMPARED = spellings("eq", "ne")
 SUMS = spellings("add", "sub")
 LOWEST = -1e3
-"""A score that a mask made smaller than this is left out."""
+"""A score that a mask made smaller than this is excluded."""
 FURTHER = 400
 FEWEST, FEWEST_KINDS = 6, 3
-"""The number of tokens, and of different ones, that have to agree before a target counts as the next token."""
+"""``FEWEST``: how many tokens, and ``FEWEST_KINDS``: how many different ones, have to agree before a target counts as
+the next token.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
     """One attention: ``event`` is its softmax, or the whole call (``scaled_dot_product_attention``).
 
-    ``product`` is the call that multiplied the values by the weights, or the whole call again. ``keys``, ``weights``
-    and ``mask`` are labels. For a whole call, ``keys`` are its keys, ``weights`` is None, and ``mask`` its mask, None
-    if it has none. For a softmax, ``keys`` are the values, ``weights`` what they were multiplied with, and ``mask`` is
-    None.
+    ``product`` is the call that multiplied the values by the weights, or again the whole call. ``keys``, ``weights``
+    and ``mask`` are labels. For a whole call, ``keys`` are its keys, ``weights`` is None, and ``mask`` is its mask
+    (None if it has none). For a softmax, ``keys`` are the values, ``weights`` is the tensor by which they were
+    multiplied, and ``mask`` is None.
     """
 
     event: Event
@@ -66,9 +68,9 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class RowOrigins:
-    """What the rows of a tensor were computed by: ``lookups``, the calls (``Event``) of ``embedding`` or ``one_hot`` on
-    their tokens, the ``attentions``, and the calls of ``recurrent`` layers. By the last two a row depends on other
-    rows.
+    """The calls by which the rows of a tensor were computed: ``lookups``, the calls (``Event``) of ``embedding`` or
+    ``one_hot`` on their tokens, the ``attentions``, and the calls of ``recurrent`` layers. Through the last two, a row
+    depends on other rows.
     """
 
     lookups: tuple[Event, ...]
@@ -77,8 +79,8 @@ class RowOrigins:
 
 
 def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
-    """Yield the call that made the tensor ``label``, then those up to ``step`` that wrote into it and returned it;
-    nothing if no recorded call made it.
+    """Yield the call that created the tensor ``label``, then the calls up to ``step`` that wrote to it and returned it;
+    nothing if no recorded call created it.
     """
     born = story.event((story.tensor(label, step) or {}).get("born"))
     if born is not None and born.kind == "call" and label in born.results:
@@ -87,10 +89,10 @@ def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
 
 
 def rows_of(story: Story, label: str | None, step: int) -> RowOrigins:
-    """Return the calls by which the rows of the tensor ``label`` come from tokens, followed back to their look-up
-    through calls that do not mix rows, attentions and recurrent layers.
+    """Return the calls by which the rows of the tensor ``label`` were computed from tokens, followed back through calls
+    that do not mix rows, attentions and recurrent layers.
 
-    At an attention, the queries are followed. At most ``FURTHER`` tensors.
+    At an attention, the queries are followed. At most ``FURTHER`` tensors are searched.
     """
     pending, seen = [(label, step)], {label}
     lookups, attentions, recurrent = list[Event](), list[Attention](), list[Event]()
@@ -132,9 +134,8 @@ def _fused(event: Event) -> Attention:
 
 
 def _softmax_behind(story: Story, label: str, step: int) -> Event | None:
-    """Return the softmax along the last axis that made this tensor; else None.
-
-    Only element-wise calls, products and views may come after it, fewer than eight.
+    """Return the softmax along the last axis from which this tensor was computed by fewer than eight element-wise
+    calls, products and views; else None.
     """
     for _ in range(8):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -155,7 +156,7 @@ def _softmax_behind(story: Story, label: str, step: int) -> Event | None:
 
 
 def directions(story: Story, event: Event) -> int:
-    """Return 2 if a recurrent layer read its input in both directions, else 1."""
+    """Return 2 if a recurrent layer is bidirectional, else 1 (also if its shapes are unknown)."""
     out, state = (story.shape(label, event.step) or (0,) for label in event.results[:2])
     return out[-1] // state[-1] if state[-1] else 1
 
@@ -178,9 +179,8 @@ def comes_from(story: Story, label: str | None, step: int, source: Event) -> boo
 
 
 def attentions(story: Story) -> Iterator[Attention]:
-    """Yield the attentions of a trace, in order: the calls of ``scaled_dot_product_attention``, and the products of
-    matrices whose first operand comes from a softmax along the last axis. Calls with an error are left out, and so is
-    ``baddbmm``.
+    """Yield the attentions of a trace, in order: the calls of ``scaled_dot_product_attention``, and the matrix products
+    whose first operand comes from a softmax along the last axis. Calls that raised, and ``baddbmm``, are left out.
     """
     for event in story.calls(*PRODUCTS_OF_MATRICES, "scaled_dot_product_attention"):
         if event.error is not None or not event.results:
@@ -205,8 +205,8 @@ def is_among(story: Story, attention: Attention, length: int) -> bool:
 
 
 def sees_next(story: Story, attention: Attention) -> float | None:
-    """Return the weight that the first position gives to the second, if above 0; 1 if only masks are known and none
-    excludes it.
+    """Return the attention weight of the first position for the second, if it is above 0; 1 if only the masks are known
+    and none excludes it.
 
     None in every other case, also if all known weights of the first row are equal.
     """
@@ -227,9 +227,9 @@ def sees_next(story: Story, attention: Attention) -> float | None:
 
 
 def _masks_let(story: Story, attention: Attention, index: Index) -> bool:
-    """Whether every mask between scores and values is known and none excludes the position ``index``.
+    """Whether every mask between the scores and the values is known, and none excludes the position ``index``.
 
-    False if anything but plain calls, sums and ``masked_fill`` is between them.
+    False if anything but calls of ``PLAIN`` and ``VIEWS``, sums and ``masked_fill`` is between them.
     """
     if not _only(story, attention.weights, attention.product.step, {"softmax", "_softmax"}, PLAIN | VIEWS):
         return False
@@ -256,9 +256,8 @@ def _masks_let(story: Story, attention: Attention, index: Index) -> bool:
 
 
 def adds_answers(story: Story, attention: Attention) -> bool:
-    """Whether a mask of zeros and ones, as numbers, is added to the scores of the attention: then it masks nothing.
-
-    It may have been given to a call that computes the whole attention.
+    """Whether a mask of the numbers 0 and 1 is added to the scores of the attention, which masks nothing; it may also
+    have been passed to a call of the whole attention.
     """
     if attention.weights is None:
         return attention.mask is not None and set(values(story, attention.mask, attention.event.step)) == {0, 1}
@@ -288,8 +287,8 @@ def _mask_lets(story: Story, attention: Attention) -> float | None:
 
 
 def is_unmasked(story: Story, attention: Attention) -> bool:
-    """Whether the attention has no mask before or after its softmax, and is not causal; False
-    where other calls come between.
+    """Whether the attention has no mask before or after its softmax, and is not causal; False if other calls are in
+    between.
     """
     if attention.weights is None:
         return attention.mask is None and _mask_lets(story, attention) is not None
@@ -301,8 +300,8 @@ def is_unmasked(story: Story, attention: Attention) -> bool:
 
 
 def _only(story: Story, label: str | None, step: int, ends: set[str], between: set[str]) -> bool:
-    """Whether one of the calls ``ends`` made the tensor, followed by nothing but calls ``between`` that
-    have one tensor operand each.
+    """Whether the tensor was computed by one of the calls ``ends``, followed only by calls ``between`` with one tensor
+    operand each.
     """
     for _ in range(8):
         made = list(makers(story, label, step))
@@ -318,8 +317,8 @@ def _only(story: Story, label: str | None, step: int, ends: set[str], between: s
 
 
 def written_forms(story: Story, label: str | None, step: int) -> Iterator[tuple[str, int]]:
-    """Yield the tensor ``label`` of tokens, and those that it is a copy or a view of, back to the first, each with the
-    step at which it was read; nothing if ``label`` is None.
+    """Yield the tensor ``label`` of tokens, and the tensors of which it is a copy or a view, back to the first, each
+    with the step at which it was read; nothing if ``label`` is None.
     """
     while label is not None:
         yield label, step
@@ -330,11 +329,11 @@ def written_forms(story: Story, label: str | None, step: int) -> Iterator[tuple[
 
 
 def next_axis(story: Story, target: tuple[str | None, int], tokens: tuple[str | None, int]) -> int | None:
-    """Return the axis along which the targets are the tokens of one place further on; None if they are not, as far as
-    is known.
+    """Return the axis along which the targets are the tokens shifted by one position; None if they are not, as far as
+    known.
 
-    ``target`` and ``tokens`` are pairs of a label and a step. They are such by memory, or by value if ``FEWEST`` known
-    tokens of ``FEWEST_KINDS`` kinds agree.
+    ``target`` and ``tokens`` are pairs of a label and a step. The shift is found in the storage offsets, or in the
+    values if at least ``FEWEST`` known tokens, ``FEWEST_KINDS`` of them different, agree.
     """
     targets, given = list(written_forms(story, *target)), list(written_forms(story, *tokens))
     for one, at in targets:
@@ -347,8 +346,8 @@ def next_axis(story: Story, target: tuple[str | None, int], tokens: tuple[str | 
 
 
 def _one_further(target: Record, tokens: Record) -> int | None:
-    """Return the axis if both tensors are parts of one storage and the target begins one
-    position later along it; else None.
+    """Return the axis if both tensors are slices of one storage and the target begins one position later along it; else
+    None.
     """
     if (
         target.get("storage") is None
@@ -387,9 +386,10 @@ def _next_by_value(story: Story, target: str, at: int, tokens: str, there: int) 
 
 
 def padding_number(story: Story, lookup: Event) -> int | None:
-    """Return the token number that stands for padding among the tokens that ``lookup`` (an embedding) looked up: its
-    ``padding_idx``, or what ``pad_sequence`` or a mask of the tokens says; None if there is none, or if
-    ``pad_sequence`` joined sequences of one length.
+    """Return the token that stands for padding among the tokens that ``lookup`` (an embedding) looked up: its
+    ``padding_idx``, the ``padding_value`` of ``pad_sequence``, or the number with which a mask compares the tokens.
+
+    None if there is none, or if ``pad_sequence`` joined sequences of equal lengths.
     """
     given = argument(lookup, "padding_idx")
     if given is not None and whole(given) is not None:
@@ -417,7 +417,7 @@ def padding_number(story: Story, lookup: Event) -> int | None:
 
 
 def _sizes_joined(story: Story, made: Event) -> list[int | None]:
-    """The lengths of the sequences that ``pad_sequence`` has joined, in their order."""
+    """The lengths of the sequences that ``pad_sequence`` joined, in order."""
     return [(story.shape(each.label, made.step) or (None,))[0] for each in made.operands if each.label is not None]
 
 
@@ -429,10 +429,10 @@ def _number(text: str) -> int | None:
 
 
 def padded(story: Story, label: str | None, step: int, number: int, along: int | None = None) -> list[Index]:
-    """Return the known positions of the padding ``number`` in the table (a matrix) of tokens ``label``.
+    """Return the known indices of the padding token ``number`` in the matrix of tokens ``label``.
 
-    Empty unless it is known that rows, along one axis (``along``, if given), are filled up with padding at their ends
-    or beginnings.
+    Empty unless it is known that the rows (along the axis ``along``, if given) are padded at their ends or at their
+    beginnings.
     """
     known = dict(Elements(story, label, step).known())
     shape = story.shape(label, step) or ()
@@ -448,7 +448,7 @@ def padded(story: Story, label: str | None, step: int, number: int, along: int |
 
 
 def _within_rows(story: Story, label: str | None, step: int, places: list[Index]) -> bool:
-    """Whether one of the places is none that ``pad_sequence`` filled up: it is within the length of its own row."""
+    """Whether one of the indices is within the length of its own sequence, so that ``pad_sequence`` did not fill it."""
     for form, at in written_forms(story, label, step):
         made = story.event((story.tensor(form, at) or {}).get("born"))
         if made is None or made.name != "pad_sequence":
@@ -464,7 +464,7 @@ def _within_rows(story: Story, label: str | None, step: int, places: list[Index]
 
 
 def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length: int) -> bool:
-    """Whether, as far as is known, the padding is at the end of every row, or at the beginning of every row.
+    """Whether, as far as known, the padding is at the end of every row, or at the beginning of every row.
 
     At least one row must be known to be padded at that end, and one not to be all padding.
     """
@@ -484,10 +484,8 @@ def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length:
 
 
 def name_of_tokens(story: Story, lookup: Event, event: Event) -> str | None:
-    """Return the name that the tokens which ``lookup`` looked up have where ``event`` is called: in the same function,
-    as its parameter or at the top level.
-
-    None if there is none.
+    """Return the name that the tokens looked up by ``lookup`` have where ``event`` is called: a name in the same
+    function, a parameter of it, or, at the top level, any name of theirs; None if there is none.
     """
     program = story.program
     one, other = (program.at(story.span(each.step)) for each in (lookup, event))

@@ -1,5 +1,5 @@
-"""Trainings that forecast numbers of a series: what a prediction was computed from, and where in memory its rows
-come from.
+"""Trainings that forecast values of a series: from what a prediction was computed, and where its rows are in the
+storage.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pitfall_lab.trace.operation_facts import operations_that, spellings
 LOSSES = spellings("sub") | operations_that("difference_loss") | {"cross_entropy", "gaussian_nll_loss", "nll_loss"}
 """The losses, and the difference, that compare a forecast with its target."""
 DISTANCES = spellings("abs", "mul", "pow") | {"norm", "square"}
-"""Calls that make a distance of a difference."""
+"""Calls that make a distance from a difference."""
 CHOICES = {"__getitem__", "select", "narrow", "split", "chunk", "tensor_split", "unbind", "gather", "index_select",
            "take_along_dim", "masked_select", "roll", "flip", "index_add", "scatter"}  # fmt: skip
-"""Calls that choose, or move, elements: which ones is looked at in memory."""
+"""Calls that select, or move, elements: which ones is determined from their position in the storage."""
 WHOLE = {":", "-1", "...", "Ellipsis", "None"}
 UPWARD, INPUTS = 400, 64
 
 
 def is_trained(story: Story, loss: Event) -> bool:
-    """Whether a backward went through the loss that the call ``loss`` computed; a difference is a loss only if it is
-    squared, or made a distance.
+    """Whether a backward went through the loss that the call ``loss`` computed; a difference counts only if a call of
+    ``DISTANCES`` uses it.
     """
     graph = (story.tensor(loss.results[0], loss.step) or {}).get("grad_fn") if loss.results else None
     if (story.record("nodes", graph) or {}).get("ran") is None:
@@ -36,10 +36,10 @@ def is_trained(story: Story, loss: Event) -> bool:
 
 
 def places_of_row(origins: Origins, used: tuple[str, int], axis: int, row: int) -> list[Place]:
-    """Return the places (a storage and a position in it) that all elements of one row come from, in order: of the
-    tensor ``used`` (label and step), at the index ``row`` of its axis ``axis``.
+    """Return, in order, the storage and index from which each element comes at the index ``row`` of the axis ``axis``
+    of the tensor ``used`` (label and step).
 
-    Empty if one is not known, or if they are in several storages.
+    Empty if one is unknown, or if they are in several storages.
     """
     places = list[Place]()
     shape = origins.story.shape(*used) or ()
@@ -52,11 +52,11 @@ def places_of_row(origins: Origins, used: tuple[str, int], axis: int, row: int) 
 
 
 def inputs(story: Story, guess: str, step: int) -> Iterator[tuple[str, int]]:
-    """Yield the tensors without a gradient that the prediction ``guess`` (a label) depends on, each with the step of
-    its use, nearest first; parameters are left out.
+    """Yield the tensors that do not require grad and on which the prediction ``guess`` (a label) depends, each with the
+    step of its use, nearest first; parameters are left out.
 
-    The search ends at a call that chose positions, other than the last one alone: their results may depend on a part of
-    the input only. At most ``INPUTS`` are found.
+    The search ends at a call that selects positions (other than only the last one), as its result may depend on a part
+    of the input only. At most ``INPUTS`` are found.
     """
     pending, seen, found = deque([(guess, step)]), {guess}, 0
     while pending and len(seen) < UPWARD and found < INPUTS:
@@ -78,7 +78,7 @@ def inputs(story: Story, guess: str, step: int) -> Iterator[tuple[str, int]]:
 
 
 def _is_whole(story: Story, event: Event, label: str) -> bool:
-    """Whether a call keeps all positions of its operand, or takes the last one."""
+    """Whether a call keeps all elements of its operand, or selects the last position only."""
     if event.name not in CHOICES:
         return True
     given = [o.label for o in event.operands if o.label is not None]

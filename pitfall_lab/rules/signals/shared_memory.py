@@ -1,4 +1,4 @@
-"""Tensors that share memory: which have elements in common, and their names."""
+"""Tensors that share a storage: whether they have elements in common, and their names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OVERWRITING = {
 
 
 def same_piece(one: Record | None, other: Record | None) -> bool:
-    """Whether two tensors, given by their records, contain exactly the same elements of one storage; False if a record
-    is None or has no storage.
+    """Whether two tensors, given by their records, are the same view of one storage: same storage, offset, shape and
+    strides; False if a record is None or has no storage.
     """
     if one is None or other is None or one.get("storage") is None:
         return False
@@ -23,8 +23,8 @@ def same_piece(one: Record | None, other: Record | None) -> bool:
 
 
 def share_elements(one: Record, other: Record) -> bool:
-    """Whether the tensors with the records ``one`` and ``other`` have an element in common; True without a test for two
-    on one storage of which one is large.
+    """Whether the tensors with the records ``one`` and ``other`` have an element in common; for two tensors on one
+    storage of which one is too large to compare, True.
     """
     if one.get("storage") is None or one.get("storage") != other.get("storage"):
         return False
@@ -33,9 +33,7 @@ def share_elements(one: Record, other: Record) -> bool:
 
 
 def changed_numbers(story: Story, storage: str, step: int) -> bool:
-    """Whether the write at ``step`` changed values of the storage; values that the trace does not have count as
-    changed.
-    """
+    """Whether the write at ``step`` changed values of the storage; True if the trace does not have the values."""
     before, after = ((story.record("storages", storage, at) or {}).get("cells") for at in (step - 1, step))
     return before is None or after is None or before != after
 

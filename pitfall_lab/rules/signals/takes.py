@@ -1,4 +1,4 @@
-"""Entries that a program takes out of a tensor along one axis, by a vector of positions or by a mask."""
+"""Entries that a program selects from a tensor along one axis, by a vector of indices or by a mask."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """``event`` is the call (``Event``) that took the entries of the tensor ``source`` along its axis ``axis`` (from 0)
-    by the tensor ``index``, a vector of whole numbers or of truth values; both are labels.
+    """A selection along one axis: ``event`` is the call (``Event``) that selected entries of the tensor ``source``
+    along its axis ``axis`` (from 0) by the tensor ``index``, a vector of integers or bools; both are labels.
     """
 
     event: Event
@@ -28,15 +28,15 @@ class Take:
 
     @property
     def result(self) -> str:
-        """The label of what was taken."""
+        """The label of the tensor with the selected entries."""
         return self.event.results[0]
 
 
 def take(story: Story, event: Event) -> Take | None:
-    """Return which entries along one axis the call ``event`` took out of a tensor: ``x[index]`` or ``index_select``.
+    """Return the selection along one axis that the call ``event`` made: ``x[index]`` or ``index_select``.
 
-    None for another call, for an index that is no vector of whole numbers or truth values, for a result with another
-    number of axes than the source, and if the axis is not known.
+    None for another call, for an index that is no vector of integers or bools, for a result with another number of axes
+    than the source, and if the axis is unknown.
     """
     given = [o.label for o in event.operands if o.label is not None]
     if event.name not in TAKES or event.error is not None or len(given) != BOTH or not event.results:
@@ -73,8 +73,8 @@ def take(story: Story, event: Event) -> Take | None:
 
 
 def maker(story: Story, index: str | None, step: int) -> Event | None:
-    """Return the call that computed the vector of positions ``index``, past fewer than ``UPWARD`` views and conversions
-    of it; None if there is none.
+    """Return the call that computed the vector of indices ``index``, looking back through fewer than ``UPWARD`` views
+    and conversions of it; None if there is none.
     """
     for _ in range(UPWARD):
         made = story.event((story.tensor(index, step) or {}).get("born"))
@@ -91,8 +91,8 @@ def maker(story: Story, index: str | None, step: int) -> Event | None:
 
 
 def positions(story: Story, index: str | None, step: int) -> list[int] | None:
-    """Return all entries of the vector of whole numbers ``index`` (a label) at ``step``, if the trace has all of them;
-    else None.
+    """Return all entries of the integer vector ``index`` (a label) at ``step``; None if the trace does not have all of
+    them.
     """
     record = story.tensor(index, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")

@@ -1,5 +1,5 @@
-"""NaN and infinity that a closer recording has found (:class:`~pitfall_lab.trace.Unfinite`), and
-sentences on them for rules.
+"""NaN and infinity that a closer recording has found (:class:`~pitfall_lab.trace.Unfinite`), and sentences on them for
+rules.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CALLS = spellings("nan_to_num", in_place=True) | {
     "nanquantile",
     "nansum",
 }
-"""Calls that test for NaN or infinity, or leave them out."""
+"""Calls that test for NaN or infinity, or ignore or replace them."""
 PRINTS = {"print", "info", "debug", "warning", "error", "write", "add_scalar", "log"}
 ON_PURPOSE = ("put", "made")
-"""Numbers that the program itself has written down."""
+"""Origins (``Unfinite.why``) of infinities that the program itself wrote."""
 
 WHY = {
     "no-score": T(
@@ -53,20 +53,19 @@ WHY = {
 
 
 def is_handled(story: Story, found: Unfinite) -> bool:
-    """Whether the program ran to its end and deals with ``found``, a NaN or infinity, itself.
-
-    It does if it acts on a test for them, or does no step with the gradients of that backward.
+    """Whether the program ran to its end and deals with ``found``, a NaN or infinity, itself: it acts on a test for
+    them, or takes no optimizer step with the gradients of that backward.
     """
     tested = (found.noticed or TESTS.search(story.program.text) is not None) and acts_on_tests(story)
     return story.trace.outcome.kind == "finished" and (tested or is_skipped(story, found.backward))
 
 
 def is_skipped(story: Story, backward: int | None) -> bool:
-    """Whether no step used the gradients of the backward at the step ``backward``: they were cleared before any tensor
+    """Whether no update used the gradients of the backward at the step ``backward``: they were cleared before any leaf
     that they belong to was written again.
 
-    However the program decides that (an error caught, a norm compared), nothing is lost. False if it never does a step
-    at all, or ``backward`` is None.
+    How the program decides that (an error caught, a norm compared) does not matter. False if no such leaf is ever
+    written, or ``backward`` is None.
     """
     event = story.event(backward)
     start = event.operands[0].label if event is not None and event.operands else None
@@ -85,7 +84,7 @@ def is_skipped(story: Story, backward: int | None) -> bool:
 
 
 def _cleared(story: Story, leaf: str, after: int, until: int) -> bool:
-    """Whether the gradient of a leaf was set to None, or to zero, between two steps."""
+    """Whether the gradient of a leaf was set to None, or zeroed, between two steps."""
     history = story.history("tensors", leaf, "grad")
     if any(value is None for step, value in history if after < step < until):
         return True
@@ -94,9 +93,10 @@ def _cleared(story: Story, leaf: str, after: int, until: int) -> bool:
 
 
 def acts_on_tests(story: Story) -> bool:
-    """Whether a test for NaN or infinity does more than to print what it finds, as far as the source shows it.
+    """Whether a test for NaN or infinity does more than print its result, as far as the source shows it.
 
-    True if the source shows no test or does not parse, if another file makes one, or if the text has ``GradScaler``.
+    Also True if the source shows no test or cannot be parsed, if another file makes a test, or if the source contains
+    ``GradScaler``.
     """
     program = story.program
     if program.tree is None or "GradScaler" in program.text:
@@ -115,15 +115,15 @@ def _is_printed(program: Program, call: ast.Call) -> bool:
 
 
 def of_gradients(story: Story) -> list[Unfinite]:
-    """Return the records of the NaN and infinite values that nodes of a backward made, in the recording's order."""
+    """Return the records of the NaN and infinite values that nodes of a backward computed, in the recording's order."""
     return [found for found in story.trace.beside.unfinite if found.node is not None]
 
 
 def of_results(story: Story) -> list[Unfinite]:
-    """Return the NaN and infinite values that calls made and that reached a loss, or from which no other of them was
-    computed, in order.
+    """Return the records of the NaN and infinite values that calls computed and that reached a loss, or from which no
+    other recorded one was computed, in order.
 
-    Those made after the first gradient with NaN or infinity are left out.
+    Those computed after the first gradient with NaN or infinity are left out.
     """
     before = min((found.step for found in of_gradients(story)), default=None)
     every = [found for found in story.trace.beside.unfinite if found.node is None]
@@ -134,7 +134,7 @@ def of_results(story: Story) -> list[Unfinite]:
 
 def source_of(story: Story, found: Unfinite) -> Unfinite | None:
     """Return the record of the infinity from which ``found``, a NaN, was computed; None if there is none, or if the
-    program put the infinity there on purpose.
+    program wrote the infinity itself.
     """
     made = (other for other in story.trace.beside.unfinite if other.step == found.source and other.node is None)
     return next((other for other in made if other.why not in ON_PURPOSE), None)

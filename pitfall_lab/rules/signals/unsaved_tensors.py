@@ -1,4 +1,4 @@
-"""Tensors of a module that its state leaves out: what they were where it was saved, and are where it was loaded."""
+"""Tensors of a module that its state dict leaves out: their values when it was saved, and after it was loaded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ OFTEN = 2
 
 @dataclass(frozen=True, slots=True)
 class UnsavedTensor:
-    """The tensor at the attribute ``path`` of a module was ``old`` when the module's state was saved (``saving``); in
-    the module that loaded that state (``loading``) it is ``new``, with other values, and the call ``used`` computes
-    with it.
+    """A tensor that a module's state left out: the tensor at the attribute ``path`` was ``old`` when the state was
+    saved (``saving``); in the module that loaded that state (``loading``) it is ``new``, with other values, and the
+    call ``used`` computes with it.
 
     ``old`` and ``new`` are labels.
     """
@@ -31,10 +31,10 @@ class UnsavedTensor:
 
 def unsaved(story: Story, *, buffers: bool) -> Iterator[list[UnsavedTensor]]:
     """Yield, for each line that loads a state, the tensors that the state leaves out, sorted by path: with ``buffers``
-    the buffers that are registered not to be saved, else plain attributes. Lines without such tensors are left out.
+    the non-persistent buffers, else plain attributes. Lines without such tensors are left out.
 
-    Only those that the saved module worked with at least ``OFTEN`` times since their last write before the saving, and
-    that work on after the loading with other numbers, read before they are written; none that learns.
+    Only tensors that the saved module used at least ``OFTEN`` times since their last write before the saving, and that
+    have other values in the loaded module, where they are read before they are written; none that requires grad.
     """
     told = set()
     for loading in story.trace.beside.loadings:

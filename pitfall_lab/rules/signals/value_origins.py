@@ -1,4 +1,4 @@
-"""Finds the call that computed a tensor's values, skipping views and other calls that do not change values."""
+"""Finds the call that computed a tensor's values, looking back through views and other calls that keep values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ SAME_NUMBERS = (
        "reshape", "select", "split", "squeeze", "stack", "t", "to", "unbind", "unflatten", "unsqueeze", "view",
        "view_as"}
 )  # fmt: skip
-"""Calls whose result consists of values of the (first) operand: all, some, reordered, or clamped."""
+"""Calls whose result consists of values of the (first) operand: all of them, some, reordered, or clamped."""
 LIMIT = 100
 
 
 def origin(story: Story, label: str | None, step: int) -> Event | None:
-    """Return the call that computed the values of the tensor ``label`` at ``step``, before calls that only copy,
-    convert, reshape, select, join or clamp.
+    """Return the call that computed the values of the tensor ``label`` at ``step``, looking back through calls that
+    only copy, convert, reshape, select, join or clamp.
 
-    Of several joined tensors the first one is followed. None when there is none, or they were overwritten since.
+    Of several joined tensors the first one is followed. None if there is no such call, or the values were overwritten
+    since.
     """
     for _ in range(LIMIT):
         record = story.tensor(label, step) or {}
@@ -41,8 +42,8 @@ def origin(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def argument(event: Event, name: str, position: int | None = None) -> str | None:
-    """Return the text of a plain argument (no tensor) of the call ``event``, by its name or else by its position among
-    all arguments; None when it was not given.
+    """Return the text of an argument of the call ``event`` that is no tensor, by its name or else by its position among
+    all operands; None if it was not passed.
     """
     for operand in event.operands:
         if operand.name == name:
@@ -54,7 +55,7 @@ def argument(event: Event, name: str, position: int | None = None) -> str | None
 
 
 def decimal(text: str | None) -> float | None:
-    """Return the number that the text of an argument denotes; None if it denotes none.
+    """Return the number in the text of an argument; None if it is not one.
 
     >>> decimal("1e-3"), decimal("rate"), decimal(None)
     (0.001, None, None)
@@ -66,7 +67,7 @@ def decimal(text: str | None) -> float | None:
 
 
 def whole(text: str | None) -> int | None:
-    """Return the integer that the text of an argument denotes; None if it denotes none.
+    """Return the integer in the text of an argument; None if it is not one.
 
     >>> whole("-1"), whole("None"), whole(None)
     (-1, None, None)
@@ -75,8 +76,8 @@ def whole(text: str | None) -> int | None:
 
 
 def values(story: Story, label: str | None, step: int) -> list[float]:
-    """Return the known values in the whole storage of the tensor ``label`` at ``step``, also those outside of a view;
-    no bools, NaN or infinity.
+    """Return the known values in the whole storage of the tensor ``label`` at ``step``, including those outside the
+    tensor if it is a view; without bools, NaN and infinity.
     """
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")

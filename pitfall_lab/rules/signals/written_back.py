@@ -1,5 +1,5 @@
-"""Finds elements that are read at positions, combined with other numbers, and written back at the same positions, some
-of which repeat.
+"""Finds elements that are read at some indices, combined with other values, and written back at the same indices, some
+of which occur several times.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pitfall_lab.trace.operation_facts import spellings
 
 READS = {"__getitem__", "index_select"}
 WRITES = ("__setitem__", "index_put_", "index_copy_")
-"""Writes at positions."""
+"""Writes by an index."""
 ADDING = spellings("add", "sub", in_place=True)
 LARGEST = spellings("bitwise_or", "clamp_min", in_place=True) | {"__ror__", "fmax", "logical_or", "max", "maximum"}
-"""Calls that keep the larger of two numbers."""
+"""Calls that keep the larger of two values."""
 SMALLEST = spellings("bitwise_and", "clamp_max", in_place=True) | {"__rand__", "fmin", "logical_and", "min", "minimum"}
-"""Calls that keep the smaller of two numbers."""
+"""Calls that keep the smaller of two values."""
 OTHERS = (
     spellings("ge", "gt", "le", "lt", "neg") | spellings("bitwise_xor", "clamp", "div", "lerp", "mul", in_place=True)
     | {"addcmul", "clone", "detach", "exp", "float", "log", "logaddexp", "logical_xor", "to", "where"}
 )  # fmt: skip
-"""Other calls between reading and writing back, after which the old number still counts."""
+"""Other calls between reading and writing back whose result still depends on the old value."""
 PLAIN = {
     "ones",
     "zeros",
@@ -43,7 +43,7 @@ PLAIN = {
     "empty",
     "expand",
 }
-"""Calls that make one number for all elements."""
+"""Calls that make the same value for all elements."""
 NEAR, UPWARD = 16, 60
 EQUAL = 1e-6
 
@@ -52,13 +52,13 @@ Kind = Literal["largest", "smallest", "other"]
 
 @dataclass(frozen=True, slots=True)
 class WrittenBack:
-    """``write`` is the call (``Event``) that put the tensor ``value``, computed from the elements that the call
-    ``read`` took, back at the same positions, the tensors ``index``; all are labels.
+    """Elements that are read, combined with other values, and written back: the call ``read`` read them by the index
+    tensors ``index``, and the call ``write`` (an ``Event``) put the tensor ``value``, computed from them, back at the
+    same indices; all tensors are labels.
 
-    ``combined`` is the last call that brought other numbers in, ``other`` the label of these, ``kind`` which of several
-    results stays where a position repeats ("largest", "smallest" or "other"). ``combined`` and ``other`` are None where
-    numbers were only added or subtracted. ``axis`` is the first axis that the index counts along; None if it is not
-    known.
+    ``combined`` is the last call that combined them with other values, ``other`` the label of these; both are None if
+    values were only added or subtracted. ``kind`` is the result that should stay if an index occurs several times
+    ("largest", "smallest" or "other"). ``axis`` is the first axis that is indexed; None if unknown.
     """
 
     read: Event
@@ -78,8 +78,8 @@ class WrittenBack:
 
 @dataclass(frozen=True, slots=True)
 class LostResult:
-    """At the index ``place`` of a tensor stays the number ``stays``, although the number ``lost`` was also computed for
-    it.
+    """A result that was overwritten: at the index ``place`` of a tensor the value is ``stays``, although the value
+    ``lost`` was also computed for this index.
     """
 
     place: Index
@@ -88,12 +88,12 @@ class LostResult:
 
 
 def written_back(story: Story, write: Event) -> WrittenBack | None:
-    """Return what the call ``write`` puts back: numbers that were read just before at the same index, and computed with
-    (by calls of ``ADDING``, ``LARGEST``, ``SMALLEST`` and ``OTHERS``). None if it writes anything else, or with
+    """Return what the call ``write`` writes back: values that were read just before by the same index, and computed
+    with (by calls of ``ADDING``, ``LARGEST``, ``SMALLEST`` and ``OTHERS``); None if it writes anything else, or with
     ``accumulate=True``.
 
-    Where they were not only added to or subtracted from, also None if the axis of the index is not known, or if the
-    numbers they were combined with have no axis as long as one of the index.
+    Unless values were only added or subtracted, also None if the indexed axis is unknown, or if the values they were
+    combined with have no axis as long as one of the index.
     """
     given = [o.label for o in write.operands[1:] if o.label is not None]
     if (
@@ -130,8 +130,8 @@ def written_back(story: Story, write: Event) -> WrittenBack | None:
 
 
 def index_of(story: Story, event: Event, labels: list[str] | None = None) -> list[str]:
-    """Return the labels of the tensors of int64 or int32 among the operands ``labels`` of the call ``event`` (default:
-    all after the first one), which are the positions of an index; empty if there are none.
+    """Return the labels of the int64 and int32 tensors among the operands ``labels`` of the call ``event`` (default:
+    all after the first one), which are index tensors; empty if there are none.
     """
     labels = [o.label for o in event.operands[1:] if o.label is not None] if labels is None else labels
     dtypes = [str((story.tensor(label, event.step) or {}).get("dtype")) for label in labels]
@@ -139,7 +139,7 @@ def index_of(story: Story, event: Event, labels: list[str] | None = None) -> lis
 
 
 def _read(story: Story, write: Event, index: list[str]) -> Event | None:
-    """The last call among the ``NEAR`` events before ``write`` that read the same elements, by the same index; None if
+    """The last call among the ``NEAR`` events before ``write`` that read the same tensor by the same index; None if
     there is none.
     """
     table = write.operands[0].label
@@ -155,8 +155,8 @@ def _read(story: Story, write: Event, index: list[str]) -> Event | None:
 
 
 def _reached(story: Story, read: Event, write: Event, names: set[str]) -> dict[str, Event]:
-    """The tensors that calls with these names computed between ``read`` and ``write`` from the
-    elements read, each with its call.
+    """The tensors that calls with a name in ``names`` computed, between ``read`` and ``write``, from the elements read,
+    each with its call.
     """
     reached: dict[str, Event] = {}
     for event in story.events[read.step + 1 : write.step]:
@@ -176,7 +176,9 @@ def _kind(event: Event, name: str) -> Kind:
 
 
 def _axis(story: Story, read: Event, index: list[str]) -> int | None:
-    """The first axis that the index counts along: of what was read, and of the tensor; None if it is not known."""
+    """The first axis that is indexed, which is the same in the tensor and in the elements read; None if it is
+    unknown.
+    """
     table, taken = (story.shape(label, read.step) or () for label in (read.operands[0].label, read.results[0]))
     shapes = {story.shape(label, read.step) or () for label in index}
     if len(shapes) == 1 and taken == (*shapes.pop(), *table[len(index) :]):
@@ -186,8 +188,8 @@ def _axis(story: Story, read: Event, index: list[str]) -> int | None:
 
 
 def lost_result(story: Story, found: WrittenBack) -> LostResult | Literal["unknown"] | None:
-    """Return a result that was not kept, by its numbers; None if all that is known for each place agrees, ``"unknown"``
-    if the trace does not have the numbers.
+    """Return a result that was overwritten, found by its value; None if all known values agree, ``"unknown"`` if the
+    trace does not have the values.
     """
     step, axis = found.write.step, found.axis or 0
     values = dict(Elements(story, found.value, step, answers=True).known())
@@ -227,8 +229,8 @@ def lost_result(story: Story, found: WrittenBack) -> LostResult | Literal["unkno
 
 
 def varies(story: Story, found: WrittenBack) -> bool:
-    """Whether the numbers that were brought in may differ for entries with one position; those of a table read by the
-    same index do not.
+    """Whether the values that were combined with the elements may differ between entries with the same index; values
+    read from another table by the same index do not.
     """
     same = {key(story, label, found.write.step) for label in found.index}
     count = (story.shape(found.index[0], found.write.step) or (0,))[0]
@@ -250,8 +252,8 @@ def varies(story: Story, found: WrittenBack) -> bool:
 
 
 def repeats(story: Story, found: WrittenBack) -> tuple[int, int]:
-    """Return two numbers: of the entries in the index of ``found``, and of the places in the tensor that they can name
-    (along the axes that are indexed).
+    """Return two numbers: of the entries in the index of ``found``, and of the different indices that are possible
+    along the indexed axes of the tensor.
     """
     table, shape = story.shape(found.table, found.read.step) or (), story.shape(found.index[0], found.read.step) or ()
     axis, depth = found.axis or 0, len(found.index)
@@ -262,7 +264,7 @@ def repeats(story: Story, found: WrittenBack) -> tuple[int, int]:
 
 
 def all_written_back(story: Story) -> Iterator[WrittenBack]:
-    """Yield all writes of the program itself that put results back where their operands were read, as
+    """Yield all writes by the program's own calls that put results back where their operands were read, as
     :func:`written_back` finds them, in order.
     """
     for event in story.calls(*WRITES):

@@ -1,4 +1,4 @@
-"""Zeros that were written to chosen places of some numbers, by an index or a mask, as a recording has counted them."""
+"""Zeros that were written to selected elements of a tensor, by an index or a mask, as a recording has counted them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ SIGNED = (
     | {"addmm", "batch_norm", "bmm", "conv1d", "conv2d", "cosine_similarity", "einsum", "embedding", "gru",
        "layer_norm", "linear", "log", "lstm", "normalize", "randn", "randn_like", "tanh"}
 )  # fmt: skip
-"""Calls whose result has numbers of both signs."""
+"""Calls whose result has positive and negative values."""
 PARTS = {"__getitem__", "select", "chunk", "split", "unbind", "index_select", "data"}
-"""Calls whose result is some of the numbers."""
+"""Calls whose result is some of the operand's elements."""
 CHANCE = {"rand", "rand_like", "bernoulli", "bernoulli_", "dropout"}
-"""Calls that draw, or drop at random: what is zero there was not masked."""
+"""Calls that draw random numbers, or drop elements at random: zeros from these are no masking."""
 FURTHER = 12
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenZeros:
     """Zeros that the program itself wrote into a computed tensor: ``source`` is the call (``Event``) that computed the
-    tensor, ``write`` the last call that set some of its entries to 0.
+    tensor, ``write`` the last call that set some of its elements to 0.
 
-    ``label`` is the label of the tensor that ``write`` was given, ``result`` that of the one that it returned, and
-    ``index`` that of the first tensor that says which entries are set; empty if none does.
+    ``label`` is the label of the first operand of ``write``, ``result`` that of its result, and ``index`` that of the
+    first index or mask by which it selects the elements; an empty string if there is none.
     """
 
     write: Event
@@ -39,11 +39,11 @@ class WrittenZeros:
 
 
 def written_zeros(story: Story, counted: Counted) -> WrittenZeros | None:
-    """Return the zeros that a ranking or a softmax met, as ``counted`` by the recording, with the last call that wrote
-    them and the one that had computed the tensor.
+    """Return the zeros that a ranking or a softmax was given, as ``counted`` by the recording, with the last call that
+    wrote them and the call that had computed the tensor.
 
-    None if the places were computed from the numbers themselves, or by chance in a training, or if it is not known how
-    the numbers were computed.
+    None if the index or mask was computed from the tensor itself, or at random in a training, or if it is unknown how
+    the tensor was computed.
     """
     writes = [story.events[int(step)] for step in counted.numbers[1:]]
     indexes: list[str] = []
@@ -61,14 +61,14 @@ def written_zeros(story: Story, counted: Counted) -> WrittenZeros | None:
 
 
 def _indexes(story: Story, write: Event) -> list[str]:
-    """The tensors that say which places a call writes to."""
+    """The integer and bool tensors by which a call selects the elements to write."""
     labels = [o.label for o in write.operands[1:] if o.label is not None]
     kinds = ("int", "uint", "bool")
     return [each for each in labels if str((story.tensor(each, write.step) or {}).get("dtype")).startswith(kinds)]
 
 
 def _source(story: Story, label: str, step: int) -> Event | None:
-    """The call that computed the numbers, past views, copies and selections; None if it is not known."""
+    """The call that computed the values, looking back through views, copies and selections; None if it is unknown."""
     for _ in range(FURTHER):
         made = made_by(story, same_numbers(story, label, step), step)
         if made is None or made.name not in PARTS or made.operands[0].label is None:
@@ -78,8 +78,8 @@ def _source(story: Story, label: str, step: int) -> Event | None:
 
 
 def is_given(story: Story, index: str, label: str, step: int) -> bool:
-    """Whether the tensor ``index``, a mask or an index, was not computed from the values of the tensor ``label``, and
-    is no dropout of a training.
+    """Whether the tensor ``index``, a mask or an index, was not computed from the values of the tensor ``label``, nor
+    (if ``label`` requires grad) at random.
     """
     own = {label, same_numbers(story, label, step)}
     pending, seen = [index], {index}

@@ -1,5 +1,5 @@
-"""All operations of torch by name: those that the shadow models (:func:`modelled`), with their samples, and the others
-(:func:`mirrored`), with a call that works.
+"""Lists all operations of torch by name: those that the shadow models (:func:`modelled`), with their samples, and the
+others (:func:`mirrored`), with a call that works.
 """
 
 from __future__ import annotations
@@ -49,16 +49,15 @@ ELSEWHERE = re.compile(
     r"_indices|smm|_copy$|cuda|xpu|ipu|mtia|pin_memory|module_load|conv_tbc|register_|set_|apply_$|map2?_$|share_memor"
     r"y|rnn|lstm|gru|as_subclass|reinforce|resize|lobpcg|symeig|grouped_mm|scaled_mm|to_padded|nonzero_static"
 )
-"""Names that are not tried: they need other hardware, other layouts or callbacks, are private
-to torch, or no longer exist.
+"""Names that are not tried: they need other hardware, other layouts or callbacks, are private to torch, or no longer
+exist.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of torch: ``names`` are its qualified names, ``topic`` is the topic it belongs to (of an operation
-    that is not modelled: the part of the name before its last dot), ``entry`` its entry in the shadow (None if it has
-    no model).
+    """One operation of torch: ``names`` are its qualified names, ``topic`` is its topic (of an operation that is not
+    modelled: the part of the name before its last dot), ``entry`` its entry in the shadow (None if it has no model).
     """
 
     names: tuple[str, ...]
@@ -66,10 +65,10 @@ class Operation:
     entry: Op | None = None
 
     def studies(self) -> list[Study]:
-        """One study for each sample that creates other nodes than the samples before it, at most four; an empty list if
-        no call is known.
+        """Return one study for each sample that creates other nodes than the samples before it, at most four; an empty
+        list if no call is known.
 
-        Samples in which other operations take part are left out, if there are others; without samples, calls are
+        Samples in which other operations are used are left out, if there are others; without samples, calls are
         guessed. If no sample creates a node, one study of the first that runs.
         """
         samples = self.entry.samples if self.entry else ()
@@ -85,7 +84,7 @@ class Operation:
 
 def direct(code: str) -> bool:
     """Whether an expression applies a single operation directly to operands (the names that samples use), so that every
-    node it creates is that operation's.
+    node it creates belongs to that operation.
 
     >>> direct("torch.add(a, b, alpha=2)"), direct("a[i]"), direct("torch.exp(a * 3)"), direct("h[0].mul_(2)")
     (True, True, False, False)
@@ -99,8 +98,8 @@ def direct(code: str) -> bool:
 
 
 def made(code: str) -> tuple[str, ...] | None:
-    """The names of the graph nodes that an expression creates, nearest to the result first; empty if it creates none,
-    None if it raises or returns no tensor.
+    """Return the names of the graph nodes that an expression creates, nearest to the result first; empty if it creates
+    none, None if it raises or returns no tensor.
     """
     try:
         run = ExperimentRun(torch, code)
@@ -131,10 +130,8 @@ def guesses(name: str) -> Iterator[str]:
 
 
 def called(name: str, operands: str) -> str | None:
-    """An expression that calls the function or method with the qualified name ``name``; None if it is a method and the
-    first operand is no name.
-
-    None also for a property with more than one operand.
+    """Return an expression that calls the function or method with the qualified name ``name``; None if it is a method
+    and the first operand is no name, or a property and there are several operands.
 
     >>> called("torch.Tensor.copysign", "a, b"), called("torch.Tensor.H.__get__", "a")
     ('a.copysign(b)', 'a.H')
@@ -152,7 +149,7 @@ def called(name: str, operands: str) -> str | None:
 
 @cache
 def modelled() -> tuple[Operation, ...]:
-    """The operations that the shadow models, sorted by topic (the file that their entry is in)."""
+    """Return the operations that the shadow models, sorted by topic (the file that contains their entry)."""
     entries = {id(entry): entry for entry in ENTRIES.values()}.values()
     found = [Operation(entry.names, entry.run.__module__.rsplit(".", maxsplit=1)[-1], entry) for entry in entries]
     return tuple(sorted(found, key=lambda operation: operation.topic))
@@ -160,7 +157,7 @@ def modelled() -> tuple[Operation, ...]:
 
 @cache
 def mirrored() -> tuple[Operation, ...]:
-    """The public functions and methods of torch that the shadow has no model of, so that it takes over torch's
+    """Return the public functions and methods of torch of which the shadow has no model, so that it uses torch's
     results; without those whose calls are not recorded (:func:`is_quiet`).
 
     A function and the method with its name count as one.
@@ -185,16 +182,16 @@ def mirrored() -> tuple[Operation, ...]:
 
 
 def topic_words(topic: str) -> str:
-    """The description of a ``topic`` of modelled operations (:func:`modelled`): the first paragraph of its file's
-    docstring. KeyError is raised for any other topic.
+    """Return the description of a ``topic`` of modelled operations (:func:`modelled`): the first paragraph of its
+    file's docstring. KeyError is raised for any other topic.
     """
     said = sys.modules[f"pitfall_lab.shadow.ops.{topic}"].__doc__ or topic
     return " ".join(said.split("\n\n", maxsplit=1)[0].split())
 
 
 def find(word: str) -> list[Operation]:
-    """The operations with the name ``word``, as users write it: ``exp``, ``mul_``, ``Tensor.view``, ``F.layer_norm``,
-    ``torch.cdist``.
+    """Return the operations with the name ``word``, as users write it: ``exp``, ``mul_``, ``Tensor.view``,
+    ``F.layer_norm``, ``torch.cdist``.
 
     An empty list if there are none.
     """
@@ -220,8 +217,8 @@ def is_module(word: str) -> bool:
 
 
 def near(word: str) -> list[str]:
-    """Up to three short names of operations (``softmax``) that are similar to the last part of ``word``, the most
-    similar first; an empty list if none is.
+    """Return up to three short names of operations (``softmax``) that are similar to the last part of ``word``, the
+    most similar first; an empty list if none is.
     """
     last = {}
     for operation in (*mirrored(), *modelled()):

@@ -1,4 +1,5 @@
-"""Finds by experiment what an operation saves for backward, and which later in-place write makes backward raise.
+"""Finds by experiment what an operation saves for backward, and which later in-place write makes backward raise
+(:func:`study`).
 
 No table is used: the operation runs, one of its tensors is overwritten, and backward runs; it raises or it does not.
 This is repeated for each of its tensors and each choice of operands that require gradients. The same experiments run on
@@ -28,16 +29,19 @@ Tensors = dict[str, Any]
 
 
 class CannotRun(Exception):
-    """The expression raises an error or returns no tensor, or the shadow has no model for it; the text says why."""
+    """Raised if the expression raises an error or returns no tensor, or the shadow has no model for it; the text is the
+    reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedNode:
     """One node that the operation created: its ``name``, and in ``slots``, for each saved tensor, the slot (torch's
-    name for it, ``result``) and whose memory it is.
+    name for it, ``result``) and the owner of its memory.
 
-    That is ``"a"`` (an operand), ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression),
-    ``"own"`` (memory of no operand or result), or ``"lost"`` if the operation itself has overwritten what it had saved.
+    The owner is ``"a"`` (an operand), ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the
+    expression), ``"own"`` (memory of no operand or result), or ``"lost"`` if the operation itself has overwritten what
+    it had saved.
     """
 
     name: str
@@ -47,13 +51,13 @@ class CreatedNode:
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """The experiments in which the operands in ``wanting`` (names) require gradients; ``nodes`` are the nodes that the
-    operation created then.
+    operation then created.
 
-    ``results`` says for each result whether it is ``"new"``, ``"same a"`` (the tensor itself), ``"view a"``, ``"memory
+    ``results`` has for each result whether it is ``"new"``, ``"same a"`` (the tensor itself), ``"view a"``, ``"memory
     a"`` (same storage and version counter) or ``"memory a, own counter"``. ``bumps`` are the operands whose version
     increased, and by how much. ``writes`` has, for each tensor, the first sentence of the error that backward raised
     after that tensor was overwritten, or None; ``alone`` is the error that backward raises with nothing overwritten, or
-    None. ``writes`` is empty where backward raises so, and where no node was created.
+    None. ``writes`` is empty if there is such an error, or no node was created.
     """
 
     wanting: frozenset[str]
@@ -83,8 +87,8 @@ class Study:
     """The results for the expression ``code``: ``trials`` are its experiments, the first with every operand requiring
     gradients that can.
 
-    ``missing``: why the shadow has no model (None: it has one); ``differences``: a sentence for each point in which the
-    model is wrong.
+    ``missing``: why the shadow has no model (None: it has one); ``differences``: one sentence for each point in which
+    the model is wrong.
     """
 
     code: str
@@ -94,12 +98,12 @@ class Study:
 
     @property
     def main(self) -> Experiment:
-        """The trial in which every operand that can require gradients does."""
+        """The experiment in which every operand that can require gradients does."""
         return self.trials[0]
 
     def saved(self) -> list[tuple[str, Rows]]:
-        """For each name of a node, nearest to the result first: the name, and what nodes of this name save (in the
-        words of :class:`CreatedNode`), each with the condition under which they do.
+        """Return, for each name of a node, nearest to the result first: the name, and what nodes of this name save (in
+        the terms of :class:`CreatedNode`), each with the condition under which they do.
         """
         rows = []
         for name in dict.fromkeys(node.name for trial in self.trials for node in trial.nodes):
@@ -112,27 +116,27 @@ class Study:
         return rows
 
     def breaking(self) -> Rows:
-        """The tensors that must not be overwritten before backward, as torch's version check raises, each with the
-        condition under which it does.
+        """Return the tensors that must not be overwritten before backward, as torch's version check raises, each with
+        the condition under which it does; an empty list if there are none.
         """
         return self._written(lambda text: MODIFIED in text)
 
     def refused(self) -> Rows:
-        """The tensors whose overwriting makes backward raise another error than that of the version check, each with
-        the condition under which it does.
+        """Return the tensors whose overwriting makes backward raise another error than that of the version check, each
+        with the condition under which it does; an empty list if there are none.
         """
         return self._written(lambda text: MODIFIED not in text)
 
     def harmless(self) -> list[str]:
-        """The tensors (expressions) whose overwriting before backward raised no error in any trial; empty if there are
-        none.
+        """Return the tensors (expressions) whose overwriting before backward raised no error in any experiment; an
+        empty list if there are none.
         """
         every = dict.fromkeys(name for trial in self.trials for name in trial.writes)
         return [name for name in every if all(trial.writes.get(name) is None for trial in self.trials)]
 
     def alone(self) -> tuple[str, Condition] | None:
-        """The error that backward raises although no tensor was overwritten, and under which condition; None if it
-        raises none.
+        """Return the error that backward raises although no tensor was overwritten, and under which condition; None if
+        it raises none.
         """
         condition = self._when([t.alone is not None for t in self.trials], self.trials)
         return None if condition is None else (next(t.alone for t in self.trials if t.alone), condition)
@@ -148,8 +152,8 @@ class Study:
         return rows
 
     def _when(self, holds: list[bool], trials: Sequence[Experiment]) -> Condition | None:
-        """The simplest condition on the operands under which ``holds`` (one value for each trial)
-        is true; None if it never is.
+        """The simplest condition on the operands under which ``holds`` (one value for each experiment) is true; None if
+        it never is.
         """
         everywhere = [t.wanting for t in trials if t.nodes]
         hits = [t.wanting for t, true in zip(trials, holds, strict=True) if t.nodes and true]
@@ -172,7 +176,7 @@ def study(code: str, *, conditions: bool = True) -> Study:
     """Run the experiments for the expression ``code`` over the operands of the samples; raises :class:`CannotRun` if
     torch raises an error or returns no tensor.
 
-    Without ``conditions``, only the trial is made in which every operand that can require gradients does.
+    Without ``conditions``, only the experiment is run in which every operand that can require gradients does.
     """
     trials = tuple(_trials(torch, code, conditions))
     try:
@@ -197,8 +201,8 @@ def _differences(real: tuple[Experiment, ...], model: tuple[Experiment, ...]) ->
 
 
 def demonstration(of: Study) -> tuple[str, str] | None:
-    """A program in which a later write makes backward raise, and torch's error message; None if no write does. Raises
-    ``AssertionError`` if the program raises none.
+    """Return a program in which a later write makes backward raise, and torch's error message; None if no write does.
+    Raises ``AssertionError`` if the program raises no error.
     """
     name = next((name for name, _ in of.breaking()), None)
     if name is None:
@@ -242,8 +246,8 @@ def _trials(module: ModuleType, code: str, conditions: bool) -> Iterator[Experim
 
 
 def _fewer(wanting: frozenset[str]) -> Iterator[frozenset[str]]:
-    """Other choices of operands that require gradients: all for up to three operands, else
-    each one alone and all but one.
+    """Other choices of operands that require gradients: all for up to three operands, else each one alone and all but
+    one.
     """
     names = sorted(wanting)
     sizes = range(1, len(names)) if len(names) < 4 else (1, len(names) - 1)
@@ -285,17 +289,19 @@ class ExperimentRun:
         }
 
     def flowing(self) -> Tensors:
-        """The results that require gradients, each once, by the expressions for them."""
+        """Return the results that require gradients, each once, by the expressions for them."""
         return dict({id(t): (k, t) for k, t in reversed(self.results.items()) if t.requires_grad}.values())
 
     def targets(self) -> Tensors:
-        """Every tensor that an experiment can overwrite: the operands, and the results that are not operands."""
+        """Return every tensor that an experiment can overwrite: the operands, and the results that are not operands."""
         return self.operands | {
             k: t for k, t in self.results.items() if not any(t is o for o in self.operands.values())
         }
 
     def nodes(self) -> Iterator[CreatedNode]:
-        """The nodes that the operation created, nearest to the result first; AccumulateGrad nodes are left out."""
+        """Yield the nodes that the operation created, nearest to the result first; AccumulateGrad nodes are left
+        out.
+        """
         # the dictionary holds the nodes, so that no id is used again
         seen = {id(fn): fn for _, _, fn in self.before.values() if fn is not None}
         todo = [t.grad_fn for t in self.results.values() if t.requires_grad]
@@ -323,8 +329,8 @@ def _trial(module: ModuleType, code: str, able: frozenset[str], wanting: frozens
 
 
 def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str | None = None) -> str | None:
-    """Run the expression, overwrite ``target`` (nothing, if None), run backward; return the first
-    sentence of the error, or None.
+    """Run the expression, overwrite ``target`` (nothing, if None), run backward; return the first sentence of the
+    error, or None.
 
     Raises :class:`CannotRun` if the shadow has no model for the backward.
     """
@@ -356,8 +362,8 @@ def _labelled(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (slot, tensor) for each saved tensor of a node, by torch's names; None for a
-    tensor that was overwritten.
+    """Yield (slot, tensor) for each saved tensor of a node, by torch's names; None as the tensor if it was
+    overwritten.
     """
     if isinstance(fn, GradFn):
         # torch does not show what the operation inside CopySlices has saved
@@ -377,8 +383,8 @@ def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _whose(slot: str, saved: Any, run: ExperimentRun) -> str:
-    """Return whose memory a saved tensor is, in the words of :class:`CreatedNode`: an operand's, a result's,
-    an inner leaf's, or its own.
+    """Return the owner of a saved tensor's memory, in the terms of :class:`CreatedNode`: an operand, a result, a leaf
+    inside the expression, or the tensor itself.
     """
     if saved is None:
         return "lost"

@@ -1,9 +1,8 @@
 """Runs a program on torch without recording it, and collects the values of its backwards (:func:`witness`): roots,
 gradients and leaves.
 
-They are used to compare a program before and after a fix: every value that was right must stay the same.
-
-With ``meant=True`` each tensor is cloned when it is saved for backward, so that a later write does not change the saved
+They are used to compare a program before and after a fix: every value that was right must stay the same. With
+``meant=True`` each tensor is cloned when it is saved for backward, so that a later write does not change the saved
 tensor and torch's version check cannot fail: the gradients are then the intended ones, computed by torch and not by the
 shadow.
 """
@@ -27,17 +26,20 @@ MOST_BACKWARDS, MOST_LEAVES, HEAD = 200, 300, 8
 
 
 def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, meant: bool = False) -> dict[str, Any]:
-    """Run ``source`` in ``namespace`` and return what it computed, as plain data that JSON can hold.
+    """Run ``source`` in ``namespace`` and return what it computed, as plain data that JSON can represent. With
+    ``meant``, each tensor is cloned when it is saved for backward. ``name`` is the file name in tracebacks.
 
-    Keys: ``error`` (``None`` or the type of the exception that ended it; None too for an exit with the code 0),
-    ``backwards`` (for each of the first ``MOST_BACKWARDS`` (200) outside of transforms of ``torch.func``: the digests
-    (:func:`digest`) of its ``roots``, of the ``leaves`` at that moment, of the ``gradients`` they have afterwards and
-    of the ``results`` of ``torch.autograd.grad``, and whether it ``raised``), ``leaves`` (the digests at the end of at
-    most ``MOST_LEAVES`` (300)), ``names`` (the digests of the tensors and arrays of numbers that are values of global
-    variables at the end), ``numbers`` (the finite values of global variables that are one number, without names that
-    begin with ``_``, in the order of their first assignment) and ``warnings`` (the first 200 characters of each text of
-    a ``UserWarning``, sorted). With ``meant``, each tensor is cloned when it is saved for backward. ``name`` is the
-    file name in tracebacks.
+    The keys are:
+
+    - ``error``: ``None`` or the type of the exception that ended it; None too for an exit with the code 0
+    - ``backwards``: for each of the first ``MOST_BACKWARDS`` (200) outside of transforms of ``torch.func``: the digests
+      (:func:`digest`) of its ``roots``, of the ``leaves`` at that moment, of the ``gradients`` they have afterwards and
+      of the ``results`` of ``torch.autograd.grad``, and whether it ``raised``
+    - ``leaves``: the digests at the end of at most ``MOST_LEAVES`` (300) leaves
+    - ``names``: the digests of the tensors and numeric arrays that are values of global variables at the end
+    - ``numbers``: the finite values of global variables that are one number, without names that begin with ``_``, in
+      the order of their first assignment
+    - ``warnings``: the first 200 characters of each text of a ``UserWarning``, sorted
     """
     record = _Record()
     error = None
@@ -64,8 +66,8 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
 
 
 def prepare(source: str) -> None:
-    """If ``source`` contains ``optim``, import what torch's optimizers import late (more than a second),
-    before processes are forked.
+    """If ``source`` contains ``optim``, import what torch's optimizers import late (more than a second), before
+    processes are forked.
     """
     if "optim" in source:
         with warnings.catch_warnings():
@@ -117,8 +119,8 @@ def _numbers(namespace: dict[str, Any]) -> dict[str, float]:
 
 
 class _Record:
-    """Wraps ``torch.autograd.backward`` and ``grad``, through which all gradients are
-    computed, and collects their values.
+    """Wraps ``torch.autograd.backward`` and ``grad``, through which all gradients are computed, and collects their
+    values.
     """
 
     def __init__(self) -> None:
@@ -127,7 +129,7 @@ class _Record:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Replace ``torch.autograd.backward`` and ``grad`` by wrappers while active."""
+        """Replace ``torch.autograd.backward`` and ``grad`` by wrappers while the context is active."""
         backward, grad = torch.autograd.backward, torch.autograd.grad
         torch.autograd.backward, torch.autograd.grad = self._recording(backward), self._recording(grad)
         try:
@@ -168,13 +170,13 @@ class _Record:
 
 
 def _is_inside(tensor: Any) -> bool:
-    """Whether a tensor belongs to a transform of ``torch.func`` that is running: it must not be kept after that."""
+    """Whether a tensor belongs to a running transform of ``torch.func``: it must not be kept after that."""
     return isinstance(tensor, torch.Tensor) and private.is_wrapped(tensor)
 
 
 def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
-    """Return the leaves that ``roots`` were computed from, at most ``MOST_LEAVES``, in the
-    order of a walk through the graph.
+    """Return the leaves from which ``roots`` were computed, at most ``MOST_LEAVES``, in the order of a walk through the
+    graph.
     """
     pending = [root.grad_fn for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is not None]
     seen: set[Any] = set()
@@ -191,10 +193,10 @@ def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def digest(tensor: Any) -> dict[str, Any] | None:
-    """A tensor summarised by a few numbers, as a dict: its ``shape``, and ``numbers``: sum, norm, inner product with a
-    fixed vector, and the first eight elements.
+    """Return a few numbers that summarize a tensor, as a dict: its ``shape``, and ``numbers``: sum, norm, inner product
+    with a fixed vector, and the first eight elements; None if ``tensor`` is no tensor.
 
-    None for what is no tensor. A tensor on ``meta`` or in another layout has no numbers; NaN and infinity are texts.
+    For a tensor on ``meta`` or in another layout, ``numbers`` is empty; NaN and infinity are strings.
     """
     if not isinstance(tensor, torch.Tensor):
         return None

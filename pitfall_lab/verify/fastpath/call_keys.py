@@ -1,7 +1,7 @@
 """Computes the key of a call (:class:`CallKeys`).
 
 Calls with equal keys share a plan: same function, mode, tensor forms (shape, strides, dtype and so on) and other
-arguments. A plan says what the shadow does in such a call.
+arguments. A plan describes what the shadow does in such a call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.shared_state import World
 
 ITEMS = 64
-"""A call with a longer list among its arguments gets no key."""
+"""How long a list among the arguments of a call may be for the call to get a key."""
 _is_inference, _default_dtype = torch.is_inference_mode_enabled, torch.get_default_dtype
 _is_deterministic = torch.are_deterministic_algorithms_enabled
 _FLOAT32 = torch.float32
@@ -71,7 +71,8 @@ _PLAIN = frozenset(
 
 
 class CallKeys:
-    """Computes the key of a call, which selects the plan for it, and finds the records of its operands on the way.
+    """Computes the key of a call, which selects the plan for it, and thereby finds the records of its operands.
+
     ``may_meet()`` returns whether a tensor that is not known yet may be entered without the full path.
     """
 
@@ -80,12 +81,12 @@ class CallKeys:
         self._writer, self._records, self._by_id = world.writer, world.records, world.records.by_id
         self._follows_values, self._other_threads = world.limit >= 0, world.other_threads
         self.plain: list[Any] = []
-        """The number arguments of the last call, if they are not part of its key; or the index,
-        if ``x[...]`` returned a view.
+        """The number arguments of the last call, if they are not part of its key; or the index, if ``x[...]`` returned
+        a view.
         """
         self.met: dict[int, list[Effect]] = {}
-        """Effects found for the call that is about to run: tensors seen for the first time, by their id,
-        and a changed mode, by MODE.
+        """Effects found for the call that is about to run: tensors seen for the first time, by their id, and a changed
+        mode, by MODE.
         """
         self.epoch = 0
         """Increased by whatever may change a tensor's form; cached forms of an earlier epoch are computed again."""
@@ -93,9 +94,11 @@ class CallKeys:
         """The mode (grad mode, inference mode) that the trace has recorded last."""
 
     def of(self, func: Any, args: Any, kwargs: Any, operands: list[TensorRecord], frame: FrameType | None) -> Any:
-        """The key of a call, or None if it cannot have a plan. Appends the records of its tensors to ``operands``. With
-        ``frame``, the frame of the learner's code, tensors seen for the first time get a record; with None the call
-        then has no key.
+        """Return the key of a call, or None if it cannot have a plan. The records of its tensors are appended to
+        ``operands``.
+
+        With ``frame``, the frame of the learner's code, tensors seen for the first time get a record; with None a call
+        with such tensors has no key.
         """
         key: list[Any] = [func, self.grad]
         special = func in _SPECIAL
@@ -125,11 +128,11 @@ class CallKeys:
         return tuple(key)
 
     def wanted_again(self, args: Any, operands: list[TensorRecord]) -> tuple[Any, ...] | None:
-        """The arguments that the next call of this line must have to use the function compiled for it
+        """Return the arguments that the next call of this line must have to use the function compiled for it
         (:mod:`.call_sites`): plain values, and for a tensor its form.
 
-        None if it cannot: there must be one or two tensors, on different storages, none of them a leaf that requires a
-        gradient, and otherwise only plain constants.
+        None if it cannot use one: there must be one or two tensors, on different storages, none of them a leaf that
+        requires grad, and otherwise only plain constants.
         """
         if len(operands) not in (1, 2) or any(record.form.is_flagged for record in operands):
             return None
@@ -149,10 +152,8 @@ class CallKeys:
     ) -> bool:
         """Append the parts of the key to ``key`` and the records of tensors to ``operands``.
 
-        False if the call cannot have a plan.
-
-        With ``frame``, the frame of the learner's code, tensors seen for the first time are adopted. ``plain``
-        collects arguments that are floats.
+        False if the call cannot have a plan. With ``frame``, the frame of the learner's code, tensors seen for the
+        first time are adopted. ``plain`` collects arguments that are floats.
         """
         add = key.append
         for value in args:
@@ -218,8 +219,8 @@ class CallKeys:
         return self._gather(kwargs.values(), key, operands, frame, plain)
 
     def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
-        """Adopt a tensor for the call that is about to run; None if an event must be written first, as
-        for a tensor on known memory.
+        """Adopt a tensor for the call that is about to run; None if an event must be written first, as for a tensor on
+        known memory.
         """
         if not self._may_meet():
             return None
@@ -243,7 +244,7 @@ class CallKeys:
         return form
 
     def are_usual(self) -> bool:
-        """Whether modes and settings are the usual ones, for which alone plans are made."""
+        """Whether modes and settings are the usual ones; plans exist only for these."""
         return not (
             _is_inference()
             or self.inference
@@ -262,8 +263,8 @@ class CallKeys:
 
 @cache
 def _writes(func: Any) -> bool:
-    """Whether a function writes its first operand, or has no entry; then the positions of the other
-    operands in the same storage matter.
+    """Whether a function writes its first operand, or has no entry; then the offsets of the other operands in the same
+    storage matter.
     """
     entry = ENTRIES.get(name_of(func))
     return entry is None or entry.kind == "inplace"

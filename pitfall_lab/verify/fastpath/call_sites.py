@@ -14,7 +14,7 @@ from pitfall_lab.shadow.recipes import Form, Recipe, Window
 
 TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 OFTEN = 64
-"""After how many calls with one plan a specialised function is compiled; compiling costs what about 100 calls save."""
+"""After how many calls with one plan a specialized function is compiled; compiling costs what about 100 calls save."""
 SAME = """
 {r} = get(id({a}))
 if {r} is None or {r}.form is not w{place} or {r}.epoch != epoch: return None
@@ -26,12 +26,13 @@ elif {a}._version: return None
 else: {p} = {r}.node
 if {a}.requires_grad is not {flag} or type({a}) not in tensors: return None
 """
-"""A record is removed when its tensor dies, so a record found by id belongs to this tensor.
+"""Source that checks one tensor argument. A record is removed when its tensor dies, so a record found by id belongs to
+this tensor.
 
-One without a shadow was never written.
+A record without a shadow was never written.
 """
 APART = "if {r} is {q} or ({r}.window is {q}.window is None and {r}.made.storage is {q}.made.storage): return None"
-"""A record without a shadow has its own storage."""
+"""Source that checks that two tensors have separate storages. A record without a shadow has its own storage."""
 
 
 class CallCompiler:
@@ -52,8 +53,10 @@ class CallCompiler:
 
     def follow(self, wanted: tuple[Any, ...], plan: Any, by_id: dict[int, Any], graph: Graph) -> Callable[..., Any]:
         """Return the function ``follow(args, kwargs, place, epoch)`` (see the class) for calls with the arguments
-        ``wanted``: for each, the plain value or the form of tensor that it has to be. Its source is generated when this
-        method is first called. ``by_id`` has the records of the known tensors by the ``id`` of the tensor.
+        ``wanted``: for each, the required plain value or form of the tensor.
+
+        Its source is generated when this method is first called. ``by_id`` has the records of the known tensors by the
+        ``id`` of the tensor.
         """
         if self._bind is None:
             self._bind = self._made(wanted)

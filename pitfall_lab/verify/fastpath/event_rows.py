@@ -1,7 +1,7 @@
 """Rows: a compact form of the events of repeated calls, expanded into events when they are read.
 
 The first call with a key writes a whole event. The events of later calls with that key differ only in labels and
-values. A :class:`Saying` is such an event with placeholders for them, and a row holds what to put there.
+values. A :class:`Saying` is such an event with placeholders for them, and a row contains their values.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor",
 
 
 Deaths = int | tuple[tuple[int, ...], tuple[int, ...]]
-"""The marks of the tensors and storages that died; one of each, the usual case, is given by the
-step of the row that created both.
+"""The marks of the tensors and storages that died; one of each, the usual case, is given by the step of the row that
+created both.
 """
 
 
@@ -35,7 +35,7 @@ class Births(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """One call that followed a plan (what is stored about calls of this kind), by the names of its parts. Stored, it is
+    """One call that followed a plan (what is stored about calls of this kind), with named fields; it is stored as
     :data:`Packed`.
 
     A mark is the number in a label: 3 for ``t3``.
@@ -49,11 +49,13 @@ class CallRow(NamedTuple):
     names: tuple[tuple[str, ...] | None, tuple[int, tuple[str, ...]] | None] | None
     """The names of the result, and (mark, remaining names) of the tensor that lost its name to it."""
     deaths: Deaths | None
-    """What died since the last call."""
+    """The tensors and storages that died since the last call."""
     met: tuple[Effect, ...] | None
     """The effects that describe operands seen for the first time."""
     numbers: Sequence[Any] | None
-    """The contents of each storage for which the saying has a placeholder (of one that was written: before, after)."""
+    """The contents of each storage for which the saying has a placeholder (for a storage that was written: before,
+    after).
+    """
     plain: tuple[Any, ...] | None
     """The number arguments; or the index of ``x[...]``, and the offset of the view."""
     marks: Sequence[int]
@@ -61,7 +63,9 @@ class CallRow(NamedTuple):
 
 
 Packed = Sequence[Any]
-"""A row as it is stored: its fields in their order, with the four of ``births`` and the ``marks`` in place."""
+"""A row as it is stored: its fields in their order, with ``births`` replaced by its four values and ``marks`` by the
+marks.
+"""
 BIRTHS = CallRow._fields.index("births")
 MARKS = len(CallRow._fields) - 1 + len(Births._fields) - 1
 """The indices of the first of the births and of the first of the marks in a packed row; ``DEATHS``: of the deaths."""
@@ -69,7 +73,7 @@ DEATHS = CallRow._fields.index("deaths") + len(Births._fields) - 1
 
 
 def unpacked(cells: Packed) -> CallRow:
-    """The row whose cells, as they are stored, are ``cells``.
+    """Return the row whose cells, as they are stored, are ``cells``.
 
     >>> row = unpacked([7, 1, 0, 5, 4, 3, 2, None, None, None, None, (0.5,), 8, 9])
     >>> row.births.S, row.plain, row.marks
@@ -81,13 +85,13 @@ def unpacked(cells: Packed) -> CallRow:
 
 
 class NodesRan(NamedTuple):
-    """The nodes that one backward ran, as one object in the place of the events of all of them.
+    """The nodes that one backward ran, as one object instead of the events of all of them.
 
     ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The
     lists have one item for each node: ``marks`` (the numbers in their labels), ``names``, ``shapes`` and contents
     (``gradients``; empty without values) of the gradient that each received, and ``freed``, whether its saved tensors
-    were freed. ``parts``, by the node's place: the gradients that were added up to it, each with the mark of its node;
-    an empty list where an earlier backward had some and this one has none.
+    were freed. ``parts``, by the node's index: the gradients whose sum it received, each with the mark of its node; an
+    empty list where an earlier backward had some and this one has none.
     """
 
     parent: int
@@ -111,29 +115,31 @@ class Rows:
     def __init__(self, among: list[Any]) -> None:
         self._events = among
         self.cells: list[Any] = []
-        """All rows in one flat list: Python's cyclic collector scans each container, and a list of its own for each
-        row would be one for each call.
+        """All rows in one flat list: Python's cyclic collector scans each container, and a separate list for each row
+        would add one for each call.
         """
         self.sayings: list[Saying] = []
         self.spans: list[Span | None] = []
         self.scopes: list[tuple[str, ...]] = []
 
     def place(self, span: Span | None) -> int:
-        """Append a span (None: no place) and return its index. Each line that calls has its own."""
+        """Append a span (None: unknown) and return its index. Each line that calls has its own."""
         self.spans.append(span)
         return len(self.spans) - 1
 
     def cell(self, step: int, which: int) -> Any:
-        """The field with index ``which`` in the row of a step."""
+        """Return the field with index ``which`` in the row of a step."""
         return self.cells[self._events[step] + which]
 
     def row(self, step: int) -> CallRow:
-        """The row of a step."""
+        """Return the row of a step."""
         start: int = self._events[step]
         return unpacked(self.cells[start : start + MARKS + len(self.sayings[self.cells[start]].roles)])
 
     def event(self, step: int) -> Event:
-        """The event of a step, expanded from its row, or from its node's place in what a backward ran."""
+        """Return the event of a step, expanded from its row, or from its node's entry in the nodes that a backward
+        ran.
+        """
         ran = self._events[step]
         if type(ran) is NodesRan:
             return self._node_event(ran, step)
@@ -161,11 +167,11 @@ class Rows:
         )
 
     def births(self, step: int) -> Births:
-        """How many labels of each kind existed before the row's call."""
+        """Return how many labels of each kind existed before the row's call."""
         return self.row(step).births
 
     def dead(self, deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The marks of the tensors and of the storages that died, from a row's ``deaths``."""
+        """Return the marks of the tensors and of the storages that died, from a row's ``deaths``."""
         if isinstance(deaths, int):
             tensor, storage, *_ = self.births(deaths)
             return (tensor + 1,), (storage + 1,)
@@ -216,14 +222,14 @@ def _named(label: str, names: tuple[str, ...]) -> list[Effect]:
 
 
 class Unsayable(Exception):
-    """The event cannot be expressed with placeholders: it refers to something other than the call's operands and
-    results. The text is the label or the argument.
+    """Raised if the event cannot be expressed with placeholders: it refers to something other than the call's operands
+    and results. The text is the label or the argument.
     """
 
 
 Slot = tuple[str, int, bool]
-"""A placeholder for a label: its letter, a number, and True if that numbers what the call created,
-False if it is a role's index.
+"""A placeholder for a label: its letter, a number, and whether this numbers the objects that the call created (True) or
+is a role's index (False).
 """
 
 
@@ -256,7 +262,7 @@ class Saying:
 
         ``written`` are the labels of the storage that the call writes and of its version counter; ``uncounted`` those
         of storages that it writes without increasing a version; ``numbers`` the number arguments (or an index) that
-        differ between calls with the same key; ``reason`` says why the call was only observed.
+        differ between calls with the same key; ``reason`` is why the call was only observed.
 
         Raises:
             Unsayable: the event refers to something other than the call's operands and results.
@@ -285,8 +291,8 @@ class Saying:
 
     @classmethod
     def clearing(cls, op: str, field: str) -> Saying:
-        """The form of the event of assigning None to the attribute ``field`` of the one operand; with "", an event
-        without effects.
+        """Return the form of the event of assigning None to the attribute ``field`` of the only operand; with "", an
+        event without effects.
         """
         labels = Labels(Births(1, 0, 0, 0), Births(1, 0, 0, 0), {"t1": (0, "t")})
         saying = cls(op, [], (Operand("t1"),), [], labels)
@@ -315,10 +321,9 @@ class Saying:
         self.effects.append(("counters", counts, "", _Open(labels.version(counter))))
 
     def parts(self, row: CallRow, step: int) -> EventParts:
-        """The effects, results, operands and writes of the event that ``row`` stands for at ``step``.
+        """Return the effects, results, operands and writes of the event that ``row`` represents at ``step``.
 
-        The form of the row's event (its saying) is compiled to a function at the first call, because a trace has many
-        events of one form.
+        The saying is compiled to a function at the first call, because a trace has many events of one form.
         """
         if self._build is None:
             self._build = self._function()
@@ -354,16 +359,16 @@ EventParts = tuple[list[Effect], tuple[str, ...], tuple[Operand, ...], tuple[str
 
 
 def _label(slot: Slot) -> str:
-    """Return the source of the part of an f-string that gives the label for a
-    placeholder; the f-string reads ``row``.
+    """Return the source of the part of an f-string that gives the label for a placeholder; the f-string reads
+    ``row``.
     """
     letter, number, is_new = slot
     return f"{letter}{{row.births.{letter} + {number}}}" if is_new else f"{letter}{{row.marks[{number}]}}"
 
 
 def _text(value: Any, others: list[Any]) -> str:
-    """The source of an expression that computes ``value``; constants that have no short
-    literal are appended to ``others``.
+    """The source of an expression that computes ``value``; constants that have no short literal are appended to
+    ``others``.
     """
     if type(value) is _ContentsSlot:
         return f"as_json(row.numbers[{value.place}])"
@@ -389,8 +394,8 @@ def _changed(path: str, before: json_values.Look | None, after: json_values.Look
 
 
 class _Open:
-    """A placeholder in a value for a label (``what`` is its slot), for a version (the index of a
-    role), or for the step (None).
+    """A placeholder in a value for a label (``what`` is its slot), for a version (the index of a role), or for the step
+    (None).
     """
 
     __slots__ = ("what",)
@@ -400,8 +405,8 @@ class _Open:
 
 
 class _Beginning(NamedTuple):
-    """A placeholder for an offset: that of the operand with this role plus ``further``; with None,
-    the row contains the offset.
+    """A placeholder for an offset: that of the operand with this role plus ``further``; with None, the row contains the
+    offset.
     """
 
     role: int | None
@@ -425,8 +430,8 @@ class Labels:
     """Maps the labels in the event of a first call to placeholders.
 
     A label belongs to something that the call created (its number is between ``births`` and ``after``), or to an
-    operand (``olds``: its index and a letter by the label). ``roles`` collects what is needed of the operands, as
-    ``(operand, letter)``; the letter ``"v"`` is the version of its counter.
+    operand (``olds``: its index and a letter by the label). ``roles`` collects which facts of the operands are needed,
+    as ``(operand, letter)``; the letter ``"v"`` is the version of its counter, ``"o"`` its storage offset.
     """
 
     def __init__(
@@ -438,14 +443,16 @@ class Labels:
         *,
         is_open: bool = False,
     ) -> None:
-        """``offsets`` are the storage offsets of the operands; ``is_open``: another call's view may have any offset."""
+        """Store the labels before and after the call. ``offsets`` are the storage offsets of the operands; ``is_open``:
+        another call's view may have any offset.
+        """
         self._births, self._after, self._olds, self._offsets, self._is_open = births, after, olds, offsets, is_open
         self.made = tuple(b - a for a, b in zip(births, after, strict=True))
         self.roles: list[tuple[int, str]] = []
 
     def slot(self, label: str) -> Slot:
-        """The placeholder for a label such as ``t3``; raises :class:`Unsayable` if it belongs neither to an operand nor
-        to what the call created.
+        """Return the placeholder for a label such as ``t3``; raises :class:`Unsayable` if it belongs neither to an
+        operand nor to what the call created.
         """
         letter, number = label[0], int(label[1:])
         before = getattr(self._births, letter)
@@ -462,7 +469,8 @@ class Labels:
         return self.roles.index(role)
 
     def version(self, counter: str | None) -> int | None:
-        """The index of the role for the version of an operand's counter; None for a counter that the call created.
+        """Return the index of the role for the version of an operand's counter; None for a counter that the call
+        created, and for None.
 
         Raises :class:`Unsayable` for a counter that is neither an operand's nor created by the call.
         """
@@ -472,10 +480,10 @@ class Labels:
         return self.role((operand, "v"))
 
     def beginning(self, storage: str, offset: int) -> _Beginning | int:
-        """What the plan stores for a tensor's storage offset, in elements: ``offset`` itself if the call made the
-        storage, else a placeholder that is computed from the operand's offset at each call.
+        """Return what the plan stores for a tensor's storage offset, in elements: ``offset`` itself if the call created
+        the storage, else a placeholder that is computed from the operand's offset at each call.
 
-        Raises :class:`Unsayable` for a storage that is neither an operand's nor made by the call.
+        Raises :class:`Unsayable` for a storage that is neither an operand's nor created by the call.
         """
         if self.slot(storage)[2]:
             return offset

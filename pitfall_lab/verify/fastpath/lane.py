@@ -39,7 +39,7 @@ from pitfall_lab.verify.shared_state import World
 
 _is_grad_enabled = torch.is_grad_enabled
 DEEP = 4_000
-"""How many nodes without a backward the fast path reads from torch.
+"""How many nodes the fast path reads from torch at most, while no backward runs.
 
 Reading a node gives it a Python object for life, and torch 2.13 frees a chain of nodes with Python objects recursively:
 about 50,000 of them crash the process.
@@ -64,7 +64,7 @@ class Done(NamedTuple):
 Ahead = tuple[
     Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ...], Place, Any, Any, tuple[Any, ...], Done | None
 ]
-"""A call that the shadow has run and torch has not: its plan, operands, results, nodes and arguments.
+"""A call that the shadow has run and torch has not: its plan, operands, results, nodes, origin and arguments.
 
 Discarded after the call.
 """
@@ -72,6 +72,7 @@ Discarded after the call.
 
 class FastLane:
     """Decides which calls take the fast path (a plan is stored for calls of their kind), and runs them there.
+
     ``long_way`` is the listener that records all others.
     """
 
@@ -108,10 +109,9 @@ class FastLane:
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:  # noqa: C901 - runs before every call
         """Run a call of ``func`` from ``place`` in the engine by the plan that is stored for its key; None if it has no
-        plan, or must be recorded in the ordinary way (the full path).
+        plan, or must be recorded on the full path.
 
-        Tensors seen for the first time may have been given records even then; the effects of that wait in
-        ``kinds.met``.
+        Tensors seen for the first time may have been given records even then; their effects remain in ``kinds.met``.
         """
         kinds = self.kinds
         if not kinds.are_usual() or not self._is_free():
@@ -192,10 +192,10 @@ class FastLane:
         return argument_values.convert(value, lambda real: self._by_id[id(real)].shadow, DType, Device)
 
     def _conforms(self, ahead: Ahead) -> bool:
-        """Whether the shadow's entry did what the plan says.
+        """Whether the shadow's entry did what the plan predicts.
 
-        That is: no error, the same numbers of nodes, results and writes, and results of the expected
-        forms at the expected places.
+        That is: no error, the same numbers of nodes, results and writes, and results of the expected forms in the
+        expected memory.
         """
         plan, operands, shadows, nodes, _, _, _, _, done = ahead
         applied = done.applied  # type: ignore[union-attr]
@@ -247,8 +247,8 @@ class FastLane:
         return is_counted and x.storage is on.storage and (opens or x.offset == on.offset + window.offset)  # type: ignore[union-attr]
 
     def _plan_of_others(self, key: Any, func: Any, operands: list[TensorRecord], place: Place) -> Plan | None:
-        """A plan made by an earlier recording; or the plan for ``x.grad = None``, if
-        library code does it; else None.
+        """A plan made by an earlier recording; or the plan for ``x.grad = None``, if library code does it; else
+        None.
         """
         known = self._shared.plans.get(key)
         if known is not None:
@@ -362,15 +362,15 @@ class FastLane:
         self._long_way.after(self._as_call(ahead), result)
 
     def failed(self, ahead: Ahead, error: BaseException) -> None:
-        """Hand a call of the fast path for which torch raised ``error`` to the ordinary recording; ``ahead`` is what
+        """Pass a call of the fast path for which torch raised ``error`` to the full path; ``ahead`` is what
         :meth:`before` returned.
         """
         self._long_way.failed(self._as_call(ahead), error)
 
     def _agrees(self, ahead: Ahead, result: Any) -> bool:  # noqa: C901, PLR0912 - runs after every call
-        """Compare torch's results with the shadow's.
+        """Compare torch's results with the shadow's, and return whether all agree.
 
-        If all agree, record the call as a row of the trace; if not, record nothing.
+        If they do, record the call as a row of the trace; if not, record nothing.
         """
         plan, operands, shadows, nodes, place, _, _, insides, done = ahead
         if done is not None and not self._conforms(ahead):
@@ -430,8 +430,8 @@ class FastLane:
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
-        """Like :meth:`_agrees`, for a call that writes memory in a recording without values; storage,
-        shape and versions are compared.
+        """Like :meth:`_agrees`, for a call that writes memory in a recording without values; storage, shape and
+        versions are compared.
         """
         plan, operands, (shadow,), _, place, _, _, _, _ = ahead
         record: Any = operands[0]
@@ -456,8 +456,8 @@ class FastLane:
         return place is None or len(place.members) == 1 or self._versions.agree(place)
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
-        """Record a write as the full path would; return the storage's contents before and after it
-        (None where they are unknown).
+        """Record a write as the full path would; return the storage's contents before and after it (None where they are
+        unknown).
         """
         shadow, place = record.shadow, record.storage
         assert shadow is not None
@@ -488,7 +488,9 @@ class FastLane:
         return True
 
     def _is_plain(self, ahead: Ahead, result: Any) -> bool:
-        """Like :meth:`_agrees`, for a plain result that the shadow has no model of (``loss.item()`` without values)."""
+        """Like :meth:`_agrees`, for a plain result of which the shadow has no model (``loss.item()`` without
+        values).
+        """
         plan, operands, _, _, place, _, _, _, _ = ahead
         if result is not None and type(result) not in PLAIN:
             return False
@@ -499,8 +501,8 @@ class FastLane:
         return True
 
     def _clearing(self, record: TensorRecord) -> Plan | None:
-        """The plan for ``x.grad = None``: one for a tensor whose gradient is in the trace, one for
-        a tensor without a gradient.
+        """The plan for ``x.grad = None``: one for a tensor whose gradient is in the trace, one for a tensor without a
+        gradient.
 
         None if there is a gradient that the trace does not show.
         """
@@ -702,7 +704,7 @@ class FastLane:
     def _enter(
         self, real: Any, shadow: ShadowTensor, expected: Expected, impl: int, operands: list[TensorRecord]
     ) -> TensorRecord:
-        """Make the records of a new result."""
+        """Create the records of a new result, and return its own."""
         records = self._records
         if expected.counter:
             shadow.counter.mark = records.counter_count + expected.counter  # type: ignore[union-attr]

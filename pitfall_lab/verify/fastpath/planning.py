@@ -1,4 +1,4 @@
-"""Makes plans (:class:`Planning`): from a call that took the full path, and on which torch and the shadow agreed, for
+"""Creates plans (:class:`Planning`): from a call that took the full path, and on which torch and the shadow agreed, for
 later calls with the same key.
 """
 
@@ -26,16 +26,16 @@ from pitfall_lab.verify.shared_state import World
 
 MOST_PLANS = 20_000
 PATIENCE = 256
-"""The first so many plans are made at the first call.
+"""How many plans are created at the first call with their key.
 
-Later, while few plans have been used, only from the second call on.
+Later, while few plans have been used, they are created only from the second call on.
 """
 
 ATTEMPTS = 3
 
 
 class Planning:
-    """Observes the calls of the full path and makes plans from them (what is stored about the calls with one key, to
+    """Observes the calls of the full path and creates plans from them (what is stored about the calls with one key, to
     repeat them faster).
     """
 
@@ -46,8 +46,8 @@ class Planning:
         self.plans: dict[Any, Plan | None] = {}
         """The plans by key; None for a key that has been seen once."""
         self._refused: dict[Any, int] = {}
-        """How often no plan could be made for a key; after ``ATTEMPTS`` none is tried again, since a
-        try costs more than the call.
+        """How often no plan could be created for a key; after ``ATTEMPTS`` none is tried again, since a try costs more
+        than the call.
         """
         self.functions = shared.functions
         self._key: Any = None
@@ -60,12 +60,12 @@ class Planning:
         self._reason = ""
 
     def stop(self) -> None:
-        """Make no plan from the present call."""
+        """Create no plan from the current call."""
         self._key = None
 
     def study(self, call: Call) -> None:
-        """Called before the engine runs a call that takes the full path: compute the call's key if a plan can be made
-        from it.
+        """Called before the engine runs a call that takes the full path: compute the call's key if a plan can be
+        created from it.
         """
         self._key, self._candidate = None, None
         entry = ENTRIES.get(call.name)
@@ -132,8 +132,8 @@ class Planning:
     def learn(
         self, call: Call, applied: Applied, result: Any, effects: list[Effect], operands: tuple[Operand, ...]
     ) -> None:
-        """Called when torch and the shadow agreed on the call, which has these effects and operands in the trace: make
-        its plan; none without a key or recipe, or if no row can express it.
+        """Called when torch and the shadow agreed on the call, which has these effects and operands in the trace:
+        create its plan; none without a key or recipe, or if no row can express it.
         """
         key, recipe, records = self._key, self._candidate, self._records
         self._key = self._candidate = None
@@ -167,8 +167,8 @@ class Planning:
             self._operands = []
 
     def observe(self, call: Call, result: Any, effects: Sequence[object], operands: tuple[Operand, ...]) -> None:
-        """Called after a call without a model: if it returned only a plain value or None, and had no ``effects``, make
-        a plan by which later calls with its key are not run in the shadow and torch's value is taken.
+        """Called after a call without a model: if it returned only a plain value or None, and had no ``effects``,
+        create a plan by which later calls with its key are not run in the shadow, and torch's value is used.
         """
         key, self._key, records = self._key, None, self._records
         if key is None or effects or not (result is None or type(result) in PLAIN):
@@ -187,8 +187,8 @@ class Planning:
             self.plans[key] = Plan.observing(saying).among(self._writer.rows)
 
     def _olds(self) -> dict[str, tuple[int, str]]:
-        """For each label of an operand (of the tensor, its storage, its counter): the operand's index,
-        and a letter for which it is.
+        """For each label of an operand (of the tensor, its storage, its counter, its nodes, its base): the operand's
+        index, and a letter for what the label belongs to.
         """
         olds: dict[str, tuple[int, str]] = {}
         for place, record in enumerate(self._operands):

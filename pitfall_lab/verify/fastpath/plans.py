@@ -1,5 +1,5 @@
-"""Plans: what the fast path has stored about the calls with one key, and what the recordings of a process share
-(:class:`Plan`).
+"""Plans (:class:`Plan`): what the fast path has stored about the calls with one key, and what the recordings of a
+process share.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from pitfall_lab.verify.fastpath.call_sites import CallCompiler
 from pitfall_lab.verify.fastpath.event_rows import MARKS, Packed, Rows, Saying
 
 MOST_SHARED, MOST_FORMS = 4_000, 50_000
-"""The limits of what is kept for later recordings: a plan takes some kilobytes, a form some hundred bytes."""
+"""How many plans and how many forms are kept for later recordings at most: a plan takes some kilobytes, a form some
+hundred bytes.
+"""
 SET_GRAD: Any = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 """The function that ``zero_grad`` calls for each parameter."""
 
 
 class Expected(NamedTuple):
-    """The expected properties of one result of a call with a plan: ``window`` is its place in the shadow, ``form`` its
-    form (None: it has none), ``node`` the name of its grad_fn (None: none), ``nbytes`` the size of its storage and
-    ``itemsize`` that of an element, in bytes. ``shape``, ``stride``, ``offset``, ``dtype``, its name ``dtype_name``,
-    ``requires_grad`` and ``version`` are those that torch's tensor is to have.
+    """The expected properties of one result of a call with a plan.
 
-    The label numbers ``t`` (of the tensor), ``storage`` and ``counter`` are relative to those before the call;
-    ``counter`` is 0 if it has no new one.
+    ``window`` describes its memory in the shadow, ``form`` its form (None: it has none), ``node`` the name of its
+    grad_fn (None: none), ``nbytes`` the size of its storage and ``itemsize`` that of an element, in bytes. ``shape``,
+    ``stride``, ``offset``, ``dtype``, its name ``dtype_name``, ``requires_grad`` and ``version`` are those that torch's
+    tensor must have. The label numbers ``t`` (of the tensor), ``storage`` and ``counter`` are relative to those before
+    the call; ``counter`` is 0 if it has no new one.
     """
 
     window: Window
@@ -74,22 +76,28 @@ class Expected(NamedTuple):
 class Plan:
     """All that is stored about the calls with one key, to repeat what the shadow did in the first of them.
 
-    ``follow`` is the recipe as a function; None if the shadow's entry must run. ``results`` are the expected
-    properties of each result, or the index of the operand that it is. ``saying`` is the form of the events,
-    ``number`` its index among those of the trace, ``op`` torch's name of the function. ``nodes`` are the label
-    numbers of the new nodes; ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those;
-    ``links`` the way to torch's nodes behind the first one, as (from node, through edge, to node); ``made`` the
-    numbers of tensors, storages, counters and nodes that get labels; ``row`` a function that makes a row.
-    ``writes``: the call writes the storage of its first operand and counts it; ``uncounted`` are operands whose
-    storage it writes without increasing the version. ``simple`` is None, or, for a call with a ``follow`` that
-    returns one tensor in a new storage as large as the shadow's, with at most one node, no uncounted writes and no
-    tensors that only the graph holds, one flat tuple: the fields of :attr:`Expected.look`, the node's label number
-    (0: no node), and how many nodes get labels. ``has_numbers``: the row contains number arguments. ``again``
-    compiles the function for a line that repeats the call (None: there is none). ``kinds`` has the name and the
-    numbers of saved tensors and edges of each node; ``inside_at`` the places, as (node, saved), of new tensors that
-    only the graph holds; ``looks`` the label numbers of the storages whose contents the event shows. ``looked_at``:
-    the full path looks at the numbers of the first calls at each place. ``opens``: the results are views at any
-    offset of the operand's storage.
+    - ``follow``: the recipe as a function; None if the shadow's entry must run
+    - ``results``: the expected properties of each result, or the index of the operand that it is
+    - ``saying``: the form of the events; ``number`` is its index among those of the trace, ``op`` torch's name of the
+      function
+    - ``nodes``: the label numbers of the new nodes
+    - ``leaves``: the operands that get an AccumulateGrad, with the label number of each
+    - ``links``: the paths to torch's nodes behind the first one, as (from node, through edge, to node)
+    - ``made``: the numbers of tensors, storages, counters and nodes that get labels
+    - ``row``: a function that makes a row
+    - ``writes``: whether the call writes the storage of its first operand and increments its version; ``uncounted``:
+      the operands whose storage it writes without increasing the version
+    - ``simple``: None, or, for a call with a ``follow`` that returns one tensor in a new storage as large as the
+      shadow's, with at most one node, no uncounted writes and no tensors that only the graph refers to, one flat tuple:
+      the fields of :attr:`Expected.look`, the node's label number (0: no node), and how many nodes get labels
+    - ``has_numbers``: whether the row contains number arguments
+    - ``again``: compiles the function for a line that repeats the call; None if there is none
+    - ``kinds``: the name and the numbers of saved tensors and edges of each node
+    - ``inside_at``: where new tensors that only the graph refers to are saved, as indices (node, saved); ``insides``:
+      the label numbers of their counters
+    - ``looks``: the label numbers of the storages whose contents the event shows
+    - ``looked_at``: whether the full path examines the values of the first calls at each source position
+    - ``opens``: whether the results are views at any offset of the operand's storage
     """
 
     __slots__ = (
@@ -134,19 +142,19 @@ class Plan:
         alone = new and len(results) == 1 and len(nodes) == (first.node is not None)  # type: ignore[union-attr]
         alone = alone and not recipe.uncounted and not recipe.insides and self.follow is not None
         self.insides: list[int] = []
-        """The label numbers of the counters of tensors that only the graph holds, or 0."""
+        """The label numbers of the counters of tensors that only the graph refers to, or 0."""
         self.simple: tuple[Any, ...] | None = (*first.look, nodes[0] if nodes else 0, made[3]) if alone else None  # type: ignore[union-attr]
         self.again = CallCompiler(recipe) if alone else None
 
     @classmethod
     def clearing(cls, saying: Saying) -> Plan:
-        """The plan for ``x.grad = None``, which creates nothing; ``saying`` is the form of its events."""
+        """Return the plan for ``x.grad = None``, which creates nothing; ``saying`` is the form of its events."""
         return cls._empty(saying, _clear)
 
     @classmethod
     def observing(cls, saying: Saying) -> Plan:
-        """The plan for a call of an operation that the engine has no model of, that returns a plain value and has no
-        effect; ``saying`` is the form of its events.
+        """Return the plan for a call of an operation of which the engine has no model, that returns a plain value and
+        has no effect; ``saying`` is the form of its events.
         """
         return cls._empty(saying, _look_on)
 
@@ -167,7 +175,7 @@ class Plan:
         return plan
 
     def among(self, rows: Rows) -> Plan:
-        """A copy of the plan for the trace whose rows are ``rows``. The form of its events is added to
+        """Return a copy of the plan for the trace whose rows are ``rows``. The form of its events is added to
         ``rows.sayings``; the copy's ``number`` is its index there.
         """
         mine = copy.copy(self)
@@ -200,7 +208,7 @@ class SharedPlans:
 
     @classmethod
     def among(cls, limit: int) -> SharedPlans:
-        """The object shared by the recordings with this value limit."""
+        """Return the object shared by the recordings with this value limit."""
         if limit < 0:
             return SHARED
         if limit not in _SHARED and len(_SHARED) >= MOST_LIMITS:
@@ -242,8 +250,8 @@ _ROLES = {
 @cache
 def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Packed]:
     """Compile a function that makes a packed row (:data:`~pitfall_lab.verify.fastpath.event_rows.Packed`) from the list
-    of operands and the other fields, in their order; ``roles`` are pairs of an operand's index and a letter, which say
-    which marks it contains.
+    of operands and the other fields, in their order; ``roles`` are pairs of an operand's index and a letter, which
+    determine the marks that the row contains.
     """
     before = ", ".join(f"p{place}" for place in range(MARKS))
     numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)
@@ -252,8 +260,8 @@ def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Packed]:
 
 
 def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
-    """Where the tensor ``x``, which a call made and which only the graph holds, is saved: the index of the node among
-    ``nodes``, and the index of the saved tensor in that node.
+    """Return where the tensor ``x``, which a call created and to which only the graph refers, is saved: the index of
+    the node among ``nodes``, and the index of the saved tensor in that node.
 
     Raises Underivable if no node saves it.
     """
@@ -265,8 +273,8 @@ def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
 
 
 def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:
-    """The path from the nodes of the results to each of the recipe's other nodes, as (from
-    node, through edge, to node).
+    """The path from the nodes of the results to each of the recipe's other nodes, as (from node, through edge, to
+    node).
     """
     known = {w.node for w in recipe.results if type(w) is not int and w.node is not None}  # type: ignore[union-attr]
     links: list[tuple[Any, int, Any]] = []

@@ -17,8 +17,8 @@ from pitfall_lab.verify.records import Records, StorageRecord, TensorRecord
 
 
 def holds(real: Any, place: StorageRecord, data: np.ndarray) -> bool:
-    """Whether the storage of ``real`` is the one recorded as ``place`` and its contents are ``data``, those after the
-    last event.
+    """Whether the storage of ``real`` is the one recorded as ``place`` and its contents are ``data``, the contents
+    after the last event.
     """
     memory = real.untyped_storage()
     return (
@@ -78,6 +78,7 @@ class ValueChecks:
 
     def fill(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan) -> None:
         """Copy contents of new or written storages that the shadow could not compute from torch to the shadow.
+
         ``reals`` are the results of the call in torch, ``shadows`` those in the shadow, in the same order.
         """
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
@@ -86,7 +87,7 @@ class ValueChecks:
 
     @staticmethod
     def looks(plan: Plan, shadows: tuple[ShadowTensor, ...]) -> tuple[Look, ...]:
-        """The contents of the new storages that the call's event shows, one for each of ``plan.looks``."""
+        """Return the contents of the new storages that the call's event shows, one for each of ``plan.looks``."""
         made: dict[int, Any] = {}
         for x, expected in zip(shadows, plan.results, strict=True):
             if type(expected) is not int:

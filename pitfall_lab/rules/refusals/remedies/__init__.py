@@ -1,3 +1,3 @@
-"""Remedies: where the mistake was made that torch raised an error for, and how to undo it there, one file for each
-kind.
+"""Remedies: where the mistake was made for which torch raised an error, and how to repair it there; one file for each
+kind of mistake.
 """

@@ -18,10 +18,10 @@ DEEPEST = 3
 
 
 def turned_round(error: Error) -> Remedy | None:
-    """Return the remedy for an array with negative strides; its fix copies the array in the expression that reversed
-    it.
+    """Return the remedy for an array with negative strides, with a fix that copies the array in the expression that
+    reversed it.
 
-    None if the text does not show exactly one such expression on the way to the call.
+    None if the source does not show exactly one such expression on the way to the call.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     if refused.call is None:
@@ -46,10 +46,10 @@ def turned_round(error: Error) -> Remedy | None:
 
 
 def _turning(program: Program, node: ast.AST, depth: int = 0) -> list[ast.expr]:
-    """The expressions inside ``node`` that reverse an array and do not copy it, with functions of the program and names
-    that it uses.
+    """The expressions inside ``node`` that reverse an array and do not copy it, also in functions of the program that
+    it calls and in assignments of names that it uses.
 
-    Functions are followed ``DEEPEST`` deep, names only where ``node`` itself contains them.
+    Functions are followed ``DEEPEST`` levels deep, names only if ``node`` itself contains them.
     """
     found: list[ast.expr] = []
     for each in ast.walk(node):

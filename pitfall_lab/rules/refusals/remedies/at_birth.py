@@ -1,4 +1,4 @@
-"""Errors about a tensor that an earlier line made with the wrong dtype or values: the fix changes that line."""
+"""Errors about a tensor that an earlier line created with the wrong dtype or values: the fix changes that line."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CASTS = {
 
 
 def birth(refused: Refused, given: Given | None) -> tuple[ast.expr, Span, int] | None:
-    """Return the expression that made the tensor ``given`` in another statement of the program, its place and its step;
-    None if there is none.
+    """Return the expression that created the tensor ``given`` in another statement of the program, its span and its
+    step.
 
-    None too for a parameter, and for one of several results of a call.
+    None if there is none, for a parameter, and for one of several results of a call.
     """
     story = refused.story
     record = story.tensor(given.label, refused.step) if given is not None and given.label is not None else None
@@ -42,10 +42,8 @@ def birth(refused: Refused, given: Given | None) -> tuple[ast.expr, Span, int] |
 
 
 def rewritten(refused: Refused, given: Given | None, form: str) -> Fix | None:
-    """Return the fix that writes the expression which made the tensor ``given`` in the form ``form``, in which ``{}``
-    stands for the expression.
-
-    None if :func:`birth` finds no such expression.
+    """Return the fix that rewrites the expression which created the tensor ``given`` to ``form``, in which ``{}`` is
+    replaced by the expression; None if :func:`birth` finds no such expression.
     """
     found = birth(refused, given)
     if found is None:
@@ -60,10 +58,10 @@ def rewritten(refused: Refused, given: Given | None, form: str) -> Fix | None:
 
 
 def converted(error: Error) -> Remedy | None:
-    """Return the remedy for a tensor of another dtype than the call needs; its fix converts the tensor where it is
-    made.
+    """Return the remedy for a tensor of another dtype than the call needs, with a fix that converts the tensor where it
+    is created.
 
-    None if :func:`birth` finds no place where it is made, or if the dtype that is needed is not known.
+    None if :func:`birth` does not find where it is created, or if the required dtype is unknown or the tensor's own.
     """
     refused, wrong = error.refused, error.wrong
     meant = (
@@ -91,9 +89,10 @@ def converted(error: Error) -> Remedy | None:
 
 
 def counted_from_one(error: Error) -> Remedy | None:
-    """Return the remedy for class numbers from 1 to the number of classes; its fix subtracts 1 where they are made.
+    """Return the remedy for class indices from 1 to the number of classes, with a fix that subtracts 1 where they are
+    created.
 
-    None if they go from or to another number, or if :func:`birth` finds no place where they are made.
+    None for any other range, or if :func:`birth` does not find where they are created.
     """
     refused, wrong, other = error.refused, error.wrong, error.other
     sizes = other.shape if other is not None else None

@@ -1,5 +1,5 @@
-"""Remedies for errors of an attention layer: a mask for each example where one for each head of it is needed, and a
-number of heads that does not divide the number of features.
+"""Remedies for errors of an attention layer: a mask for each example instead of one for each head of each example, and
+a number of heads that does not divide the number of features.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pitfall_lab.trace import T
 
 
 def for_each_head(error: Error) -> Remedy | None:
-    """Return the remedy for an attention mask with one matrix per example; its fix repeats the mask for the heads of
-    the layer. None if the mask differs in another way.
+    """Return the remedy for an attention mask with one matrix per example, with a fix that repeats the mask for the
+    heads of the layer; None if the mask's shape is wrong in another way.
 
-    Without a fix if the call does not show the mask.
+    The remedy has no fix if the mask is not written in the call.
     """
     refused, wrong = error.refused, error.wrong
     got, wanted = ([int(n) for n in re.findall(r"\d+", error.match[k])] for k in (2, 3))
@@ -50,10 +50,10 @@ def for_each_head(error: Error) -> Remedy | None:
 
 
 def heads_that_divide(error: Error) -> Remedy | None:
-    """Return the remedy for a number of heads that does not divide the features; its fix takes the nearest number that
-    does, of two the smaller.
+    """Return the remedy for a number of heads that does not divide the features, with a fix that takes the nearest
+    number that does (of two, the smaller).
 
-    None if the text does not show one literal as the number of heads.
+    None if the source does not show exactly one literal as the number of heads.
     """
     refused, program = error.refused, error.refused.story.program
     call = refused.call

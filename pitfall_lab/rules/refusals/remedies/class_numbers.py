@@ -1,5 +1,5 @@
-"""Class numbers that a loss or ``one_hot`` refuses: counted from one, a number for what is left out, a
-column, one row for each class.
+"""Class indices that a loss or ``one_hot`` refuses: counted from one, negative for ignored rows, a column instead of a
+vector, or one-hot rows.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pitfall_lab.trace import T
 
 
 def outside(error: Error) -> Remedy | None:
-    """Return the remedy for class numbers out of range; its fix subtracts 1 where they are counted from 1, or leaves
-    out a negative one by ``ignore_index``. For numbers from -1 to the last but one it has no fix and says what they may
-    be.
+    """Return the remedy for class indices out of range, with a fix that subtracts 1 if they go from 1 to the number of
+    classes, or that ignores a negative one by ``ignore_index``.
 
-    None if none of these fits: some are too large without beginning at 1, or the text does not show the loss.
+    For indices from -1 to the last class but one, the remedy has no fix and names both possible causes. None for any
+    other range, or if the source does not show the loss.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     found = counted_from_one(error)
@@ -55,8 +55,8 @@ def outside(error: Error) -> Remedy | None:
 
 
 def _shifted(error: Error, classes: int) -> Remedy | None:
-    """What is said of class numbers from -1 to the last but one: each may be one too small, or -1 may
-    mark what is to be left out.
+    """The remedy for class indices from -1 to the last class but one: 1 may have been subtracted once too often, or -1
+    may mark ignored rows.
     """
     refused, wrong = error.refused, error.wrong
     if wrong is None:
@@ -75,10 +75,10 @@ def _shifted(error: Error, classes: int) -> Remedy | None:
 
 
 def one_dimension(error: Error) -> Remedy | None:
-    """Return the remedy for a target with one dimension too many; its fix is ``squeeze(-1)`` for a column,
-    ``argmax(-1)`` for numbers from 0 to 1.
+    """Return the remedy for a target with one dimension too many, with the fix ``squeeze(-1)`` for a last dimension of
+    length 1, or ``argmax(-1)`` for values from 0 to 1.
 
-    None for other targets, or if the call does not write the target.
+    None for other targets, or if the target is not written in the call.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call
@@ -99,10 +99,11 @@ def one_dimension(error: Error) -> Remedy | None:
 
 
 def one_hot(error: Error) -> Remedy | None:
-    """Return the remedy for numbers that ``one_hot`` refuses; its fix subtracts 1 if they are counted from 1, else
-    makes ``num_classes`` large enough.
+    """Return the remedy for values that ``one_hot`` refuses, with a fix that subtracts 1 if they go from 1 to
+    ``num_classes``, else makes ``num_classes`` large enough.
 
-    None if one of them is negative or not known; without a fix if ``num_classes`` is no literal.
+    None if one of them is negative or they are unknown. The remedy has no fix if ``num_classes`` would have to change
+    and is no literal.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call

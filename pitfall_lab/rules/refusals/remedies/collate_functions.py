@@ -1,4 +1,4 @@
-"""The function that makes a batch of samples, where the program has one that this loader was not given."""
+"""The function that makes a batch from samples, if the program has one that this loader was not given."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KEYWORD = "collate_fn"
 
 
 def as_elsewhere(program: Program, made: ast.Call) -> tuple[Fix, ...]:
-    """Return fixes that give the loader which the call ``made`` makes the ``collate_fn`` that other loaders of the
-    program have, or a function that nothing uses; empty if there is none.
+    """Return fixes that pass to the ``DataLoader`` call ``made`` the ``collate_fn`` of another loader of the program,
+    or a function that the program does not use; empty if there is none.
 
-    Empty too if the loader has one already; where that is a parameter of the function around it, the fixes give it in
-    the calls that do not.
+    Empty, too, if the loader already has one. If that is a parameter of the function around it, the fixes pass it in
+    the calls that lack it.
     """
     function, given = program.function(made), _given(made)
     if function is not None and isinstance(given, ast.Name) and given.id in parameters(function):
@@ -53,7 +53,9 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _of_others(program: Program, made: ast.Call) -> list[str]:
-    """What other loaders are given, as text; of a method of their dataset, that of this loader's dataset."""
+    """The sources of the ``collate_fn`` of other loaders; for a method of their dataset, the same method of this
+    loader's dataset.
+    """
     texts = []
     for other in program.nodes:
         given = (
@@ -73,8 +75,8 @@ def _of_others(program: Program, made: ast.Call) -> list[str]:
 
 
 def _unused(program: Program) -> list[str]:
-    """The functions of the top level with one parameter without a default and a ``return`` that the
-    program does not mention again.
+    """The names of top-level functions with a ``return`` and one parameter without a default that the program does not
+    use.
     """
     read = {
         n.id if isinstance(n, ast.Name) else n.attr for n in program.nodes if isinstance(n, ast.Name | ast.Attribute)

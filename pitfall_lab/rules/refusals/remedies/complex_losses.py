@@ -1,4 +1,4 @@
-"""A backward from a complex number: the magnitude taken where the loss is computed."""
+"""A backward from a complex number: the magnitude is taken where the loss is computed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pitfall_lab.trace import T
 
 
 def magnitudes(error: Error) -> Remedy | None:
-    """Return the remedy for a backward from a complex number; its fixes take the magnitude of a complex operand, given
-    by a name, in the statement that computes the loss.
+    """Return the remedy for a backward from a complex number, with fixes that take the magnitude of a complex operand,
+    given by a name, in the statement that computes the loss.
 
-    None if that statement is not known; without a fix if it has no such operand.
+    None if that statement is unknown; without a fix if it has no such operand.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     wrong = error.wrong

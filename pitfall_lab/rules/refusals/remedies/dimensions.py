@@ -1,5 +1,5 @@
-"""Dimensions and sizes written for another shape: the dimension that fits, the tensor's own batch
-size, an index with one dimension more (``index.unsqueeze(1)``).
+"""Dimensions and sizes that fit another shape: fixes take the dimension that fits, the tensor's own batch size, or an
+index with one more dimension (``index.unsqueeze(1)``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pitfall_lab.trace import T
 
 
 def joined_along(error: Error) -> Remedy | None:
-    """Return the remedy for tensors that cannot be joined along this dimension; its fix joins them along the only one
-    in which they differ.
+    """Return the remedy for tensors that cannot be joined along this dimension, with a fix that joins them along the
+    only dimension in which their sizes differ.
 
-    If there is no such dimension, the remedy of :func:`resized`, or None; None if the call gives ``**more``.
+    If there is no such dimension, or the call is unknown, the remedy of :func:`resized` (or None). None if the call has
+    ``**arguments``.
     """
     refused, program = error.refused, error.refused.story.program
     shapes = [g.shape for g in refused.tensors if g.part_of and g.shape is not None]
@@ -43,11 +44,11 @@ def joined_along(error: Error) -> Remedy | None:
 
 
 def batch_size_of(error: Error) -> Remedy | None:
-    """Return the remedy for ``view`` or ``reshape`` with a batch size written as a number; its fix takes it from the
+    """Return the remedy for ``view`` or ``reshape`` with a literal batch size, with a fix that takes it from the
     tensor, ``x.size(0)``.
 
-    If the numbers do not fit so, ``x.size(0), -1`` for a shape of two, and no fix for others. None for other calls, and
-    if the sizes are not written one by one.
+    If the other sizes do not fit either, the fix is ``x.size(0), -1`` for two sizes, and there is none for more. None
+    for other calls, and if the sizes are not written one by one.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call
@@ -85,10 +86,10 @@ def batch_size_of(error: Error) -> Remedy | None:
 
 
 def order_with_batch(error: Error) -> Remedy | None:
-    """Return the remedy for a ``permute`` whose order has one dimension too few, or one too many and begins with 0; its
-    fix adds the batch dimension, or removes it.
+    """Return the remedy for a ``permute`` whose order lacks one dimension, or has one too many and begins with 0, with
+    a fix that adds or removes the batch dimension.
 
-    None for other calls, and if the order is not written as integer literals, none of them negative.
+    None for other calls, and if the order is not written as non-negative integer literals.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.other
     call = refused.call
@@ -115,10 +116,10 @@ def order_with_batch(error: Error) -> Remedy | None:
 
 
 def mask_of_another_dimension(error: Error) -> Remedy | None:
-    """Return the remedy for a mask of another length than the first dimension; its fix is ``x[:, mask]`` for
-    ``x[mask]``.
+    """Return the remedy for a mask that does not have the length of the first dimension, with the fix ``x[:, mask]``
+    for ``x[mask]``.
 
-    None if no dimension has the mask's length, or several do, or if the index has several parts.
+    None unless exactly one other dimension has the mask's length and the index consists of the mask alone.
     """
     refused, program = error.refused, error.refused.story.program
     node = program.at(refused.span)
@@ -136,8 +137,8 @@ def mask_of_another_dimension(error: Error) -> Remedy | None:
 
 
 def index_with_a_column(error: Error) -> Remedy | None:
-    """Return the remedy for an index with one position for each row; its fix is
-    ``x.gather(1, index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``.
+    """Return the remedy for a ``gather`` whose index has one entry for each row, with the fix ``x.gather(1,
+    index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``.
 
     None for other calls and other shapes, and for a call on several lines.
     """
@@ -171,10 +172,8 @@ def index_with_a_column(error: Error) -> Remedy | None:
 
 
 def with_a_batch(error: Error) -> Remedy | None:
-    """Return the remedy for a single example that a model is given in place of a batch; its fix is
-    ``image.unsqueeze(0)`` in the program's call of the model.
-
-    None if no model was called.
+    """Return the remedy for a single example that is passed to a model instead of a batch, with the fix
+    ``image.unsqueeze(0)`` in the program's call of the model; None if no model was called.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.inside(wrong) if wrong is not None and wrong.label is not None else None

@@ -1,4 +1,4 @@
-"""Parameters of a distribution outside of their range: the function that brings them into it."""
+"""Parameters of a distribution that are out of range, and the functions that bring them into it."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ WORDS = {
 
 
 def in_range(error: Error) -> Remedy | None:
-    """Return the remedy for a parameter of a distribution out of its range; its fixes make it positive (``softplus``,
-    ``exp``), or give ``probs`` as ``logits``.
+    """Return the remedy for a parameter of a distribution that is out of range, with fixes that make it positive
+    (``softplus``, ``exp``), or pass ``probs`` as ``logits``.
 
-    No fix for other constraints; None if the line does not show the parameter, or if the program has no name for torch.
+    Without a fix for other constraints. None if the line does not show the parameter, or if the program has no name for
+    torch.
     """
     refused, program = error.refused, error.refused.story.program
     call, torch = refused.call, torch_name(error.refused.story.program)

@@ -1,5 +1,5 @@
-"""Edits that several remedies make: a keyword added to a call, lines put above a statement, the name of a called
-function replaced.
+"""Changes that several remedies make: add a keyword to a call, insert lines above a statement, replace the name of a
+called function.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Change = tuple[Span, str]
 
 
 def with_keyword(program: Program, call: ast.Call, text: str) -> Change | None:
-    """Return the change (place and new text) that adds the keyword ``text``, such as ``drop_last=True``, to a call;
-    None if the call gives it already, or ``**more``.
+    """Return the change (span and new text) that adds the keyword ``text``, such as ``drop_last=True``, to a call; None
+    if the call already has this keyword, or ``**arguments``.
     """
     name = text.partition("=")[0]
     if any(k.arg in (None, name) for k in call.keywords):
@@ -29,8 +29,8 @@ def with_keyword(program: Program, call: ast.Call, text: str) -> Change | None:
 
 
 def keyword_set(program: Program, call: ast.Call, text: str) -> Change | None:
-    """Return the change (place and new text) that gives a call the keyword ``text`` (``"sparse=False"``): added, or in
-    place of the value that the call has; None if it gives ``**more``.
+    """Return the change (span and new text) that adds the keyword ``text`` (``"sparse=False"``) to a call, or replaces
+    its value; None if the call lacks the keyword and has ``**arguments``.
     """
     name, _, value = text.partition("=")
     given = next((k.value for k in call.keywords if k.arg == name), None)
@@ -38,7 +38,7 @@ def keyword_set(program: Program, call: ast.Call, text: str) -> Change | None:
 
 
 def before(program: Program, statement: ast.stmt, *lines: str) -> Change:
-    """Return the change (place and new text) that puts ``lines`` in front of a statement (of its first decorator), at
+    """Return the change (span and new text) that inserts ``lines`` above a statement (above its first decorator), at
     its indentation.
     """
     place, indent = program.place(first_line(statement)), program.indent(statement)
@@ -56,13 +56,13 @@ def first_line(statement: ast.stmt) -> ast.AST:
 
 
 def outermost(program: Program, node: ast.AST) -> ast.stmt | None:
-    """Return the statement of the top level that contains ``node``; None if there is none."""
+    """Return the top-level statement that contains ``node``; None if there is none."""
     found = [each for each in [node, *program.ancestors(node)] if isinstance(each, ast.stmt)]
     return found[-1] if found else None
 
 
 def renamed(program: Program, call: ast.Call, name: str) -> Change:
-    """Return the change (place and new text) that gives the last part of a called function's name the text ``name``:
+    """Return the change (span and new text) that replaces the last part of a called function's name by ``name``:
     ``nn.BCELoss(…)`` becomes ``nn.BCEWithLogitsLoss(…)``.
     """
     place = program.place(call.func)
@@ -71,7 +71,7 @@ def renamed(program: Program, call: ast.Call, name: str) -> Change:
 
 
 def imported(program: Program, change: Change, call: ast.Call, name: str) -> tuple[Edit, ...]:
-    """Return the edits that make ``change`` to ``call`` and, if it calls a function by a name of its own, import
+    """Return the edits that make ``change`` to ``call`` and, if it calls a function imported by its bare name, import
     ``name`` from the same module.
 
     Empty if that import is not found.

@@ -1,4 +1,4 @@
-"""A letter of ``einsum`` that stands for two sizes: the letter that was meant."""
+"""A letter of an ``einsum`` equation that has two different sizes, and the letter that was probably intended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pitfall_lab.trace import T
 
 
 def letters(error: Error) -> Remedy | None:
-    """Return the remedy for a letter of ``einsum`` that stands for two sizes; its fixes give an operand the letter of
-    the size that it has there. None if no equation fits.
+    """Return the remedy for a letter of ``einsum`` that has two different sizes, with fixes that give the operand a
+    letter that fits its size.
 
-    None too if the call does not write the equation as a literal with ``->`` and without ``...``.
+    None if no equation fits, or if the equation is not written in the call as a literal with ``->`` and without
+    ``...``.
     """
     refused = error.refused
     node = refused.call
@@ -42,10 +43,11 @@ def letters(error: Error) -> Remedy | None:
 
 
 def _equations(terms: list[str], result: str, shapes: list[tuple[int, ...]], wrong: tuple[int, str]) -> Iterator[str]:
-    """Equations in which the letter of the clash is exchanged, in its operand and in the result.
+    """Equations in which the letter that clashes is swapped with another one, in its operand only, or also in the
+    result.
 
-    It is exchanged for one that stands for that size before, or that only the operand has. Only those are given in
-    which every letter occurs at least twice: one that occurs once is merely summed, which is seldom meant.
+    The other letter has the operand's size in an earlier operand, or occurs in this operand only. Every letter must
+    occur at least twice: one that occurs once is only summed over, which is seldom intended.
     """
     number, letter = wrong
     size = shapes[number][terms[number].index(letter)]

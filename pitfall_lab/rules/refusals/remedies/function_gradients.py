@@ -1,4 +1,6 @@
-"""Refusals of a ``torch.autograd.Function``: what it saves, and the shapes of the gradients that it returns."""
+"""Errors of a ``torch.autograd.Function``: about what it saves, and about the shapes of the gradients that it
+returns.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from pitfall_lab.trace import T
 
 
 def method(owner: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
-    """Return the method of a class; None if it has none of this name."""
+    """Return the method of the class ``owner`` with this name; None if there is none, or ``owner`` is None."""
     return (
         next((n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == name), None)
         if owner is not None
@@ -29,12 +31,12 @@ def class_called(program: Program, name: str) -> ast.ClassDef | None:
 
 
 def saved_numbers(error: Error) -> Remedy | None:
-    """Return the remedy for a number that is given to ``save_for_backward``; its fix keeps the number as an attribute
-    of ``ctx``, which ``backward`` reads.
+    """Return the remedy for an argument of ``save_for_backward`` that is no tensor, with a fix that stores it as an
+    attribute of ``ctx``, which ``backward`` reads.
 
     Without a fix if the argument is no name, or ``backward`` does not unpack ``saved_tensors`` into as many names. None
-    if the text does not show the function's class, or its ``forward`` does not call ``save_for_backward`` exactly once,
-    with this number as an argument of its own.
+    if the source does not show the function's class, or its ``forward`` does not call ``save_for_backward`` exactly
+    once with this argument.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     calls = (
@@ -68,10 +70,9 @@ def saved_numbers(error: Error) -> Remedy | None:
 
 
 def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, at: int) -> Fix | None:
-    """The fix that keeps argument number ``at`` of ``call`` on ``ctx``: ``ctx.scale =
-    scale``, if it is a name; else None.
+    """The fix that stores the argument number ``at`` of ``call`` as an attribute: ``ctx.scale = scale``.
 
-    None too if ``backward`` does not unpack ``saved_tensors`` into as many names.
+    None if it is no name, or if ``backward`` does not unpack ``saved_tensors`` into as many names.
     """
     backward, statement = method(owner, "backward"), program.statement(call)
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -116,11 +117,11 @@ def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, a
 
 
 def gradient_of_another_shape(error: Error) -> Remedy | None:
-    """Return the remedy for a gradient that ``backward`` returns in the wrong shape: it names the line that computes
+    """Return the remedy for a gradient that ``backward`` returns in the wrong shape; it names the line that computes
     the gradient.
 
-    Its fixes, if any fits, exchange the factors of a product, transpose, or sum there. None if the text does not show
-    the class with its ``forward``, or its ``backward`` does not have exactly one return.
+    Its fixes, if any fits, swap the factors of a product, transpose, or sum. None if the source does not show the class
+    with its ``forward``, or its ``backward`` does not have exactly one return.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     owner = class_called(program, error.match[1])
@@ -158,8 +159,8 @@ def _returned(backward: ast.FunctionDef | None, at: int) -> ast.expr | None:
 
 
 def _made(backward: ast.FunctionDef, value: ast.expr) -> ast.expr:
-    """The last expression, other than a constant, that is assigned to a returned name; or
-    the returned expression itself.
+    """The last expression, other than a constant, that is assigned to the returned name; the returned expression itself
+    if it is no name.
     """
     if not isinstance(value, ast.Name):
         return value
@@ -177,10 +178,8 @@ def _parameter(forward: ast.FunctionDef, at: int) -> T:
 
 
 def _reshaped(program: Program, made: ast.expr, got: list[int], wanted: list[int]) -> list[Fix | None]:
-    """Fixes that exchange the factors of a product or transpose (where the sizes are reversed), or
-    sum over all other dimensions.
-
-    The sum only where one dimension is wanted and exactly one has its size.
+    """Fixes that swap the factors of a product or transpose (if the two sizes are reversed), or sum over all other
+    dimensions (if one dimension is expected, and exactly one has its size).
     """
     text, texts = operand(program, made), list[str]()
     if len(got) == 2 and got == wanted[::-1]:
@@ -216,6 +215,6 @@ def _untransposed(program: Program, node: ast.expr) -> str | None:
 
 
 def _transposed(program: Program, product: ast.BinOp) -> str:
-    """The right factor of ``x.t() @ g``, transposed in the way that the left one is: ``g.t()``."""
+    """The right factor of ``x.t() @ g``, transposed in the same way as the left one: ``g.t()``."""
     left, right = product.left, operand(program, product.right)
     return f"{right}.{left.attr}" if isinstance(left, ast.Attribute) else f"{right}.t()"

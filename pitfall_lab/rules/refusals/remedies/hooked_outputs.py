@@ -1,4 +1,4 @@
-"""The remedy for an in-place write to what a layer with a full backward hook returned."""
+"""The remedy for an in-place write to the output of a layer with a full backward hook."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from pitfall_lab.trace import T
 
 
 def hooked_output(error: Error) -> Remedy | None:
-    """Return the remedy for a layer that writes its input in place, although a full backward hook is on the layer
-    before; its fixes remove ``inplace=True``, or make a new tensor in place of the line's own write.
-
-    None if there is neither.
+    """Return the remedy for a layer that writes its input in place although the layer before has a full backward hook,
+    with fixes that remove ``inplace=True`` or replace the line's own write by a new tensor; None if neither is
+    possible.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     node, statement = program.at(refused.span), program.statement_at(refused.span)

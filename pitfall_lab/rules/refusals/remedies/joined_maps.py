@@ -1,4 +1,4 @@
-"""Feature maps that are joined and differ in height or width: one is brought to the size of the other."""
+"""Feature maps that are joined although they differ in height or width: one is resized to the other."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pitfall_lab.trace import Given, T
 
 
 def resized(error: Error) -> Remedy | None:
-    """Return the remedy for two maps that are joined and differ in height or width; its fix gives the map which was
-    made later the size of the other. None if the two are no maps of a batch.
+    """Return the remedy for two feature maps that are joined although they differ in height or width, with a fix that
+    resizes the map that was created later to the other.
 
-    None too if they do not differ in height or width, or if it is not known where they began to differ. Without a fix
-    if the line does not write both by a name.
+    None if they are not two tensors of 3 to 5 dimensions with the same batch size, do not differ in height or width, or
+    it is unknown where they began to differ. Without a fix if the line does not write both by a name.
     """
     refused, program = error.refused, error.refused.story.program
     maps = [g for g in refused.tensors if g.shape is not None]
@@ -78,8 +78,8 @@ def _is_plain(text: str) -> bool:
 
 
 def _interpolate(program: Program) -> str | None:
-    """How the program can call ``interpolate``: by its own name for ``torch.nn.functional``, else by
-    torch's; None if it has neither.
+    """How the program can call ``interpolate``: by its own name for ``torch.nn.functional``, else by its name for
+    torch; None if it has neither.
     """
     for node in program.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):

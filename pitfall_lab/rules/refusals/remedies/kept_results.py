@@ -1,5 +1,5 @@
-"""A result with its graph that a module stores, so that ``copy.deepcopy`` of the module fails: stored without the
-graph, or dropped.
+"""A result with a graph that a module stores, so that ``copy.deepcopy`` of the module fails: fixes store it without the
+graph, or remove it.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from pitfall_lab.trace import T
 
 HOOKS = {"register_forward_hook", "register_forward_pre_hook"}
 NORMS = {"weight_norm", "spectral_norm"}
-"""Functions of `torch.nn.utils` that keep a computed weight in the module, unlike those of
-`torch.nn.utils.parametrizations`.
+"""Functions of ``torch.nn.utils`` that store a computed weight in the module, unlike those of
+``torch.nn.utils.parametrizations``.
 """
 DEEPEST = 3
 
 Keeper = tuple[ast.stmt, ast.expr, ast.expr]
-"""A statement that keeps a result, where it keeps it (``self.h``, or the list of
-``self.h.append(…)``), and the result.
+"""A statement that stores a result, the expression where it stores it (``self.h``, or the list of
+``self.h.append(…)``), and the expression of the result.
 """
 
 
 def detached(error: Error) -> Remedy | None:
-    """Return the remedy for an object that keeps a result with its graph and is copied by ``deepcopy``; its fix keeps
-    ``result.detach()``.
+    """Return the remedy for an object that stores a result with its graph and is copied by ``deepcopy``, with fixes
+    that store ``result.detach()``, or remove the result from the object before the copy (in case a loss needs its
+    graph).
 
-    Or, if a loss needs the graph, another removes the result from the object before the copy. If the text does not show
-    where it is kept, the remedy of :func:`_normed`, or None.
+    If the source does not show where it is stored, the remedy of :func:`_normed`, or None.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     keepers = list(dict.fromkeys(_keepers(error)))
@@ -61,8 +61,8 @@ def detached(error: Error) -> Remedy | None:
 
 
 def _keepers(error: Error) -> Iterator[Keeper]:
-    """What keeps the result: by the expression that made it, by its name in that function, or
-    in a hook that was given it.
+    """The statements that store the result: by the expression that made it, by its name in that function, or in a hook
+    that got it as a parameter.
     """
     refused, program = error.refused, error.refused.story.program
     found = birth(refused, error.wrong)
@@ -85,7 +85,9 @@ def _keepers(error: Error) -> Iterator[Keeper]:
 
 
 def _keeper(node: ast.stmt) -> Keeper | None:
-    """The parts of a statement that puts a value into an attribute, an entry or a list; None for others."""
+    """The statement that assigns a value to an attribute or an entry, or appends it to a list, with its target and the
+    value; None for other statements.
+    """
     if (
         isinstance(node, ast.Assign)
         and len(node.targets) == 1
@@ -105,20 +107,24 @@ def _keeper(node: ast.stmt) -> Keeper | None:
 
 
 def _hooks(program: Program) -> Iterator[ast.expr]:
-    """Yield what the program registers as forward hooks; of ``make_hook(name)`` the function ``make_hook``."""
+    """Yield the functions that the program registers as forward hooks; for ``make_hook(name)``, the function
+    ``make_hook``.
+    """
     for node in program.nodes:
         if isinstance(node, ast.Call) and called(node) in HOOKS and node.args:
             yield node.args[0].func if isinstance(node.args[0], ast.Call) else node.args[0]
 
 
 def _returned(program: Program, function: Function) -> set[str]:
-    """The name of the function that contains this one and may return it, as a set; empty if there is none."""
+    """The name of the function that directly contains ``function``, and may return it, as a set; empty if there is
+    none.
+    """
     around = program.function(function)
     return {around.name} if around is not None else set()
 
 
 def _is_whole(statement: ast.stmt, target: ast.expr) -> bool:
-    """Whether the statement assigns the attribute itself, not an entry of it."""
+    """Whether the statement assigns to the attribute itself, not to an entry of it."""
     return isinstance(statement, ast.Assign) and statement.targets[0] is target
 
 
@@ -145,9 +151,9 @@ def _fix(program: Program, statement: ast.stmt, target: ast.expr, value: ast.exp
 
 
 def _let_go(refused: Refused, statement: ast.stmt, target: ast.expr) -> Fix | None:
-    """The fix that empties the attribute before the copy: a loss may need its graph until then.
+    """The fix that empties the attribute before the copy, as a loss may need its graph until then.
 
-    None if the copied object is no name, or the result is not stored in an attribute of ``self``.
+    None if the copied object is not given by a name, or the result is not stored in an attribute of ``self``.
     """
     program, call, copying = refused.story.program, refused.call, refused.story.program.statement_at(refused.span)
     whole = call.args[0] if call is not None and call.args else None
@@ -173,8 +179,8 @@ def _let_go(refused: Refused, statement: ast.stmt, target: ast.expr) -> Fix | No
 
 
 def _path(program: Program, name: str, wanted: str, depth: int = 0) -> str | None:
-    """How an object of the class ``name`` reaches its only one of class ``wanted``: ``.pool``; None
-    if the text does not show it.
+    """The attributes that lead from an object of the class ``name`` to its only object of the class ``wanted``:
+    ``.pool``; None if the source does not show exactly one.
     """
     if name == wanted:
         return ""
@@ -193,8 +199,8 @@ def _path(program: Program, name: str, wanted: str, depth: int = 0) -> str | Non
 
 
 def _normed(error: Error) -> Remedy | None:
-    """The fix for ``torch.nn.utils.weight_norm``, whose weight is a result: the function of
-    ``torch.nn.utils.parametrizations`` instead.
+    """The remedy for ``torch.nn.utils.weight_norm`` (or ``spectral_norm``), which stores a computed weight: use the
+    function of ``torch.nn.utils.parametrizations``.
 
     None if the program does not call it.
     """

@@ -1,5 +1,5 @@
-"""Layers that were built for another number of features or channels than they are given: the
-size where the layer is made.
+"""Layers that were created for another number of features or channels than their input has: fixes change the size where
+the layer is created.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pitfall_lab.trace import Event, Given, Span, T
 OUT = {"Linear": 1, "LazyLinear": 0, "Conv1d": 1, "Conv2d": 1, "Conv3d": 1, "ConvTranspose1d": 1, "ConvTranspose2d": 1,
        "Embedding": 1, "LSTM": 1, "GRU": 1, "RNN": 1, "BatchNorm1d": 0, "BatchNorm2d": 0, "BatchNorm3d": 0,
        "LayerNorm": 0}  # fmt: skip
-"""The position of the size that a layer gives its results."""
+"""The position of the argument that is the number of features or channels of a layer's output."""
 IN_NAMES = ("in_features", "in_channels", "num_features", "input_size", "embed_dim", "normalized_shape")
 OUT_NAMES = ("out_features", "out_channels", "embedding_dim", "hidden_size")
 THROUGH = {"relu", "gelu", "tanh", "sigmoid", "dropout", "leaky_relu", "silu", "elu", "softplus", "batch_norm",
@@ -28,16 +28,16 @@ THROUGH = {"relu", "gelu", "tanh", "sigmoid", "dropout", "leaky_relu", "silu", "
            "group_norm", "hardtanh", "relu6", "mish"}  # fmt: skip
 """Functions that keep the number of channels or features."""
 FLATTENING = {"flatten", "view", "reshape"}
-"""Calls that join the axes of a picture to features."""
+"""Calls that join the axes of an image to features."""
 FURTHEST = 20
 
 
 def of_the_input(error: Error) -> Remedy | None:
-    """Return the remedy for a layer that was built for another size of input; its fix, tried last, builds it for the
-    size that it is given.
+    """Return the remedy for a layer that was created for another size of input, with a fix (tried last) that creates it
+    for the size that its input has.
 
-    None if another shape of the input fits, if the layer has worked with another input before, or if the program does
-    not make the layer.
+    None if the input would fit when reshaped, if the layer was called successfully before, or if the source does not
+    show where the layer is created.
     """
     refused, wrong = error.refused, error.wrong
     story, program = refused.story, refused.story.program
@@ -97,7 +97,7 @@ def of_the_input(error: Error) -> Remedy | None:
 
 
 def _has_worked(refused: Refused) -> bool:
-    """Whether an earlier call of the same function with the layer's weight gave a result."""
+    """Whether an earlier call of the same function with the layer's weight succeeded."""
     known = next((g for g in refused.tensors if g.kind == "Parameter"), None)
     name = refused.failure.op.rsplit(".", 1)[-1]
     uses = refused.story.uses(known.label) if known is not None else []
@@ -105,14 +105,16 @@ def _has_worked(refused: Refused) -> bool:
 
 
 def _axis(given: Given) -> int:
-    """The dimension of a parameter that is the size of a layer's input: the second one of a
-    weight, the only one of a norm.
+    """The dimension of a parameter that is the size of a layer's input: 1 for a weight, 0 for a parameter with one
+    dimension (a norm).
     """
     return 1 if given.shape is not None and len(given.shape) > 1 else 0
 
 
 def _built(refused: Refused) -> tuple[ast.Call, ast.expr, Span] | None:
-    """The call that built the layer, its size of the input, and its place; None if the program does not write it."""
+    """The call that created the layer, the expression of its input size, and the span of the call; None if the source
+    does not show them.
+    """
     story, program = refused.story, refused.story.program
     known = next((g for g in refused.tensors if g.kind == "Parameter" or g.name.startswith("running_")), None)
     born = (
@@ -134,8 +136,8 @@ def _built(refused: Refused) -> tuple[ast.Call, ast.expr, Span] | None:
 
 
 def _got(error: Error) -> int | None:
-    """The number of features (the last dimension) or channels (dimension 1) that the layer was given; None
-    if it has no such dimension.
+    """The number of features (the last dimension) or channels (dimension 1) of the layer's input; None if it has no
+    such dimension.
     """
     shape = error.wrong.shape if error.wrong is not None else None
     if not shape:
@@ -147,15 +149,17 @@ def _got(error: Error) -> int | None:
 
 
 def _fits_otherwise(given: Given, wanted: int, *, from_layer: bool) -> bool:
-    """Whether the input would fit flattened, or, if no layer made it, with its dimensions in another
-    order: then the layer is right.
+    """Whether the input would fit if it were flattened or, if no layer made it, with its dimensions in another order:
+    then the layer is right.
     """
     shape = given.shape or ()
     return math.prod(shape[1:]) == wanted or (not from_layer and wanted in shape[1:])
 
 
 def _source(story: Story, given: Given, step: int) -> Event | None:
-    """The call of a layer that gave the input its number of channels or features; None if it is not near."""
+    """The call of a layer that determined the input's number of channels or features; None if it is not found among the
+    last ``FURTHEST`` calls.
+    """
     label = given.label
     for _ in range(FURTHEST):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -175,8 +179,8 @@ def _source(story: Story, given: Given, step: int) -> Event | None:
 def _size_text(
     program: Program, layer: tuple[ast.Call, ast.expr], maker: Event | None, given: tuple[Story, Given, int, int]
 ) -> str:
-    """The size as the program may write it: as the layer before does, as a product of the sizes that
-    were flattened, or as a number.
+    """The source for the size: as the layer before writes it, as a product of the sizes that were flattened, or as a
+    number.
     """
     call, size = layer
     story, wrong, step, got = given

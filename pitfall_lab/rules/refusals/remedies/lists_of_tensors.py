@@ -1,4 +1,4 @@
-"""Lists of tensors given where numbers are meant: joined by torch, or collected as numbers."""
+"""Lists of tensors where numbers are expected: fixes join them by torch, or collect them as numbers."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def stacked(error: Error) -> Remedy | None:
 
 
 def collected_with_history(error: Error) -> Remedy | None:
-    """Return the remedy for a list of tensors with their graphs that is converted to an array; its fix appends
-    ``loss.item()``, or ``.detach()`` if not 0-dim.
+    """Return the remedy for a list of tensors with graphs that is converted to an array, with a fix that appends
+    ``loss.item()`` (or ``.detach()`` if the tensors are not 0-dimensional).
 
-    None if the program appends no tensor to a list that the line names, or only results of ``item``, ``detach`` and
-    ``float``.
+    None if the program does not append to a list that the line names, or appends only results of ``item``, ``detach``
+    and ``float``.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     statement = program.statement_at(refused.span)

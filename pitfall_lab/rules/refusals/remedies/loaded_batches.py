@@ -1,4 +1,4 @@
-"""Remedies for errors about what a ``DataLoader`` makes: samples of different lengths or with None in them, a last
+"""Remedies for errors about the batches of a ``DataLoader``: samples of different lengths or with None in them, a last
 batch of one row; and for lengths of ``random_split`` that do not add up.
 """
 
@@ -23,18 +23,18 @@ from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 
 PASSING = {"enumerate", "tqdm", "zip", "list", "iter", "islice", "trange", "cycle", "next", "track"}
-"""Functions that hand on the elements of their first argument."""
+"""Functions that pass on the elements of an argument."""
 MOST_PARTS = 5
 COLLATING = re.compile(r"default_collate|stack expects each tensor|each element in list of batch|in collate")
-"""Torch's words where the samples were not put together."""
+"""Texts of torch's messages if samples could not be joined to a batch."""
 
 
 def collated(error: Error) -> Remedy | None:
-    """Return the remedy for samples of different sizes, which a loader cannot stack; its fixes give it a ``collate_fn``
-    that pads them, or one of other loaders.
+    """Return the remedy for samples of different sizes, which a loader cannot stack, with fixes that pass it a
+    ``collate_fn`` that pads them, or the one of another loader.
 
-    None if the text does not show exactly one loader of the program over which the line that failed iterates, or if
-    that line calls ``stack`` itself.
+    None if the source does not show exactly one loader over which the failed line iterates, or if that line calls
+    ``stack`` itself.
     """
     refused, story = error.refused, error.refused.story
     node = story.program.at(refused.span)
@@ -68,9 +68,9 @@ def collated(error: Error) -> Remedy | None:
 
 
 def _collates(story: Story, made: ast.Call, head: ast.AST | None) -> tuple[Fix, ...]:
-    """Fixes that give the loader a function that pads one part of the samples and lets torch collate the others.
+    """Fixes that pass the loader a function that pads one component of the samples and lets torch collate the others.
 
-    Empty if it has a ``collate_fn``, or if something is called ``collate`` already.
+    Empty if it has a ``collate_fn``, or if the program already has a definition named ``collate``.
     """
     program, torch = story.program, torch_name(story.program)
     change, top = with_keyword(program, made, "collate_fn=collate"), outermost(program, made)
@@ -92,8 +92,8 @@ def _collates(story: Story, made: ast.Call, head: ast.AST | None) -> tuple[Fix, 
 
 
 def _functions(story: Story, torch: str, head: ast.AST | None) -> list[tuple[list[str], str]]:
-    """The lines of functions that may collate the samples, each with the name of the part that it
-    pads; at most ``MOST_PARTS``.
+    """The lines of functions that could collate the samples, each with the name of the component that it pads; at most
+    ``MOST_PARTS``.
     """
     returned = _returned(story)
     pad, rest = f"{torch}.nn.utils.rnn.pad_sequence", f"{torch}.utils.data.default_collate"
@@ -127,7 +127,9 @@ def _word(key: str) -> str:
 
 
 def _names(head: ast.AST | None) -> list[str]:
-    """The names that a loop gives the parts of a batch: ``tokens, labels``; empty if it gives the batch one name."""
+    """The names to which a loop unpacks a batch: ``tokens, labels``; empty if it does not unpack it to distinct
+    names.
+    """
     target = getattr(head, "target", None)
     if (
         isinstance(target, ast.Tuple)
@@ -149,8 +151,8 @@ def _parts(returned: ast.Tuple) -> list[str]:
 
 
 def _returned(story: Story) -> ast.expr | None:
-    """What ``__getitem__`` of the dataset of the last pass returns, as the text says it; None
-    if it is not one expression.
+    """The expression that ``__getitem__`` of the dataset of the last pass returns; None if the source does not show
+    exactly one.
     """
     kinds = [each.kind for each in story.trace.beside.passes]
     for node in story.program.nodes:
@@ -162,10 +164,10 @@ def _returned(story: Story) -> ast.expr | None:
 
 
 def single_row(error: Error) -> Remedy | None:
-    """Return the remedy for a batch norm that is given one row; its fix is ``drop_last=True`` for a loader's last
-    batch, else ``eval()`` for one example.
+    """Return the remedy for a batch norm that is given one row, with the fix ``drop_last=True`` if the row is a
+    loader's last batch, else ``eval()`` before the call.
 
-    None if the input does not have one row, or if its call is not known.
+    None if the input does not have exactly one row, or if its call is unknown.
     """
     refused, story = error.refused, error.refused.story
     wrong = error.wrong
@@ -215,7 +217,7 @@ def _last_batch(error: Error, made: ast.Call, head: ast.expr) -> Remedy:
 
 
 def _evaluated(program: Program, statement: ast.stmt) -> list[Fix]:
-    """Fixes that switch each object of a class that the statement calls to evaluation before it."""
+    """Fixes that call ``eval()``, before the statement, on an object of a class that the statement calls."""
     fixes = []
     for node in ast.walk(statement):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute) or not node.args:
@@ -231,10 +233,8 @@ def _evaluated(program: Program, statement: ast.stmt) -> list[Fix]:
 
 
 def loader(story: Story, step: int) -> tuple[ast.Call, ast.expr] | None:
-    """Return the ``DataLoader`` that the program was iterating over at ``step``: the call that made it, and the
-    expression by which the loop names it.
-
-    None if that is not known.
+    """Return the ``DataLoader`` over which the program was iterating at ``step``: the call that created it, and the
+    expression for it in the loop; None if unknown.
     """
     began = [each for each in story.trace.beside.passes if each.step <= step]
     running = tuple(call_chain(story, story.event(step)))
@@ -242,10 +242,11 @@ def loader(story: Story, step: int) -> tuple[ast.Call, ast.expr] | None:
 
 
 def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = ()) -> tuple[ast.Call, ast.expr] | None:
-    """Return the call that makes the ``DataLoader`` which ``head`` (a loop, a comprehension or an expression) goes
-    over, and the expression for it there; None unless the text shows exactly one such call.
+    """Return the call that created the ``DataLoader`` over which ``head`` (a loop, a comprehension or an expression)
+    iterates, and the expression for it there; None unless the source shows exactly one such call.
 
-    ``running`` are the statements that were being executed: of several calls of a function those in them are meant.
+    ``running`` are the statements that were being executed: if some of several calls of a function are in them, only
+    these count.
     """
     program = story.program
     inner = (
@@ -264,9 +265,10 @@ def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = 
 
 
 def nothing_in_samples(error: Error) -> Remedy | None:
-    """Return the remedy for samples with None in them: it names the line of ``__getitem__`` that returns the None.
+    """Return the remedy for samples with None in them, which names the line of ``__getitem__`` that returns the None;
+    its fixes are those of :func:`collated_elsewhere`.
 
-    If the text does not show it, that of :func:`collated_elsewhere` (or None); it has that one's fixes in any case.
+    If the source does not show such a line, the remedy of :func:`collated_elsewhere` (or None).
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     returned = _returned(story)
@@ -293,10 +295,10 @@ def nothing_in_samples(error: Error) -> Remedy | None:
 
 
 def collated_elsewhere(error: Error) -> Remedy | None:
-    """Return the remedy for samples that torch cannot join to a batch; its fixes give the loader a ``collate_fn`` as
-    :func:`.as_elsewhere` finds one.
+    """Return the remedy for samples that torch cannot join to a batch, with the fixes of :func:`.as_elsewhere`, which
+    pass the loader a ``collate_fn`` of the program.
 
-    None if the program has none, if the loader is not known, or if the message is about something else.
+    None if there are no such fixes, if the loader is unknown, or if the message is about something else.
     """
     refused, story = error.refused, error.refused.story
     if not COLLATING.search(refused.message):
@@ -320,8 +322,8 @@ def _is_nothing(node: ast.expr) -> bool:
 
 
 def rest_of_the_split(error: Error) -> Remedy | None:
-    """Return the remedy for lengths of ``random_split`` that do not add up to the dataset's; its fix makes the last one
-    what is left of it.
+    """Return the remedy for lengths of ``random_split`` that do not add up to the length of the dataset, with a fix
+    that makes the last one the remainder.
 
     None for other calls, and if the lengths are not written out in the call.
     """

@@ -1,4 +1,4 @@
-"""The remedy for a loss of probabilities that is given scores: the loss of scores in its place."""
+"""The remedy for a loss of probabilities that is given scores (logits): use the loss of scores instead."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LAYER, LAYER_WITH_LOGITS = "BCELoss", "BCEWithLogitsLoss"
 
 
 def of_scores(error: Error) -> Remedy | None:
-    """Return the remedy for a loss of probabilities (``BCELoss``) that is given scores; its fix takes the loss of
-    scores, where it is called or made.
+    """Return the remedy for a loss of probabilities (``BCELoss``, ``binary_cross_entropy``) that is given scores, with
+    a fix that uses the loss of scores where it is called or created.
 
-    None if the call is none of these losses, if the text does not show one place that makes it, or if the target is out
-    of range.
+    None if the call is not such a loss, if the source does not show exactly one creation of the loss, or if the wrong
+    argument is not the input (but the target).
     """
     refused, wrong = error.refused, error.wrong
     story, program = refused.story, refused.story.program

@@ -1,5 +1,5 @@
-"""Refusals under ``vmap``: branches that become ``torch.where``, random numbers, and layers that
-mix the examples of a batch.
+"""Errors under ``vmap``: conditions that become ``torch.where``, random numbers, and layers that mix the examples of a
+batch.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pitfall_lab.trace import T
 
 NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d"}
 MAPS = {"vmap": "different", "jacfwd": "same"}
-"""Functions of torch that map another one, and what is meant by random numbers in it: each row has its
-own, a derivative has one set.
+"""Functions of torch that map another function, each with the ``randomness`` that is probably intended: different
+numbers for each row of ``vmap``, the same numbers in a derivative.
 """
 MOST_GROUPS, LEAST_IN_ONE = 32, 2
 
 
 def branches(error: Error) -> Remedy | None:
-    """Return the remedy for a condition on a tensor under ``vmap``; its fix computes both branches and chooses for each
-    row, ``torch.where(condition, one, other)``.
+    """Return the remedy for a condition on a tensor under ``vmap``, with a fix that computes both branches and chooses
+    for each row: ``torch.where(condition, one, other)``.
 
     Without a fix if the condition is in no conditional expression, and in no ``if`` whose branches each assign or
-    return one value. None if the program has no name for torch, or the text does not show the line.
+    return one value. None if the program has no name for torch, or the source does not show the line.
     """
     program, torch = error.refused.story.program, torch_name(error.refused.story.program)
     node = program.at(error.refused.span)
@@ -62,8 +62,8 @@ def _within(test: ast.expr, node: ast.AST) -> bool:
 
 
 def _statement(program: Program, branch: ast.If, torch: str) -> Fix | None:
-    """The fix for ``if c: return a`` before ``return b``, or for ``if c: x = a`` with or without
-    ``else: x = b``; None for others.
+    """The fix for ``if c: return a`` before ``return b``, or for ``if c: x = a`` with or without ``else: x = b``; None
+    for other statements.
     """
     block = program.block(branch)
     test, then = program.segment(branch.test), branch.body
@@ -95,9 +95,11 @@ def _fix(edits: tuple[Edit, ...], shown: str) -> Fix:
 
 
 def random_numbers(error: Error) -> Remedy | None:
-    """Return the remedy for random numbers under ``vmap``; its fixes give ``randomness=`` where the function is mapped.
+    """Return the remedy for random numbers under ``vmap``, with fixes that pass ``randomness=`` where the function is
+    mapped.
 
-    One for each place; one for all if a mapping is inside another. None if the text shows no such place.
+    One fix for each mapping; a single fix for all of them if one is inside another. None if the source shows no mapping
+    that lacks the argument.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     mapping = [(node, changes) for node in program.nodes if (changes := _decided(program, node))]
@@ -136,8 +138,8 @@ def _drawn(program: Program, changes: list[Change]) -> Fix:
 
 
 def _decided(program: Program, node: ast.AST) -> list[Change]:
-    """The changes that say what ``vmap(f)``, ``partial(vmap, …)`` or ``@vmap`` does with random
-    numbers; none where that is said.
+    """The changes that pass ``randomness`` in ``vmap(f)``, ``partial(vmap, …)`` or ``@vmap``; empty if it is passed
+    already, and for other nodes.
     """
     if isinstance(node, ast.Call):
         name = called(node)
@@ -162,7 +164,7 @@ def _last(node: ast.AST) -> str:
 
 
 def _partial(program: Program) -> tuple[str, list[Change]]:
-    """How the program calls ``functools.partial``, and the import that is missing for it, if one is."""
+    """How the program can call ``functools.partial``, and the change that imports it, if that is necessary."""
     imports = [n for n in program.nodes if isinstance(n, ast.Import | ast.ImportFrom)]
     for node in imports:
         for alias in node.names:
@@ -175,10 +177,10 @@ def _partial(program: Program) -> tuple[str, list[Change]]:
 
 
 def statistics_of_a_batch(error: Error) -> Remedy | None:
-    """Return the remedy for batch norms under ``vmap``; its fix takes ``GroupNorm``, which normalises each example by
-    itself. None if the text makes no batch norm.
+    """Return the remedy for batch norms under ``vmap``, with a fix that uses ``GroupNorm``, which normalises each
+    example separately; None if the source creates no batch norm.
 
-    Without a fix if it makes several, one of them by a name that was imported itself (``BatchNorm2d``).
+    Without a fix if it creates several, and one of them by a bare imported name (``BatchNorm2d``).
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     norms = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in NORMS and n.args]
@@ -204,10 +206,10 @@ def statistics_of_a_batch(error: Error) -> Remedy | None:
 
 
 def _groups(program: Program, norms: list[ast.Call]) -> Fix | None:
-    """The fix that normalises groups of channels of each example; None if several norms are
-    imported by their own names.
+    """The fix that replaces batch norms by group norms; None if there are several and one is created by a bare imported
+    name.
 
-    One group where the number of channels is no literal.
+    With one group if the number of channels is no literal.
     """
     changes = []
     for norm in norms:
@@ -229,7 +231,8 @@ def _groups(program: Program, norms: list[ast.Call]) -> Fix | None:
 
 
 def _groups_of(channels: int) -> int:
-    """The largest number of groups, at most 32, that divides the channels and leaves at least two in each.
+    """The largest number of groups, at most 32, that divides the channels and leaves at least two in each; 1 if there
+    is none.
 
     >>> _groups_of(8), _groups_of(64), _groups_of(3)
     (4, 32, 1)

@@ -1,5 +1,5 @@
-"""Modules that are defined or called in another way than torch does it: no return, a pair for a
-tensor, no ``super().__init__()``.
+"""Modules that are defined or called in the wrong way: no return, a pair instead of a tensor, no
+``super().__init__()``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PAIRS = {"LSTM", "GRU", "RNN", "MultiheadAttention"}
 
 
 def nothing_from(refused: Refused) -> tuple[ast.expr, Function] | None:
-    """Return the expression on the line that failed whose function returns nothing, and that function; None if there is
-    none.
+    """Return an expression on the failed line that calls, or holds the result of, a function of the program without a
+    return value, and that function; None if there is none.
     """
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
@@ -39,7 +39,7 @@ def nothing_from(refused: Refused) -> tuple[ast.expr, Function] | None:
 
 
 def _called_function(program: Program, call: ast.Call) -> Function | None:
-    """The function of the program that a call runs: itself, or the ``forward`` of the module that is
+    """The function of the program that a call runs: a top-level function, or the ``forward`` of the module that is
     called; None if it is neither.
     """
     plain = [
@@ -63,20 +63,18 @@ def _returns(program: Program, function: Function) -> bool:
 
 
 def given_nothing(refused: Refused) -> Given | None:
-    """Return the argument of the line that is None because a function of the program returns nothing; None if there is
-    no such function.
-
-    Only its text and its kind (``NoneType``) are filled in.
+    """Return the argument on the failed line that is None because a function of the program returns nothing, with only
+    its source and its type (``NoneType``) filled in; None if there is no such function.
     """
     found = nothing_from(refused)
     return Given("", refused.story.program.segment(found[0]), "NoneType") if found is not None else None
 
 
 def without_return(error: Error) -> Remedy | None:
-    """Return the remedy for a function without ``return``; its fix returns the name that its last statement assigns, or
-    its last expression.
+    """Return the remedy for a function without a return value, with a fix that returns the name that its last statement
+    assigns, or its last expression.
 
-    None if the line calls no such function; without a fix if the last statement is another.
+    Without a fix for other last statements. None if the line uses no such function.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     found = nothing_from(refused)
@@ -124,10 +122,10 @@ def _returned(program: Program, function: Function) -> Iterator[Fix | None]:
 
 
 def pair(error: Error) -> Remedy | None:
-    """Return the remedy for a recurrent or attention layer's pair of results that is given where one tensor is meant;
-    its fix unpacks it, ``out, _ = rnn(x)``.
+    """Return the remedy for the pair of results of a recurrent or attention layer that is passed where one tensor is
+    expected, with the fix ``out, _ = rnn(x)``, or ``rnn(x)[0]`` if the call is itself the argument.
 
-    ``rnn(x)[0]`` where the call is itself the argument; None if no argument of the call is such a pair.
+    None if no argument of the call is such a pair.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
@@ -173,9 +171,10 @@ def pair(error: Error) -> Remedy | None:
 
 
 def first_line(error: Error) -> Remedy | None:
-    """Return the remedy for a module whose ``__init__`` does not call ``super().__init__()``; its fix calls it first.
+    """Return the remedy for a module whose ``__init__`` does not call ``super().__init__()``, with a fix that calls it
+    first.
 
-    None if the line that failed is in no ``__init__``, or if that calls it further down.
+    None if the failed line is not in an ``__init__``, or if that calls ``super().__init__()`` anywhere.
     """
     program = error.refused.story.program
     node = program.at(error.refused.span)
@@ -196,8 +195,8 @@ def first_line(error: Error) -> Remedy | None:
 
 
 def loss_class(refused: Refused) -> Given | None:
-    """Return the loss class that the line that failed calls with two or more arguments, as an argument of which only
-    the text and the kind are filled in; None if it does not.
+    """Return the loss class that the failed line calls with two or more arguments, as an argument with only its source
+    and its type filled in; None if the line calls none.
     """
     call = refused.call
     named = call is not None and called(call).endswith("Loss") and called(call)[:1].isupper() and len(call.args) > 1
@@ -205,9 +204,8 @@ def loss_class(refused: Refused) -> Given | None:
 
 
 def loss_object(error: Error) -> Remedy | None:
-    """Return the remedy for a loss class that is called with tensors; its fix makes an object of it, and calls that.
-
-    None for other calls.
+    """Return the remedy for a loss class that is called with tensors, with a fix that creates an object of the class
+    and calls that; None for other calls.
     """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
@@ -230,9 +228,11 @@ def loss_object(error: Error) -> Remedy | None:
 
 
 def spread(error: Error) -> Remedy | None:
-    """Return the remedy for arguments that are given to ``forward`` as one tuple; its fix gives them one by one.
+    """Return the remedy for arguments that are passed to ``forward`` as one tuple, with a fix that passes them one by
+    one.
 
-    None if the call has more than one argument, or one that is not written as a tuple, a list, a name or a call.
+    None if the call has more than one argument, or one that is not written as a tuple, a list, a name, an index or a
+    call.
     """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
@@ -250,10 +250,10 @@ def spread(error: Error) -> Remedy | None:
 
 
 def as_parameter(error: Error) -> Remedy | None:
-    """Return the remedy for a tensor that is assigned to a parameter; its fix puts ``nn.Parameter(…)`` around it.
+    """Return the remedy for a tensor that is assigned to a parameter, with a fix that wraps it in ``nn.Parameter(…)``.
 
-    None if it requires grad, as those from which it was computed would get no gradient then, or if the line is no
-    assignment.
+    None if it requires grad (the tensors from which it was computed would get no gradient any more), or if the line is
+    no assignment.
     """
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     statement = program.statement_at(refused.span)

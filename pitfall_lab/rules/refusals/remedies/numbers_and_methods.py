@@ -1,4 +1,4 @@
-"""Python numbers where a tensor was meant, and methods without their call: ``x.size[0]``,
+"""Python numbers where a tensor is expected, and methods and attributes that are confused: ``x.size[0]``,
 ``x.shape(0)``, ``loss.item().backward()``.
 """
 
@@ -16,13 +16,13 @@ from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import Given, T
 
 METHODS = {"size", "stride", "dim", "numel", "item", "tolist", "mean", "sum", "t", "detach"}
-"""Methods that are often written without their call."""
+"""Methods that are often written without calling them."""
 ATTRIBUTES = {"shape", "dtype", "device", "ndim", "grad", "T", "data"}
 
 
 def misused(refused: Refused) -> Given | None:
-    """Return ``x.size[0]`` or ``x.shape(0)`` on the line that failed, as an argument of which only the text and a kind
-    are filled in; None if there is neither.
+    """Return ``x.size[0]`` or ``x.shape(0)`` on the failed line, as an argument with only its source and a type filled
+    in; None if there is neither.
     """
     node = _misused(refused)
     return Given("", refused.story.program.segment(node), "object") if node is not None else None
@@ -40,10 +40,10 @@ def _misused(refused: Refused) -> ast.Subscript | ast.Call | None:
 
 
 def exchanged(error: Error) -> Remedy | None:
-    """Return the remedy for a method that is indexed, or an attribute that is called; its fix is ``x.size(0)`` for
-    ``x.size[0]``, ``x.shape[0]`` for ``x.shape(0)``.
+    """Return the remedy for a method that is indexed, or an attribute that is called, with the fix ``x.size(0)`` for
+    ``x.size[0]``, or ``x.shape[0]`` for ``x.shape(0)``.
 
-    None for a call with several arguments.
+    None for other expressions, and for a call with several arguments or a keyword.
     """
     program, node = error.refused.story.program, _misused(error.refused)
     if isinstance(node, ast.Subscript):
@@ -57,10 +57,10 @@ def exchanged(error: Error) -> Remedy | None:
 
 
 def kept_as_tensor(error: Error) -> Remedy | None:
-    """Return the remedy for a backward that starts from a number; its fix keeps the tensor from which ``item()``,
-    ``tolist()`` or ``float()`` took it.
+    """Return the remedy for a backward that starts from a Python number, with a fix that keeps the tensor: it removes
+    ``item()``, ``tolist()`` or ``float()``.
 
-    None if no assignment of that name in its function has one of these.
+    None if no assignment of that name in its function contains one of these.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     node = program.at(refused.span)
@@ -93,7 +93,7 @@ def kept_as_tensor(error: Error) -> Remedy | None:
 
 
 def _taken_out(program: Program, value: ast.expr) -> Iterator[tuple[ast.AST, str]]:
-    """Yield the expressions in a value that take a number out of a tensor, each with the tensor's text."""
+    """Yield the expressions in ``value`` that convert a tensor to a number, each with the tensor's source."""
     for node in ast.walk(value):
         if (
             isinstance(node, ast.Call)
@@ -111,7 +111,8 @@ def _taken_out(program: Program, value: ast.expr) -> Iterator[tuple[ast.AST, str
 
 
 def guarded(error: Error) -> Remedy | None:
-    """Return the remedy for ``w.grad.zero_()`` before the first backward; its fix does it only if there is a gradient.
+    """Return the remedy for ``w.grad.zero_()`` before the first backward, with a fix that runs it only if the gradient
+    is not None.
 
     None for other uses of the gradient.
     """

@@ -1,4 +1,4 @@
-"""Refusals of an optimizer or a schedule: sparse gradients, a schedule that is over, a state of other parameters."""
+"""Errors of an optimizer or a scheduler: sparse gradients, a schedule that has ended, a state of other parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from pitfall_lab.trace import OptimizerMade, Span, T
 
 
 def made(refused: Refused) -> OptimizerMade | None:
-    """Return the optimizer whose method raised the error: the last one made of its class; None if none was observed."""
+    """Return the optimizer whose method raised the error: the last one created of its class; None if none was
+    recorded.
+    """
     kind = next((g.kind for g in refused.given if g.name in ("self", "optimizer")), None) or next(
         (g.kind for g in refused.failure.given if g.name == "self"), ""
     )
@@ -29,10 +31,10 @@ def made(refused: Refused) -> OptimizerMade | None:
 
 
 def of_dense_gradients(error: Error) -> Remedy | None:
-    """Return the remedy for an optimizer that refuses sparse gradients; its fixes take ``SparseAdam`` for Adam and
-    AdamW, or embeddings without ``sparse=True``.
+    """Return the remedy for an optimizer that refuses sparse gradients, with fixes that use ``SparseAdam`` (for Adam
+    and AdamW), or embeddings with ``sparse=False``.
 
-    None if the program has no ``sparse=True``, or if it is not known where the optimizer is made.
+    None if the program has no ``sparse=True``, or if it is unknown where the optimizer is created.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizer = made(refused)
@@ -69,9 +71,8 @@ def of_dense_gradients(error: Error) -> Remedy | None:
 
 
 def of_sparse_gradients(error: Error) -> Remedy | None:
-    """Return the remedy for ``SparseAdam`` with parameters whose gradients are not sparse; its fix takes ``Adam``.
-
-    None if it is not known where the optimizer is made.
+    """Return the remedy for ``SparseAdam`` with parameters whose gradients are not sparse, with a fix that uses
+    ``Adam``; None if it is unknown where the optimizer is created.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizer = made(refused)
@@ -94,10 +95,8 @@ def of_sparse_gradients(error: Error) -> Remedy | None:
 
 
 def past_the_end(error: Error) -> Remedy | None:
-    """Return the remedy for a schedule that is stepped more often than it was made for; its fixes plan as many steps as
-    the loops take.
-
-    None if it is not known where the schedule is made.
+    """Return the remedy for a scheduler that is stepped more often than its schedule allows, with fixes that plan as
+    many steps as the loops take; None if it is unknown where the scheduler is created.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     kind = next((g.kind for g in refused.failure.given if g.name == "self"), "")
@@ -123,7 +122,8 @@ def _lengths(program: Program, call: ast.Call, loops: list[Loop]) -> list[Fix | 
     """Fixes that plan as many steps as the loops take: ``steps_per_epoch=len(loader)``, ``total_steps=epochs *
     len(loader)``, ``epochs=…``.
 
-    Only of keywords that the call has, and where the loops' lengths are written; ``loops`` are the innermost first.
+    Only for keywords that the call has, and loops whose length the source shows; ``loops`` are ordered from the
+    innermost.
     """
     counts = [text for loop in loops if (text := _count(program, loop)) is not None]
     given = {keyword.arg for keyword in call.keywords}
@@ -143,8 +143,8 @@ def _lengths(program: Program, call: ast.Call, loops: list[Loop]) -> list[Fix | 
 
 
 def _count(program: Program, loop: Loop) -> str | None:
-    """The number of rounds of a loop as an expression: ``len(loader)``, ``epochs``;
-    None if the text does not say it.
+    """The number of iterations of a loop as an expression: ``len(loader)``, ``epochs``; None if the source does not
+    show it.
     """
     over = loop.iter if isinstance(loop, ast.For) else None
     if isinstance(over, ast.Call) and called(over) == "range" and len(over.args) == 1:
@@ -155,10 +155,10 @@ def _count(program: Program, loop: Loop) -> str | None:
 
 
 def watched_number(error: Error) -> Remedy | None:
-    """Return the remedy for a plateau schedule whose step is given no number; its fixes give it a name with ``loss`` in
-    it that the function assigns, one with ``val`` first.
+    """Return the remedy for ``ReduceLROnPlateau.step()`` without a metric, with fixes that pass a variable whose name
+    contains ``loss`` and that the same function assigns, those with ``val`` first.
 
-    None if the call is not known; no fixes if there is no such name.
+    None if the call is unknown; without fixes if there is no such variable.
     """
     refused, program = error.refused, error.refused.story.program
     call, statement = refused.call, program.statement_at(refused.span)
@@ -191,10 +191,11 @@ def watched_number(error: Error) -> Remedy | None:
 
 
 def of_other_parameters(error: Error) -> Remedy | None:
-    """Return the remedy for an optimizer's state that was saved for another number of parameters: it says both numbers.
+    """Return the remedy for an optimizer's state that was saved for another number of parameters, which names both
+    numbers.
 
-    Its fix leaves out the loading, if that is a statement of its own, so that the optimizer begins with a new state.
-    None unless another optimizer of this class had stepped, the last of them with another number of parameters.
+    Its fix removes the loading, if that is a statement of its own, so that the optimizer begins with a new state. None
+    unless another optimizer of this class stepped before, the last of which had another number of parameters.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizers = story.trace.optimizers
@@ -230,8 +231,8 @@ def of_other_parameters(error: Error) -> Remedy | None:
 
 
 def parameters_called(error: Error) -> Remedy | None:
-    """Return the remedy for an optimizer that is given ``model.parameters`` without its call; its fix calls it. None
-    for other arguments.
+    """Return the remedy for an optimizer that is given ``model.parameters`` without calling it, with a fix that calls
+    it; None for other arguments.
     """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
@@ -258,10 +259,10 @@ def parameters_called(error: Error) -> Remedy | None:
 
 
 def in_one_group(error: Error) -> Remedy | None:
-    """Return the remedy for parameters in two groups of an optimizer; its fix leaves them out of the group of the whole
-    model, or of the first one.
+    """Return the remedy for parameters in two groups of an optimizer, with a fix that removes them from the group of
+    the whole model, or else from the first group.
 
-    None if the text does not list the groups; without a fix if the groups are no calls of ``parameters()``.
+    None if the source does not list the groups; without a fix if the groups are not calls of ``parameters()``.
     """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
@@ -288,13 +289,15 @@ def in_one_group(error: Error) -> Remedy | None:
 
 
 def _whole_first(program: Program, one: ast.expr, other: ast.expr) -> tuple[ast.expr, ast.expr]:
-    """The two groups, the one of the whole model first: ``model.parameters()`` before ``model.head.parameters()``."""
+    """The two groups, with the one of the whole model first: ``model.parameters()`` before ``model.head.parameters()``;
+    unchanged if neither contains the other.
+    """
     return (other, one) if _is_part_of(program, one, other) else (one, other)
 
 
 def _is_part_of(program: Program, one: ast.expr, other: ast.expr) -> bool:
-    """Whether the module of ``one`` (``head.parameters()``, where ``head = model.head``) is
-    a part of that of ``other``.
+    """Whether the module of ``one`` (``head.parameters()``, where ``head = model.head``) is a submodule of that of
+    ``other``.
     """
     inner, outer = (
         g.func.value if isinstance(g, ast.Call) and isinstance(g.func, ast.Attribute) else g for g in (one, other)
@@ -306,7 +309,7 @@ def _is_part_of(program: Program, one: ast.expr, other: ast.expr) -> bool:
 
 
 def _groups(groups: ast.List) -> list[ast.expr]:
-    """The parameters of the groups, as they are written."""
+    """The values of ``"params"`` in the groups, as written in the source."""
     found = []
     for group in groups.elts:
         if isinstance(group, ast.Dict):
@@ -319,10 +322,10 @@ def _groups(groups: ast.List) -> list[ast.expr]:
 
 
 def first_rate(error: Error) -> Remedy | None:
-    """Return the remedy for a schedule that continues (``last_epoch``) with a new optimizer; its fix puts
-    ``initial_lr``, the learning rate at which the schedule began, into the optimizer's parameter group.
+    """Return the remedy for a scheduler that continues (``last_epoch``) with a new optimizer, with a fix that adds
+    ``initial_lr``, the learning rate at which the schedule began, to the optimizer's parameter group.
 
-    None if the program's text does not show how the optimizer is made, with ``….parameters()`` and ``lr=``.
+    None if the source does not show where the optimizer is created, with ``….parameters()`` and ``lr=``.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
@@ -354,11 +357,11 @@ def first_rate(error: Error) -> Remedy | None:
 
 
 def with_closure(error: Error) -> Remedy | None:
-    """Return the remedy for an optimizer whose step computes the loss several times; its fix makes what the block does
-    before the step its closure.
+    """Return the remedy for an optimizer whose step computes the loss several times, with a fix that makes the
+    statements before the step its closure.
 
-    The closure begins with the first ``zero_grad`` of the block. None if this and the backward are not in the block of
-    the step, before it, if the loss has no name, or if one of the statements is not alone on its lines.
+    The closure begins with the first ``zero_grad`` of the block. None if ``zero_grad`` and the backward are not in the
+    step's block, before it, if the loss has no name, or if one of the statements shares its lines with another one.
     """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call

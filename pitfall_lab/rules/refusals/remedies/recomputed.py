@@ -1,4 +1,4 @@
-"""A checkpointed block that did not do the same when backward ran it again: what it decided by."""
+"""A checkpointed block that computed something else when backward ran it again, and what caused the difference."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ DRAWS: dict[str, Callable[[str, list[str]], str | None]] = {
         f"{given[0]}[{torch}.randint(len({given[0]}), ()).item()]" if len(given) == 1 else None
     ),
 }
-"""Numbers drawn by Python's or NumPy's generators, and the same drawn by torch's, whose state a checkpoint restores."""
+"""Functions of Python's or NumPy's random generators, with the same draw by torch's generator, whose state a checkpoint
+restores; None for other arguments.
+"""
 
 
 def random_block(error: Error) -> Remedy | None:
-    """Return the remedy for a checkpointed block that draws from Python's or NumPy's random numbers; its fix draws them
-    by torch.
+    """Return the remedy for a checkpointed block that draws random numbers by Python or NumPy, with a fix that draws
+    them by torch.
 
     If it draws none, the remedy of :func:`_stateful`, or None.
     """
@@ -64,10 +66,10 @@ def random_block(error: Error) -> Remedy | None:
 
 
 def _run_again(story: Story, step: int) -> Iterator[Function]:
-    """The program's functions that ran after the backward at ``step`` began, other than those that
-    called it: those of the block.
+    """The program's functions that ran after the backward at ``step`` began, except those that called it: the functions
+    of the block.
 
-    Also all methods of the classes whose methods are among them, but ``__init__``.
+    Also all methods, except ``__init__``, of the classes of which a method ran.
     """
     names = {name for e in story.events[step + 1 :] if e.parent == step or e.scope for name in e.scope}
     outer = set(story.events[step].scope) if story.event(step) is not None else set()
@@ -114,7 +116,7 @@ def _drawn(program: Program, function: Function) -> Iterator[ast.Call]:
 
 
 def _by_torch(program: Program, draws: list[ast.Call]) -> Fix | None:
-    """The fix that draws by torch; None if one of the draws has no such form."""
+    """The fix that draws the random numbers by torch; None if one of the draws has no such form."""
     torch = torch_name(program)
     texts = [
         DRAWS[called(d)](torch or "torch", [program.segment(a) for a in d.args]) if not d.keywords else None
@@ -129,8 +131,8 @@ def _by_torch(program: Program, draws: list[ast.Call]) -> Fix | None:
 
 
 def _stateful(error: Error, functions: list[Function]) -> Remedy | None:
-    """The remedy for a checkpointed block that changes an attribute by ``+=`` and the like: it
-    names that line, and has no fix.
+    """The remedy for a checkpointed block that changes an attribute by an augmented assignment (``+=``): it names that
+    line, and has no fix.
 
     None if the block has no such line.
     """
@@ -152,10 +154,10 @@ def _stateful(error: Error, functions: list[Function]) -> Remedy | None:
 
 
 def not_reentrant(error: Error) -> Remedy | None:
-    """Return the remedy for checkpoints that ``torch.autograd.grad`` cannot go through; its fix gives all of them
-    ``use_reentrant=False``.
+    """Return the remedy for checkpoints that ``torch.autograd.grad`` cannot go through, with a fix that passes
+    ``use_reentrant=False`` to all of them.
 
-    None if the text has no such call.
+    None if the source has no such call.
     """
     program = error.refused.story.program
     calls = [

@@ -1,5 +1,5 @@
-"""Refusals of a recurrent layer: states with their dimensions in another order or for another
-batch, and packed sequences.
+"""Errors of a recurrent layer: states with their dimensions in another order or for another batch size, and packed
+sequences.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
 FACTORIES = {"zeros", "ones", "randn", "rand", "empty", "full", "new_zeros", "new_ones", "new_empty"}
-"""Calls in the text that make a state, with its sizes as arguments."""
+"""Calls in the source that create a state, with its sizes as arguments."""
 FURTHEST = 400
-"""The largest number of calls that are gone back over."""
+"""How many tensors are searched at most."""
 
 
 def state(error: Error) -> Remedy | None:
-    """Return the remedy for a hidden state of another shape than the layer needs; its fixes give its sizes in the right
-    order, take the batch size of the input, or give the loader ``drop_last=True`` where one size differs.
+    """Return the remedy for a hidden state of the wrong shape, with fixes that give its sizes in the right order or, if
+    one size differs, take the batch size of the input, or pass ``drop_last=True`` to the loader.
 
-    None if the number of dimensions differs.
+    None if the number of dimensions is wrong.
     """
     refused, wrong, story = error.refused, error.wrong, error.refused.story
     wanted = tuple(int(n) for n in re.findall(r"\d+", error.match[1]))
@@ -67,7 +67,9 @@ def state(error: Error) -> Remedy | None:
 
 
 def _makers(program: Program, layer: ast.Call | None, first: ast.expr | None) -> Iterator[ast.Call]:
-    """The factory calls that made the state and, with the same sizes, the other states that the layer was given."""
+    """The factory call that created the state, and the calls with the same sizes that created the other states of the
+    layer.
+    """
     if not isinstance(first, ast.Call) or called(first) not in FACTORIES:
         return
     yield first
@@ -84,16 +86,14 @@ def _makers(program: Program, layer: ast.Call | None, first: ast.expr | None) ->
 
 
 def _sizes(call: ast.Call) -> list[ast.expr]:
-    """The sizes that a factory is given, as separate arguments or in one tuple."""
+    """The sizes that are passed to a factory, as separate arguments or in one tuple."""
     if len(call.args) == 1 and isinstance(call.args[0], ast.Tuple | ast.List):
         return call.args[0].elts
     return call.args
 
 
 def _reordered(program: Program, makers: list[ast.Call], order: tuple[int, ...]) -> Fix | None:
-    """The fix that gives the sizes of each state in another order; None if the program
-    does not write them one by one.
-    """
+    """The fix that gives the sizes of each state in another order; None if the source does not show them one by one."""
     if not makers or any(
         len(_sizes(call)) != len(order) or any(isinstance(a, ast.Starred) for a in call.args) for call in makers
     ):
@@ -110,10 +110,10 @@ def _reordered(program: Program, makers: list[ast.Call], order: tuple[int, ...])
 
 
 def _of_the_input(error: Error, makers: list[ast.Call], at: int) -> Iterator[Fix]:
-    """Yield fixes that take the batch size of a state from the layer's input; none if another size
-    differs, or is not written there.
+    """Yield fixes that take the batch size of a state from the layer's input.
 
-    None too if the input is no name, or the state is made in another function.
+    Yields nothing if another size than the batch size is wrong, if the input is no name, or if the state is created
+    without this size or in another function.
     """
     program, node = error.refused.story.program, error.refused.call
     given = node.args[0] if node is not None and node.args else None
@@ -133,9 +133,9 @@ def _of_the_input(error: Error, makers: list[ast.Call], at: int) -> Iterator[Fix
 
 
 def _complete_batches(story: Story, step: int) -> Fix | None:
-    """The fix that leaves out a last batch that is smaller than the others.
+    """The fix that leaves out the smaller last batch (``drop_last=True``).
 
-    None if no loader made the batch, or if it has ``drop_last``.
+    None if no loader is known, or if it already has ``drop_last``.
     """
     found = loader(story, step)
     change = with_keyword(story.program, found[0], "drop_last=True") if found is not None else None
@@ -144,8 +144,8 @@ def _complete_batches(story: Story, step: int) -> Fix | None:
 
 
 def padded_again(error: Error) -> Remedy | None:
-    """Return the remedy for sizes that differ because ``pad_packed_sequence`` pads only to the batch's longest
-    sequence; its fix gives ``total_length=``.
+    """Return the remedy for sizes that differ because ``pad_packed_sequence`` pads only to the longest sequence of the
+    batch, with fixes that pass ``total_length=``.
 
     None if neither tensor was computed from its result, or if their sizes are not the two lengths.
     """
@@ -166,8 +166,8 @@ def padded_again(error: Error) -> Remedy | None:
 
 
 def _unpacking(story: Story, label: str | None, step: int) -> Event | None:
-    """The call of ``pad_packed_sequence`` that a tensor was computed from; None if there is none
-    within ``FURTHEST`` tensors.
+    """The call of ``pad_packed_sequence`` from which a tensor was computed; None if there is none within ``FURTHEST``
+    tensors.
     """
     pending, seen = [label], set[str | None]()
     while pending and len(seen) < FURTHEST:
@@ -187,15 +187,14 @@ def _unpacking(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _packed(story: Story, unpacked: Event) -> Event | None:
-    """The last call that packed sequences before the given one unpacked them; None if there is none."""
+    """The last call that packed sequences before ``unpacked``; None if there is none."""
     before = [e for e in story.calls("_pack_padded_sequence") if e.step < unpacked.step and e.error is None]
     return before[-1] if before else None
 
 
 def _lengths(story: Story, packing: Event | None, unpacked: Event) -> tuple[int, int, int] | None:
-    """The dimension of the sequences, and their length when they were packed and after they were unpacked.
-
-    None if it is the same, or not known.
+    """The dimension of the time steps, its length when the sequences were packed, and its length after unpacking; None
+    if both are equal, or unknown.
     """
     packed = story.shape(packing.operands[0].label, packing.step) if packing is not None and packing.operands else None
     again = story.shape(unpacked.results[0], unpacked.step) if unpacked.results else None
@@ -236,8 +235,8 @@ def _with_total(
 
 
 def _long_ones(story: Story, packing: Event | None, function: ast.AST | None, at: int, long: int) -> Iterator[str]:
-    """Yield expressions for the length before packing, in the scope of a function: of the tensor that
-    was packed; else the number.
+    """Yield expressions, valid in a function, for the length before packing: the size of a tensor that was packed; if
+    there is none, the number.
     """
     program = story.program
     label = packing.operands[0].label if packing is not None and packing.operands else None

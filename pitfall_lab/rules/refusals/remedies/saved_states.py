@@ -1,5 +1,5 @@
-"""Refusals of a state dict: names with another prefix, a head of another size, a state inside a
-checkpoint, a model on ``meta``.
+"""Errors about a state dict: names with another prefix, a head of another size, a state inside a checkpoint, a model on
+``meta``.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pitfall_lab.rules.signals.schedules import call_of
 from pitfall_lab.trace import Span, T
 
 WHOLE = ("model", "state_dict", "model_state_dict", "net", "network", "weights", "module", "params")
-"""Names under which a checkpoint often has the state of a model."""
+"""Keys under which a checkpoint often has the state dict of a model."""
 KEY = re.compile(r'"([^"]+)"')
 COUNTER = "num_batches_tracked"
-"""An entry of a batch norm that torch does not miss."""
+"""An entry of a batch norm whose absence torch does not report."""
 
 
 def that_does_not_fit(error: Error) -> Remedy | None:
-    """Return the remedy for a state that does not fit a module, by the names and sizes that torch's message lists. None
-    if the line does not show call and state.
+    """Return the remedy for a state dict that does not fit a module, from the names and sizes in torch's message; None
+    if the line does not show the call and the state.
 
-    Its fixes take the names' prefix off, load into a part, take the part of a checkpoint, leave out one module's
-    entries, or give ``strict=False``.
+    Its fixes remove a prefix from the names, load into a submodule, take the model's entry of a checkpoint, leave out
+    the entries of one module, or pass ``strict=False``.
     """
     refused, program = error.refused, error.refused.story.program
     call, statement = refused.call, program.statement_at(refused.span)
@@ -66,12 +66,12 @@ def _keys(lines: list[str], word: str) -> list[str]:
 
 
 def _parts(keys: list[str]) -> list[str]:
-    """The names of the first modules in the keys: ``fc`` for ``fc.weight``."""
+    """The names of the outermost modules in the keys: ``fc`` for ``fc.weight``."""
     return list(dict.fromkeys(key.partition(".")[0] for key in keys))
 
 
 def _prefixes(keys: list[str]) -> list[str]:
-    """What the keys of the innermost modules begin with: ``fc.`` for ``fc.weight`` and ``fc.bias``."""
+    """The prefixes of the innermost modules in the keys: ``fc.`` for ``fc.weight`` and ``fc.bias``."""
     return list(dict.fromkeys(f"{key.rpartition('.')[0]}." for key in keys if "." in key))
 
 
@@ -116,8 +116,8 @@ def _renamings(
 
 
 def _common(longer: list[str], shorter: list[str]) -> str:
-    """The prefix with which all ``longer`` names begin and without which they are among the ``shorter``
-    ones; empty if there is none.
+    """The prefix whose removal turns every name in ``longer`` into one in ``shorter``; an empty string if there is
+    none.
     """
     for short in shorter:
         for name in longer[:1]:
@@ -129,8 +129,8 @@ def _common(longer: list[str], shorter: list[str]) -> str:
 
 
 def _of_some(longer: list[str], shorter: list[str]) -> str:
-    """The only prefix, up to a dot, with which some of the ``longer`` names give all ``shorter`` ones;
-    empty if none or several do.
+    """The only prefix, up to a dot, whose removal from some names in ``longer`` gives all names in ``shorter``; an
+    empty string if there is none, or several.
     """
     known, first = set(longer), f".{shorter[0]}" if shorter else "\n"
     prefixes = [name[: len(name) - len(first) + 1] for name in longer if name.endswith(first)]
@@ -139,10 +139,10 @@ def _of_some(longer: list[str], shorter: list[str]) -> str:
 
 
 def _marks(longer: list[str], shorter: list[str]) -> list[str]:
-    """A part of the ``longer`` names, such as ``_orig_mod.``, whose removal gives all of the
-    ``shorter`` ones, as a list of one.
+    """A list of one component of the names in ``longer``, such as ``_orig_mod.``, whose removal gives all names in
+    ``shorter``.
 
-    Empty if there is none, or if all ``longer`` names begin with it.
+    Empty if there is none, or if all names in ``longer`` begin with it.
     """
     parts = dict.fromkeys(f"{part}." for name in longer for part in name.split(".")[:-1])
     inside = [mark for mark in parts if not all(name.startswith(mark) for name in longer)]
@@ -152,10 +152,10 @@ def _marks(longer: list[str], shorter: list[str]) -> list[str]:
 def _without(
     program: Program, statement: ast.stmt, call: ast.Call, state: ast.expr, prefixes: list[str], *, strict: bool = False
 ) -> Fix | None:
-    """The fix that leaves the entries with a prefix out of the state, as for a head of another size; None
-    if there are several prefixes.
+    """The fix that leaves the entries with a prefix out of the state, as for a head of another size; None unless there
+    is exactly one prefix.
 
-    With ``strict``, the load stays strict; else it gets ``strict=False``.
+    With ``strict``, the loading stays strict; else it gets ``strict=False``.
     """
     if len(prefixes) != 1:
         return None
@@ -178,10 +178,10 @@ def _without(
 
 
 def on_meta(error: Error) -> Remedy | None:
-    """Return the remedy for an error of a model on the device ``meta``, whose tensors have no memory that a state could
-    be copied into; its fix is ``load_state_dict(state, assign=True)``.
+    """Return the remedy for an error of a model on the device ``meta``, into whose tensors no state can be copied, with
+    the fix ``load_state_dict(state, assign=True)``.
 
-    If no ``load_state_dict`` into such a model came before the error, the remedy for ``model.to(device)``
+    If no ``load_state_dict`` into such a model precedes the error, the remedy for ``model.to(device)``
     (:func:`_moved`), or None.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
@@ -218,7 +218,7 @@ def on_meta(error: Error) -> Remedy | None:
 
 
 def _built(story: Story, parameters: tuple[str, ...]) -> Span | None:
-    """The statement that built a module, outside of its ``__init__``; None if it is not known."""
+    """The span of the statement that created a module, outside any ``__init__``; None if it is unknown."""
     born = next((story.event((story.tensor(label) or {}).get("born")) for label in parameters), None)
     for statement in call_chain(story, born):
         function = story.program.function(statement)
@@ -228,9 +228,8 @@ def _built(story: Story, parameters: tuple[str, ...]) -> Span | None:
 
 
 def _moved(error: Error) -> Remedy | None:
-    """The fix for ``model.to(device)`` of a model on ``meta`` whose state is loaded in a later line: ``to_empty``.
-
-    None for other calls.
+    """The remedy for ``model.to(device)`` of a model on ``meta`` whose state is loaded on a later line, with the fix
+    ``to_empty``; None for other calls.
     """
     program, call = error.refused.story.program, error.refused.call
     later = [
@@ -250,8 +249,8 @@ def _moved(error: Error) -> Remedy | None:
 
 
 def not_a_state(error: Error) -> Remedy | None:
-    """Return the remedy for a path or a module that is given as a state; its fix is ``torch.load(path)`` or
-    ``module.state_dict()``.
+    """Return the remedy for a path or a module that is passed instead of a state dict, with the fix
+    ``torch.load(path)`` or ``module.state_dict()``.
 
     None if the line does not show it, or if the program has no name for torch.
     """
@@ -278,10 +277,10 @@ def not_a_state(error: Error) -> Remedy | None:
 
 
 def whole_objects(error: Error) -> Remedy | None:
-    """Return the remedy for loading a whole module in a program that calls ``torch.save``; its fix is
-    ``weights_only=False``.
+    """Return the remedy for a file with other objects than tensors, in a program that calls ``torch.save`` itself, with
+    the fix ``weights_only=False``.
 
-    None for others.
+    None for other programs and other errors.
     """
     refused, program = error.refused, error.refused.story.program
     call = refused.call

@@ -1,4 +1,4 @@
-"""Calls of a ``GradScaler`` in another order than it takes them: scale, backward, unscale_, step, update."""
+"""Calls of a ``GradScaler`` in the wrong order (the right one is scale, backward, unscale_, step, update)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pitfall_lab.trace import T
 
 
 def out_of_order(error: Error) -> Remedy | None:
-    """Return the remedy for calls of a ``GradScaler`` in another order than it takes them; its fixes move ``unscale_``
-    into the branch that steps, add a missing ``update``, or leave out a second call of the same text.
+    """Return the remedy for calls of a ``GradScaler`` in the wrong order, with fixes that move ``unscale_`` into the
+    branch that steps, add a missing ``update``, or remove the second of two equal statements.
 
-    None if the line that failed is no statement with a call of a method.
+    None if the failed line is not a statement that only calls a method.
     """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call
@@ -48,10 +48,10 @@ def out_of_order(error: Error) -> Remedy | None:
 
 
 def kept_in_float32(error: Error) -> Remedy | None:
-    """Return the remedy for a model that ``half()`` converted although it is trained with a scaler; its fix leaves it
-    in float32.
+    """Return the remedy for a model that is converted by ``half()`` although it is trained with a scaler, with a fix
+    that removes the conversion.
 
-    None if the text does not show exactly one such call.
+    None if the source does not show exactly one such call.
     """
     program = error.refused.story.program
     halved = [
@@ -90,9 +90,10 @@ def _said(error: Error, own: list[ast.Call], scaler: str) -> T | None:
 
 
 def _into_branch(program: Program, statement: ast.stmt, scaler: str) -> Fix | None:
-    """The fix that moves ``unscale_`` and what follows it into the next branch of its block, before the step.
+    """The fix that moves ``unscale_``, and the statements up to the next ``if`` of its block, into that ``if``, before
+    the step.
 
-    None if that does not step.
+    None if that ``if`` does not step.
     """
     block = program.block(statement)
     after = block[block.index(statement) :]
@@ -118,7 +119,7 @@ def _calls(program: Program, statement: ast.stmt, name: str) -> bool:
 
 
 def _with_update(program: Program, scaler: str) -> Fix | None:
-    """The fix that adds the missing ``update`` after the last step; None if the program has one, or no step."""
+    """The fix that adds ``update`` after the last step; None if the program calls it already, or never steps."""
     statements = [n for n in program.nodes if isinstance(n, ast.Expr)]
     if any(_calls(program, s, f"{scaler}.update") for s in statements):
         return None
@@ -130,7 +131,7 @@ def _with_update(program: Program, scaler: str) -> Fix | None:
 
 
 def _left_out(program: Program, statement: ast.stmt) -> Fix | None:
-    """The fix that deletes ``statement`` if its block contains the same text before it; else None."""
+    """The fix that deletes ``statement`` if its block contains an equal statement before it; else None."""
     block, text = program.block(statement), program.segment(statement)
     before = block[: block.index(statement)]
     title = T(en=f"Leave out the second `{text}`", zh=f"去掉第二个 `{text}`")

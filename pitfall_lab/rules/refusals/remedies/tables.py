@@ -1,4 +1,4 @@
-"""A number beyond the rows of an embedding: rows that were counted too early, or one too few."""
+"""An index beyond the rows of an embedding: the rows were counted too early, or are too few."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ GROWING = {"append", "add", "update", "setdefault", "extend", "insert"}
 def rows(error: Error) -> Remedy | None:
     """Return the remedy for an embedding table with too few rows for the indices that it looks up.
 
-    If the rows were counted before all entries were added, its fix counts them afterwards; else it makes as many rows
-    as the largest index needs, where the number of rows is a literal, or one more, if that is enough. None if it is not
-    known how the table was made, or if an index is negative.
+    If the rows were counted before all entries were added, the fix counts them afterwards. Otherwise it makes as many
+    rows as the largest index needs, if the number of rows is a literal, or one more row, if that is enough. None if it
+    is unknown where the table is created, or if an index is negative.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     wrong, table = error.wrong, error.other
@@ -66,7 +66,7 @@ def rows(error: Error) -> Remedy | None:
 
 
 def _one_more(program: Program, size: ast.expr) -> str:
-    """The text of an expression plus 1: ``len(words) + 2`` for ``len(words) + 1``."""
+    """The source of an expression plus 1: ``len(words) + 2`` for ``len(words) + 1``."""
     last = size.right if isinstance(size, ast.BinOp) and isinstance(size.op, ast.Add) else None
     if isinstance(size, ast.BinOp) and isinstance(last, ast.Constant) and isinstance(last.value, int):
         return f"{program.segment(size.left)} + {last.value + 1}"
@@ -82,10 +82,10 @@ def _as_many(program: Program, size: ast.expr, text: str) -> Fix:
 
 
 def _counted_early(program: Program, value: ast.expr) -> tuple[ast.stmt, ast.stmt, ast.expr] | None:
-    """For ``size = len(index)``, where later statements of the same block put more into ``index``: it, the
-    last of them, and ``index``.
+    """For ``size = len(index)``, where later statements of the same block add to ``index``: this statement, the last of
+    the later ones, and the expression ``index``.
 
-    None for other values, and if these statements use ``size``.
+    None for other values, and if the later statements use ``size``.
     """
     statement = program.statement(value)
     if (
@@ -107,7 +107,7 @@ def _counted_early(program: Program, value: ast.expr) -> tuple[ast.stmt, ast.stm
 
 
 def _grows(program: Program, statement: ast.stmt, held: str, depth: int = 0) -> bool:
-    """Whether a statement, or a method of the same object that it calls, puts something into ``held``."""
+    """Whether a statement, or a method of the same object that it calls, adds an entry to ``held``."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and program.segment(node.value) == held:
             return True

@@ -1,4 +1,4 @@
-"""Refusals of a write: the result as a new tensor, and the prepared memory left out."""
+"""Errors of an in-place write: the result becomes a new tensor, and the allocation for it is removed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 
 FACTORIES = {"empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like", "new_empty", "new_zeros", "full"}
-"""Calls in the text that only prepare memory for a result."""
+"""Calls in the source that only allocate memory for a result."""
 
 
 def as_new_tensor(error: Error) -> Remedy | None:
-    """Return the remedy whose fix writes the line that failed without changing a tensor in place: ``x = x / 2`` for
-    ``x /= 2``; None if the line cannot be written so.
+    """Return the remedy that rewrites the failed line without changing a tensor in place: ``x = x / 2`` for ``x /= 2``;
+    None if there is no such form.
     """
     program = error.refused.story.program
     node, statement = program.at(error.refused.span), program.statement_at(error.refused.span)
@@ -26,10 +26,10 @@ def as_new_tensor(error: Error) -> Remedy | None:
 
 
 def without_out(error: Error) -> Remedy | None:
-    """Return the remedy for a call with ``out=``; its fix assigns the result to the name instead, and removes the line
-    that only made memory for it.
+    """Return the remedy for a call with ``out=``, with a fix that assigns the result to the name instead, and removes
+    the line that only allocated memory for it.
 
-    If ``out`` is no name, that of :func:`as_new_tensor`, or None.
+    If ``out`` is no name, the remedy of :func:`as_new_tensor`. None if the line has no out-of-place form.
     """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call
@@ -57,7 +57,7 @@ def without_out(error: Error) -> Remedy | None:
 
 
 def _prepared(program: Program, room: ast.Name, user: ast.stmt) -> ast.stmt | None:
-    """The statement that only made memory for ``room``, if nothing reads it before the call; else None."""
+    """The statement that only allocated memory for ``room``, if nothing reads it before the call; else None."""
     function = program.function(user)
     names = [
         n
@@ -74,7 +74,7 @@ def _prepared(program: Program, room: ast.Name, user: ast.stmt) -> ast.stmt | No
 
 
 def _follows(program: Program, first: ast.stmt, node: ast.AST) -> bool:
-    """Whether ``node`` is in a statement after ``first`` in the same block, or inside one of these."""
+    """Whether ``node`` is, or is inside, a statement after ``first`` in the same block."""
     block = program.block(first)
     later = block[block.index(first) + 1 :]
     return any(each in later for each in [node, *program.ancestors(node)])

@@ -1,5 +1,5 @@
-"""A write at positions, or through a mask, of numbers of another type: the numbers converted,
-or the memory made for them.
+"""Values of the wrong dtype that are written by an index or a mask: fixes convert the values, or create the tensor with
+their dtype.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ POSITIONS = {
     "index_put": 1, "masked_scatter": 1, "put": 1, "index_add": 2, "index_copy": 2, "index_reduce": 2, "scatter": 2,
     "scatter_add": 2, "scatter_reduce": 2,
 }  # fmt: skip
-"""Which argument of these methods is written."""
+"""The position of the argument that these methods write."""
 KEYWORDS = {"values", "source", "src"}
 MAKERS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros",
           "new_ones", "new_empty", "new_full", "tensor", "arange"}  # fmt: skip
-"""Calls in the text that can be given a dtype."""
+"""Calls in the source that accept a ``dtype``."""
 
 
 def converted(error: Error) -> Remedy | None:
-    """Return the remedy for a written value of another dtype; its fix converts it to the dtype of the memory.
+    """Return the remedy for written values of the wrong dtype, with a fix that converts them to the dtype of the tensor
+    that they are written to.
 
-    If that would lose fractions, it makes the memory in the value's dtype instead (no fix if the text does not show its
-    making). None if the value or the memory is not known or, where the value is to be converted, if the line does not
-    show it.
+    If that would lose information (such as fractions), the fix creates the tensor with the values' dtype instead;
+    without a fix if the source does not show where it is created. None if the values or the tensor are unknown or, if
+    the values are to be converted, the line does not show them.
     """
     refused, program = error.refused, error.refused.story.program
     if error.wrong is None or error.other is None:
@@ -80,12 +81,14 @@ def _said(error: Error, value: ast.expr) -> T | None:
 
 
 def _kind(dtype: str) -> int:
-    """How much a number type can hold: 0 for bool, 1 for whole numbers, 2 for fractions, 3 for complex numbers."""
+    """The kind of a dtype: 0 for bool, 1 for integers, 2 for floating point, 3 for complex numbers."""
     return 0 if dtype == "bool" else 3 if "complex" in dtype else 2 if "float" in dtype else 1
 
 
 def _written(refused: Refused) -> tuple[ast.expr, ast.expr | None] | None:
-    """The expression that is written, and that of the memory; None if the line does not show it."""
+    """The expression that is written, and the expression of the tensor that it is written to; None if the line does not
+    show them.
+    """
     program, call = refused.story.program, refused.call
     name = refused.failure.op.rsplit(".", 1)[-1].removesuffix("_")
     if name in POSITIONS and call is not None and called(call).removesuffix("_") == name:
@@ -115,7 +118,9 @@ def _written(refused: Refused) -> tuple[ast.expr, ast.expr | None] | None:
 
 
 def _made(refused: Refused, memory: Given, dtype: str) -> Fix | None:
-    """The fix that makes the memory for numbers of this type; None if the text does not show where it is made."""
+    """The fix that creates the tensor ``memory`` with the dtype ``dtype``; None if the source does not show where it is
+    created.
+    """
     program, found = refused.story.program, birth(refused, memory)
     torch, call = torch_name(program), found[0] if found is not None else None
     if torch is None or not isinstance(call, ast.Call) or called(call) not in MAKERS:
