@@ -124,9 +124,9 @@ def _finding(story: Story, made: list[tuple[str, Event]], update: int) -> Findin
         span,
         born,
         T(
-            en=f"{capital(here.en)} makes a new {name.en} in every round, {len(made)} of them so far; each gets a "
-            f"gradient once, and {there.en} updates none.",
-            zh=f"{here.zh}在每一轮都新建一个 {name.zh}，到目前共 {len(made)} 个；每个只得到一次梯度，"
+            en=f"{capital(here.en)} makes a new {name.en} in every round; each of the {len(made)} that were recorded "
+            f"gets a gradient once, and {there.en} updates none.",
+            zh=f"{here.zh}在每一轮都新建一个 {name.zh}；记录到的 {len(made)} 个，每个只得到一次梯度，"
             f"而{there.zh}一个也不更新。",
         ),
         T(

@@ -63,16 +63,15 @@ def _finding(story: Story, span: Span, rounds: list[OptimizerMade]) -> Finding:
         span,
         rounds[0].step,
         T(
-            en=f"{capital(here.en)} makes a new `{kind}` of the same parameters in every round, {len(rounds)} of them "
-            "so far, each for one step.",
-            zh=f"{here.zh}在每一轮都为同样的参数新建一个 `{kind}`，到目前共 {len(rounds)} 个，每个只走一步。",
+            en=f"{capital(here.en)} makes a new `{kind}` of the same parameters in every round. Each of the "
+            f"{len(rounds)} that were recorded made at most one step.",
+            zh=f"{here.zh}在每一轮都为同样的参数新建一个 `{kind}`。记录到的 {len(rounds)} 个，每个最多只走一步。",
         ),
         T(
             en=f"`{kind}` adapts its steps to the gradients that it has seen. A new one has seen none: its first "
-            "step has the size of the learning rate in every direction, whatever the gradient's size. Make it "
-            "once, before the loop.",
-            zh=f"`{kind}` 根据见过的梯度调整步长。新建的什么也没见过：它的第一步在每个方向上都是学习率的大小，与梯度大"
-            "小无关。请在循环之前只创建一次。",
+            "step is as long for a tiny gradient as for a large one. Make it once, before the loop.",
+            zh=f"`{kind}` 根据见过的梯度调整步长。新建的什么也没见过：梯度很小时，它的第一步也和梯度很大时一样长。"
+            "请在循环之前只创建一次。",
         ),
         related=stepped,
         fixes=_fixes(story, span),

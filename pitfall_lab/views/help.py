@@ -29,6 +29,11 @@ _SIGNS = {
         "labels of a tensor, a storage, a counter, a node; L shows them",
         "张量、存储、版本计数器、节点的标签；按 L 显示",
     ),
+    "peak": T(
+        "the most bytes at the end of a step, in Memory; not counted is what a call borrows until it ends, such as "
+        "gradients on their way through a backward",
+        "“内存”中各步结束时字节数的最大值；不计入一次调用在结束之前临时借用的内存，例如 backward 途中的梯度",
+    ),
 }
 _AGREEMENT = T(
     "Every operation runs on real torch and, independently, on a model of torch. This is how often both "

@@ -317,6 +317,7 @@ def memory(trace: Trace, language: Language = "en") -> Picture:
     """Live bytes over the steps of a recorded program."""
     facts, scene, words = _memory(trace, language)
     drawing = memory_svg.draw(scene, facts, language)
+    words += f"\n{memory_view.counted(language)}" if memory_svg.has(scene, facts) else ""
     files = _on_paper("memory", scene, facts, language)
     notes = (*_ended(trace), *trace.notes)
     return Picture(
@@ -329,6 +330,8 @@ def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
     looked = {name: _memory(trace, language) for name, trace in programs.items()}
     drawing = memory_svg.draw_together({name: (scene, facts) for name, (facts, scene, _) in looked.items()}, language)
     words = "\n".join(f"{name}\n{text}" for name, (_, _, text) in looked.items())
+    if any(memory_svg.has(scene, facts) for facts, scene, _ in looked.values()):
+        words += f"\n{memory_view.counted(language)}"
     notes = tuple(
         dict.fromkeys(note for name, trace in programs.items() for note in (*_ended(trace, name), *trace.notes))
     )

@@ -4,6 +4,7 @@ and nothing makes them fail.
 
 from __future__ import annotations
 
+import html
 import itertools
 import re
 import xml.etree.ElementTree as ET
@@ -265,8 +266,11 @@ def test_memory_has_its_peak_where_the_sum_of_what_lives_is_largest():
     together = show_memory(small="import torch\nt = torch.ones(250)\n", the_large_one=trace)
     assert [line for line in together.text.splitlines() if not line.startswith(" ")] == [
         "small", "Peak: 1000 bytes (1000 B), L2", "the large one", *show_memory(trace).text.splitlines()[:1],
+        memory.counted(),
     ]  # fmt: skip
     tall = [float(h) for h in re.findall(r'class="box" d="M[\d.]+,[\d.]+h[\d.]+v-([\d.]+)h', together.svg)]
+    for svg in (together.svg, show_memory(trace).svg):
+        assert [html.unescape(svg).count(line.en) for line in memory.COUNTED] == [1, 1]
     assert max(tall) == pytest.approx(4 * tall[0]), (
         "a bar of four times the height is four times the bytes, in both programs"
     )

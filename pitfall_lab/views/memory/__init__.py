@@ -24,6 +24,18 @@ BANDS = 60
 the total.
 """
 
+COUNTED = (
+    T(
+        en="Counted: the program's tensors, their gradients, and what the graph saves. Not counted: what a call",
+        zh="计入的是：程序的张量、它们的梯度，以及计算图保存的内容。不计入的是：一次调用在结束之前临时借用的内存，",
+    ),
+    T(
+        en="borrows until it ends, such as gradients on their way through a backward. The true peak may be higher.",
+        zh="例如 backward 途中的梯度。真实的峰值可能更高。",
+    ),
+)
+"""What the bytes of a picture are, in two lines below it."""
+
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -326,6 +338,11 @@ def show_largest(scene: MemoryScene, facts: Facts) -> None:
     """
     largest = {band["id"] for band in sorted(scene["bands"], key=lambda band: -band["nbytes"])[:6]}
     facts.palette[:] = [label for label in facts.storages if label in largest]
+
+
+def counted(language: str = "en") -> str:
+    """What is counted, and what is not, as one line of text."""
+    return ("" if language == "zh" else " ").join(line.zh if language == "zh" else line.en for line in COUNTED)
 
 
 def bytes_text(count: float) -> str:

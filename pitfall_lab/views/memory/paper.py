@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from pitfall_lab.views import print_style
 from pitfall_lab.views.encoding import clean_text
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.memory import Band, MemoryScene, Peak, bytes_text, keepers, names, spans
+from pitfall_lab.views.memory import COUNTED, Band, MemoryScene, Peak, bytes_text, keepers, names, spans
 
-LISTED, ROW, PLOT = 8, 0.62, 6.0
+LISTED, ROW, PLOT, LINE = 8, 0.62, 6.0, 0.45
 TICKS = 10
 
 
@@ -33,7 +33,7 @@ def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> Figure:
     alive = [b for b in scene["bands"] if b["born"] <= peak["step"] and (b["died"] is None or b["died"] > peak["step"])]
     alive.sort(key=lambda b: (-b["nbytes"], b["born"]))
     more = max(0, len(alive) - LISTED)
-    height = PLOT + 2.6 + ROW * (min(len(alive), LISTED) + bool(more or scene["others"]))
+    height = PLOT + 2.6 + ROW * (min(len(alive), LISTED) + bool(more or scene["others"])) + len(COUNTED) * LINE
     figure, sheet = print_style.sheet(height)
     axes = figure.add_axes(
         (
@@ -45,10 +45,13 @@ def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> Figure:
     )
     _plot(axes, scene, peak, facts, zh=zh)
     _table(sheet, alive, facts, PLOT + 2.3, peak["step"], zh=zh)
+    low = height - 0.35 - len(COUNTED) * LINE
+    for place, line in enumerate(COUNTED, 1):
+        print_style.write(sheet, 0.3, low + place * LINE, line.zh if zh else line.en, color=print_style.DIM)
     if more or scene["others"]:
         left = more + scene["others"]
         print_style.write(
-            sheet, 0.3, height - 0.35, f"另有 {left} 个存储" if zh else f"{left} more storages", color=print_style.DIM
+            sheet, 0.3, low, f"另有 {left} 个存储" if zh else f"{left} more storages", color=print_style.DIM
         )
     return figure
 

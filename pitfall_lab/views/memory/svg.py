@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pitfall_lab.views.encoding import GREY, Canvas, cut, hue, ink_on, letter, width_of
 from pitfall_lab.views.label_history import Facts, at
-from pitfall_lab.views.memory import Band, MemoryScene, bytes_text, keepers, names, spans
+from pitfall_lab.views.memory import COUNTED, Band, MemoryScene, bytes_text, keepers, names, spans
 
 LEFT, TOP, WIDTH, HEIGHT = 76.0, 34.0, 560.0, 200.0
 LISTED = 8
@@ -30,7 +30,7 @@ def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> str:
         text = "没有占用内存的存储" if zh else "no storage with any bytes"
         canvas.text(16, 30, text)
         return canvas.svg(360, 50, text)
-    height = _panel(canvas, scene, facts, (peak["bytes"], LISTED), language)
+    height = _counted(canvas, _panel(canvas, scene, facts, (peak["bytes"], LISTED), language), language)
     steps = max(scene["steps"], 1)
     return canvas.svg(
         LEFT + WIDTH + 20, height, "内存" if zh else f"Live memory over {steps} steps, peak {bytes_text(peak['bytes'])}"
@@ -52,6 +52,8 @@ def draw_together(programs: dict[str, tuple[MemoryScene, Facts]], language: str 
             canvas.text(16, 24, "没有占用内存的存储" if zh else "no storage with any bytes", "t s dim")
             y += 60
         canvas.parts.append("</g>")
+    if any(peaks.values()):
+        y = _counted(canvas, y - 10, language)
     words = (
         "、".join(f"{name} 峰值 {bytes_text(b)}" for name, b in peaks.items())
         if zh
@@ -94,6 +96,14 @@ def _panel(canvas: Canvas, scene: MemoryScene, facts: Facts, limits: tuple[int, 
             canvas.text(_x(i, across), foot + 16, f"L{number}" if number else i + 1, "t s dim m")
         last = number
     return _held(canvas, scene, facts, (foot + 44, listed, peak["step"]), language)
+
+
+def _counted(canvas: Canvas, y: float, language: str) -> float:
+    """Two lines on what is counted, from ``y`` on; returns the height where they end."""
+    for line in COUNTED:
+        y += 16
+        canvas.text(16, y, line.zh if language == "zh" else line.en, "t s dim")
+    return y + 14
 
 
 def _x(step: float, across: float) -> float:
