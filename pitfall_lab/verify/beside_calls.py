@@ -151,8 +151,8 @@ class _Plain:
 
 class BesideCalls:
     """Collects the entries of :class:`pitfall_lab.trace.Beside` while the program runs; :meth:`finished` returns them.
-    ``label`` returns a tensor's label in the trace, ``memory`` that of its storage, or None; a ``step`` is the number of
-    events so far.
+    ``label`` returns a tensor's label in the trace, ``memory`` that of its storage, or None; a ``step`` is the number
+    of events so far.
     """
 
     def __init__(
