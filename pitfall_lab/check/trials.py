@@ -468,10 +468,8 @@ def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """Whether the first backward from ``number`` on that gives other gradients has the same root
-    values; all before it are the same.
-
-    False if there is none. A term can have the gradient 0 at first: a penalty on weights that begin as zeros.
+    """Whether all backwards before the first one (from ``number`` on) whose gradients differ are the same, and that one
+    starts from the same root values and does not raise after the repair. False if no gradients differ.
     """
     while _same_root(before, after, number):
         if not _same_set(before[number]["gradients"], after[number]["gradients"]):

@@ -249,11 +249,11 @@ def _finding(story: Story, found: Uncentred) -> Finding:
             zh=f"{here.zh}{what.zh}，{then.zh}，但没有减去各列的均值：均值占平方和的 {share}。",
         ),
         T(
-            en="Principal components describe how the rows differ from their mean. Of numbers that are not centred, "
-            "the first component points to the mean itself, whatever the spread is, and the others have to be "
+            en="Principal components describe how the rows differ from their mean. Where the "
+            "means outweigh the spread, the first component points almost to the mean, and the others have to be "
             f"perpendicular to it. Here {counted.count} of {counted.of} columns have a mean larger than their standard "
             "deviation. Take the mean of each column away first.",
-            zh="主成分描述各行与均值的差别。对没有中心化的数，不管离散程度怎样，第一个成分都指向均值本身，其余的又必须与它"
+            zh="主成分描述各行与均值的差别。均值大过离散程度时，第一个成分几乎指向均值，其余的又必须与它"
             f"垂直。这里 {counted.of} 列中有 {counted.count} 列的均值大于标准差。请先减去每一列的均值。",
         ),
         related=[

@@ -127,8 +127,8 @@ def _is_distance(story: Story, event: Event, limit: str, center: object) -> bool
 
 
 def _spreads(story: Story, event: Event, own: object, center: object) -> bool:
-    """Whether a product has a factor drawn from a normal distribution, or is a constant multiple that is added to the
-    mean ``center`` or subtracted from it.
+    """Whether a product has a factor drawn from a normal distribution, or is ``own`` times single numbers and is added
+    to the mean ``center`` or subtracted from it.
     """
     if event.name not in PRODUCTS:
         return False

@@ -64,7 +64,9 @@ def _put_in(story: Story, event: Event) -> ast.Assign | None:
 
 
 def _is_called(story: Story, label: str) -> bool:
-    """Whether some call used the parameter: it returned a result that requires grad, or copied the parameter."""
+    """Whether some call used the parameter: its result requires grad, or it is ``linear``, ``matmul``, ``clone``,
+    ``copy_``, ``detach``, ``data`` or ``numpy``. Initialisations and reads of its gradient do not count.
+    """
     for use in story.uses(label):
         if use.op.startswith("torch.nn.init.") or use.name in ("grad", "requires_grad_", "requires_grad", "zeros_like"):
             continue

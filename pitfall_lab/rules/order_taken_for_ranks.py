@@ -240,7 +240,9 @@ def _finding(story: Story, found: OrderTakenForRanks) -> Finding:
 
 
 def _added_up(story: Story, found: Total) -> Finding:
-    """The finding for positions that are added up by the elements' own numbers."""
+    """The finding for sort positions that are combined with a tensor in the order of the elements, as if they were
+    ranks, and then added up.
+    """
     sort, count = found.sort, found.count
     here, there = at_line(story, story.span(sort.step)), at_line(story, story.span(found.pick.step))
     what, other = expression(story, sort.operands[0].label, sort.step), shown(story, found.pick, found.other)

@@ -197,8 +197,8 @@ def _expected(rate: float, extent: int, apart: int) -> float:
 
 
 def _shared(starts: list[Start], part: WindowsSplitAtRandom) -> float:
-    """The share of the numbers of measured windows that are in their learned neighbours; 0 unless half of them lie
-    between two.
+    """The mean fraction of a measured window's numbers that are also in the learned windows next to it; 0 unless at
+    least half of the measured windows overlap a learned one on both sides.
     """
     between, shared = 0, 0.0
     for start in part.starts:

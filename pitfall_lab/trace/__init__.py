@@ -19,6 +19,7 @@ from pitfall_lab.trace.model import (
     Effect,
     Event,
     Failure,
+    FileWrite,
     Forecast,
     Gap,
     Given,
@@ -49,7 +50,6 @@ from pitfall_lab.trace.model import (
     Stray,
     Unfinite,
     WorkerCopy,
-    Written,
 )
 from pitfall_lab.trace.replay import State, apply, empty_state, replay, states
 from pitfall_lab.trace.words import LANGUAGES, Language, T
@@ -70,6 +70,7 @@ __all__ = [
     "Effect",
     "Event",
     "Failure",
+    "FileWrite",
     "Forecast",
     "Gap",
     "Given",
@@ -105,7 +106,6 @@ __all__ = [
     "TraceError",
     "Unfinite",
     "WorkerCopy",
-    "Written",
     "apply",
     "empty_state",
     "replay",

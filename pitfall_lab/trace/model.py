@@ -448,7 +448,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FileWrite:
     """``torch.save`` was called after ``step`` events. ``tensors`` are pairs of labels: of a tensor that it wrote (None
     if that has no label), and of its storage; tensors on other storages than those of the trace are left out.
     """
@@ -784,7 +784,7 @@ class Beside:
     loaded_again: tuple[LoadedAgain, ...] = ()
     hashed: tuple[Hashed, ...] = ()
     worker_copies: tuple[WorkerCopy, ...] = ()
-    written: tuple[Written, ...] = ()
+    written: tuple[FileWrite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

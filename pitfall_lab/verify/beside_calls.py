@@ -44,6 +44,7 @@ from pitfall_lab.trace import (
     Counted,
     DataPass,
     Drift,
+    FileWrite,
     Loading,
     Lost,
     Paired,
@@ -56,7 +57,6 @@ from pitfall_lab.trace import (
     Stray,
     Unfinite,
     WorkerCopy,
-    Written,
 )
 from pitfall_lab.verify.optimizer_records import Label, Optimizers, WeaklyHeld
 
@@ -183,7 +183,7 @@ class BesideCalls:
         self._orders = tied_orders.TiedOrders()
         self._workers = worker_copies.WorkerCopies()
         self._copies: list[WorkerCopy] = []
-        self._written: list[Written] = []
+        self._written: list[FileWrite] = []
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
 
@@ -236,7 +236,7 @@ class BesideCalls:
         pairs = ((self._label(tensor), self._memory(tensor)) for tensor in written_files.written(frame))
         tensors = tuple((label, storage) for label, storage in pairs if storage is not None)
         if tensors:
-            self._written.append(Written(step, span, tensors))
+            self._written.append(FileWrite(step, span, tensors))
 
     def _scheduler(self, owner: Any, step: int, span: Span | None, *, by_torch: bool) -> None:
         known = next((each for each in self._schedules if each.scheduler() is owner), None)

@@ -148,7 +148,9 @@ class Writer:
         self._looks.pop(path, None)
 
     def remembers(self, path: str) -> bool:
-        """Whether the last value of ``path`` is stored here; a value that only a row has written is not."""
+        """Whether the last value of ``path`` is in memory. One that only a row (a call of the fast path) has written is
+        not, until :meth:`last` or :meth:`known` asks for it; but the version of a counter is stored at once.
+        """
         return path in self._last
 
     def note(self, path: str, field: str, value: Any) -> None:

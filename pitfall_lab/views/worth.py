@@ -29,7 +29,9 @@ RENEWING = ("zero_", "fill_", "copy_", "normal_", "uniform_", "__setitem__")
 
 
 class Notable(TypedDict):
-    """A fact with its step, line and place."""
+    """What happened on a line: ``text`` says it, ``step`` is the first step at which it was seen, ``line`` the line's
+    number, ``place`` how the line is called for readers (``In [3], line 28``).
+    """
 
     step: int
     line: int

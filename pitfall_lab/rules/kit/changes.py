@@ -222,8 +222,8 @@ def _of_backward(
 
 
 def _of_value(program: Program, statement: ast.stmt, line: int, effects: ChangeEffects, at: Place) -> Iterator[Change]:
-    """The change that detaches the assigned value from the graph; nothing if the line is not an assignment to one name
-    of a tensor that gradients come through.
+    """The change that detaches the assigned value from the graph; nothing if the line does not assign to one name, if
+    no backward goes through that tensor, or if such a backward would then reach no leaf.
     """
     if (
         not isinstance(statement, ast.Assign)

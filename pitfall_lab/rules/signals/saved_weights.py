@@ -114,15 +114,13 @@ def _is_best(story: Story, event: Event) -> bool:
         return False
     around = [each for statement in statements for each in story.program.ancestors(statement)]
     loops = [each for each in around if isinstance(each, ast.For | ast.While)]
-    counted = {n.id for each in loops if isinstance(each, ast.For) for n in ast.walk(each.target) if _is_name(n)}
+    counted = {
+        n.id for each in loops if isinstance(each, ast.For) for n in ast.walk(each.target) if isinstance(n, ast.Name)
+    }
     tests = [
         n for each in around if isinstance(each, ast.If) for n in ast.walk(each.test) if isinstance(n, ast.Compare)
     ]
     return bool(loops) and any(
-        isinstance(each.ops[0], BETTER) and not any(_is_name(n) and n.id in counted for n in ast.walk(each))
+        isinstance(each.ops[0], BETTER) and not any(isinstance(n, ast.Name) and n.id in counted for n in ast.walk(each))
         for each in tests
     )
-
-
-def _is_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name)
