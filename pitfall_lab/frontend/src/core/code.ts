@@ -12,6 +12,7 @@ import { offered } from "./fixes";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import { brief, known, shape } from "./numbers";
+import { numberOf } from "./picture";
 import { prose } from "./prose";
 import { type Token, tokens } from "./python";
 import type { Role } from "./story";
@@ -508,7 +509,14 @@ export class CodeView {
       const text = say(beat.text, this.#model.language);
       if (!text) continue; // the headline names the line, and it is marked
       const leads = beat.was === "forward" ? " pl-n-leads" : "";
-      const note = h("div", { class: `pl-note pl-n-${role}${leads}` }, mark(role), h("span", {}, ...prose(text)));
+      const number = numberOf(beat, this.#model.story?.picture ?? null);
+      const note = h(
+        "div",
+        { class: `pl-note pl-n-${role}${leads}` },
+        number ? h("span", {}, String(number)) : null,
+        mark(role),
+        h("span", {}, ...prose(text)),
+      );
       note.style.setProperty("--pl-in", String(/^\s*/.exec(this.#textOf(place))?.[0].length ?? 0));
       place.row.append(note);
     }

@@ -446,6 +446,7 @@ class Explorer {
   #fit(): void {
     const main = this.#root.querySelector<HTMLElement>(":scope > .pl-main");
     if (!main) return;
+    this.#rank(main);
     if (getComputedStyle(this.#host).getPropertyValue("--pitfall-lab-room")) return void this.#root.style.removeProperty("--pl-room");
     const height = windowOf(this.#host);
     this.#root.classList.toggle("pl-low", height < LOW);
@@ -455,6 +456,16 @@ class Explorer {
     const left = height - above - (height - above - below > ENOUGH ? below + AROUND : Math.min(below, BUTTONS) || AROUND);
     if (left < LEAST || this.#root.clientWidth < NARROW) this.#root.style.removeProperty("--pl-room");
     else this.#root.style.setProperty("--pl-room", `${Math.min(Math.round(left), MOST)}px`);
+  }
+
+  /** In a narrow column not all of a finding is in sight: what helps comes before its picture. */
+  #rank(main: HTMLElement): void {
+    const picture = this.#root.querySelector(":scope > .pl-picture");
+    if (!this.#model.story || !picture) return;
+    const first = this.#root.clientWidth < NARROW && this.#root.clientWidth > 0;
+    const order = picture.compareDocumentPosition(main) & Node.DOCUMENT_POSITION_PRECEDING ? "main" : "picture";
+    if (first && order === "picture") picture.before(main);
+    if (!first && order === "main") picture.after(main);
   }
 
   /** A few lines and a small picture need less than the room there is. What a finding says comes in pieces: it keeps its room. */

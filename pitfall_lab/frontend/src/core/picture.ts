@@ -85,6 +85,12 @@ function column(role: Role, title: string, where: string, code: string, step: nu
   return h("li", {}, button);
 }
 
+/** The number of a beat's card, where the cards are numbered; 0 for a beat without one. */
+export function numberOf(beat: Beat, picture: Picture | null): number {
+  if (picture?.kind !== "time" || picture.moments.length < 2) return 0;
+  return picture.moments.findIndex((one) => one.step === beat.step && one.line === beat.line && one.role === beat.role) + 1;
+}
+
 function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): HTMLElement {
   const before = new Map<string, Memory>();
   const [counted, summed] = [counting(moments, keeper), changedOutOfSight(moments)];
@@ -117,6 +123,8 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
     );
     const way = leading(moment, model);
     if (way) card.prepend(way);
+    // The notes in the code have the same numbers: there, a line that runs later may stand above.
+    if (moments.length > 1) card.querySelector(".pl-role")?.prepend(h("span", {}, String(at + 1)));
     return card;
   });
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
