@@ -97,8 +97,8 @@ def _of_embedding(grad: Any, indices: Any, length: int, padding: int, by_frequen
     return grad.new_zeros((length, grad.shape[1])).index_add_(0, row, grad)
 
 
-def _of_bags(grad: Any, indices: Any, bags: Any, sizes: Any, largest: Any, length: int, *rest: Any) -> Any:
-    by_frequency, mode, weights, padding = (*rest, -1)[:4]
+def _of_bags(*values: Any) -> Any:
+    grad, indices, bags, sizes, largest, length, by_frequency, mode, weights, padding = (*values, -1)[:10]
     found = grad.new_zeros((length, grad.shape[1]))
     if mode not in (_SUM, _MEAN):
         filled = sizes.nonzero().reshape(-1)
@@ -116,7 +116,8 @@ def _of_bags(grad: Any, indices: Any, bags: Any, sizes: Any, largest: Any, lengt
     return found.index_add_(0, row[kept], each[kept])
 
 
-def _of_weights(grad: Any, weight: Any, indices: Any, offsets: Any, bags: Any, mode: int, padding: int = -1) -> Any:
+def _of_weights(*values: Any) -> Any:
+    grad, weight, indices, offsets, bags, mode, padding = (*values, -1)[:7]
     if mode != _SUM:
         raise RuntimeError("embedding_bag: only the sum takes weights")
     row = _checked(indices, weight.shape[0])

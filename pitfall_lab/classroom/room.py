@@ -802,7 +802,7 @@ def _rewritten(spaces: list[Space]) -> Callable[[], list[str]]:
     Python itself puts quicker instructions in the place of some while it runs, and notes beside them: the first count
     as what they stand for, the others are not compared.
     """
-    codes = {}
+    codes: dict[int, tuple[str, types.CodeType]] = {}
     for name, _, keys, values, _ in spaces:
         for key, value in zip(keys, values, strict=True):
             for each in (getattr(value, "__func__", value), getattr(value, "fget", None)):
@@ -838,7 +838,8 @@ def _instructions() -> np.ndarray:
     if sys.version_info >= (3, 12):  # there a trace puts an instruction of its own in the place of any
         plain[max(dis.opmap.values()) + 1 :] = 0
     units = np.arange(1 << 16, dtype=np.uint16)
-    return (units & 0xFF00) | plain[units & 0xFF]
+    found: np.ndarray = (units & 0xFF00) | plain[units & 0xFF]
+    return found
 
 
 def _fields() -> list[int]:
