@@ -1161,6 +1161,7 @@ class Result:
         lines += [_mark(mark, say, had=had) for mark, had in zip(self.marks, given, strict=False)]
         lines += [self.why_nothing.say(say)] if self.why_nothing else []
         lines += [f"! {text}" for text in self.warned[:3]]
+        lines += [_MORE_WARNINGS.say(say)] if len(self.warned) > 3 else []
         lines += self._hints()
         closing = _SOLVED if self.solved else _PARTLY
         return [
@@ -1205,6 +1206,7 @@ class Result:
 
 _EXERCISE = T(en="Exercise", zh="练习")
 _SOLVED = T(en="Solved.", zh="已解决。")
+_MORE_WARNINGS = T(en="! and more warnings", zh="! 还有更多警告")
 _PARTLY = T(
     en="{held} of {total} checks {verb}{worth}. Edit the cell and run it again; with --hint after the number you get a "
     "hint.",
