@@ -264,7 +264,7 @@ def observing(request: Request, look: Look = lambda _: None) -> Steps[Observatio
     caught = _Warned()
     with undisturbed("torch"), _fresh_streams(), warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = caught.add  # type: ignore[assignment]  # as its documentation says
+        warnings.showwarning = caught.add  # as its documentation says
         linecache.cache[NAME] = (len(text), None, text.splitlines(keepends=True), NAME)
         try:
             yield from stage.run(text)
