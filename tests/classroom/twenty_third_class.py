@@ -139,7 +139,7 @@ def disturbing() -> Iterator[Case]:
         correct + "\nx = [" + "'\\\"', " * 4500 + "]\n")),
         ("formats-in-formats", "formatted texts in formatted texts, hundreds of them", "solved", "graded", (
         correct + "\nq = 1\n" + "".join("x = f'''{f\"\"\"{f\"{f'{q:{q}}'}\"}\"\"\"}'''\n" for _ in range(300)))),
-        ("brackets-of-a-class", "a class with hundreds of brackets in its head", "error", "graded", (
+        ("brackets-of-a-class", "a class with hundreds of brackets in its head", "solved", "graded", (
         correct + "\nclass A(" + "type(" * 150 + "int" + ")" * 150 + "): pass\n")),
         ("fills-pipes", "fills pipes, whose memory is the kernel's", (*NOT_SOLVED, "solved"), "graded|stopped", (
         "import os\nkept = []\ntry:\n    while True:\n        r, w = os.pipe()\n        os.set_blocking(w, False)\n"
@@ -172,7 +172,7 @@ def files() -> Iterator[Case]:
     yield _cell("name-of-an-error", "an error whose name is a formula and a tag", "error", (
         "class Odd(Exception):\n    pass\nOdd.__name__ = '=HYPERLINK(\"http://x\");<script>alert(1)</script>'\n"
         "Odd.__qualname__ = '=1+1'\nraise Odd('\\n=1+1;\\n@SUM(1)')\n"))  # fmt: skip
-    yield _cell("magics-that-act", "magics and commands whose names are formulas and tags", "solved", (
+    yield _cell("magics-that-act", "magics and commands whose names are formulas and tags", "error", (
         f"x = 1\n!=cmd|' /C calc'!A0;\n!<img src=x onerror=alert(1)>\nx = %time <b>;=1+1\n!;=1+1\n{correct}"
     ))  # fmt: skip
     yield _cell("words-that-act", "words for the teacher that are formulas and signs of direction", "solved", (
