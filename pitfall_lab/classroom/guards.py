@@ -14,15 +14,18 @@ the cell's for a place in memory, is refused there with PermissionError.
 from __future__ import annotations
 
 import copy
+import ctypes
 import dataclasses
 import enum
 import functools
+import gc
 import importlib
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pitfall_lab.classroom import kept_indices
 from pitfall_lab.classroom.unneeded import reaches_inside
 
 _CALLABLES = ("lr_lambdas", "_scale_fn_custom")
@@ -36,8 +39,12 @@ _MEMOS = 4
 def close() -> None:
     """Have some functions of Python, torch and tqdm refuse names of Python's inside, such as ``__globals__``, with a
     PermissionError, in this process and its forks: those for enumerations, dataclass fields, ``deepcopy``, the states
-    of schedulers, ``torch.load`` and progress bars.
+    of schedulers, ``torch.load``, progress bars, and all of torch's that set an attribute under a name that they are
+    given. No class can be made that NumPy asks for a place in memory, and derivatives check the indices that they kept.
     """
+    kept_indices.check()
+    _close_attributes()
+    _close_classes()
     _close_enumerations()
     _close_fields()
     _close_copies()
@@ -83,6 +90,69 @@ def _without_subclasses(kind: type) -> None:
         raise PermissionError(f"a class derived from {kind.__name__} is not available to an exercise.")
 
     kind.__init_subclass__ = classmethod(refuse)  # type: ignore[assignment, method-assign]
+
+
+# --- attributes and classes -------------------------------------------------------------------------------------------
+
+
+def _close_attributes() -> None:
+    """``setattr`` as torch's modules written in Python call it, and as a module does it itself, takes no name of
+    Python's inside: many of torch's classes set what a method returns under a name that is a text.
+    """
+    torch = sys.modules["torch"]
+    put = setattr
+
+    def set_attribute(owner: Any, name: Any, value: Any, /) -> None:
+        if _is_pythons(name) and not _may_have(owner, name):
+            raise _refused(name, "the name of an attribute")
+        put(owner, _letters(name), value)
+
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("torch.") and isinstance(module, types.ModuleType) and "setattr" not in vars(module):
+            vars(module)["setattr"] = set_attribute
+    keep = torch.nn.Module.__setattr__
+
+    def __setattr__(self: Any, name: Any, value: Any) -> None:  # noqa: N807 - in the place of torch's
+        if _is_pythons(name) and name != "__class__":  # a lazy module and a parametrized one become of another
+            raise _refused(name, "the name of an attribute")
+        keep(self, name, value)
+
+    _replace(torch.nn.Module, "__setattr__", __setattr__)
+
+
+def _may_have(owner: Any, name: Any) -> bool:
+    """Whether torch itself gives this to such an object: a class its methods, and a module another class."""
+    if issubclass(type(owner), type):
+        return str.__str__(name) not in _MEMORY
+    return str.__str__(name) == "__class__" and issubclass(type(owner), sys.modules["torch"].nn.Module)
+
+
+_MEMORY = frozenset({"__array_interface__", "__array_struct__", "__cuda_array_interface__", "__buffer__", "__dlpack__"})
+"""What NumPy and torch ask an object for in order to use its memory, wherever that is."""
+
+
+def _close_classes() -> None:
+    """Refuse each class that says where in memory an array is, however it is made: ``type(kind)(name, (), names)`` has
+    no word of that in it. A module that is being imported may have such classes.
+    """
+    held = gc.get_referents(vars(object))[0]
+    was = held["__init_subclass__"]
+
+    def __init_subclass__(cls: Any, /, **named: Any) -> None:  # noqa: N807 - in the place of Python's
+        was.__get__(None, cls)(**named)
+        names = type.__dict__["__dict__"].__get__(cls)
+        found = next((name for name in _MEMORY if name in names), "")
+        if found and not _is_imported(names.get("__module__")):
+            raise _refused(found, "the name of an attribute")
+
+    held["__init_subclass__"] = classmethod(__init_subclass__)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(object))
+
+
+def _is_imported(name: Any) -> bool:
+    """Whether a module of this name is being imported now."""
+    module = sys.modules.get(name) if type(name) is str else None
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 # --- enumerations -----------------------------------------------------------------------------------------------------

@@ -391,12 +391,15 @@ class _Left:
 
     cells: int = MOST_WRAPPED
     signs: int = MOST_SIGNS_WRAPPED
+    unread: int = 0
 
     def allows(self, source: str) -> bool:
         """Whether this cell may be; it counts."""
         self.cells -= 1
         self.signs -= len(source)
-        return self.cells >= 0 and self.signs >= 0
+        allowed = self.cells >= 0 and self.signs >= 0
+        self.unread += not allowed
+        return allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,6 +498,7 @@ def _read(submission: Submission, keys: Sequence[str]) -> Sheet:
     notes += map(_not_read, zipped)
     taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
     notes += _which(cells, taken)
+    notes += [_passed_over(left.unread)] if left.unread else []
     answers = {key: cell.source for key, cell in taken.items()}
     open_ones = [key for key in keys if key not in answers or same(answers[key], exercises()[key].given)]
     notes += [note for each in almost if (note := _meant(each, open_ones))]
@@ -587,6 +591,14 @@ def _which(cells: dict[str, list[_Cell]], taken: dict[str, _Cell]) -> list[T]:
             en = f"exercise {key} is there {len(cells[key])} times; the last one that is filled in counts"
             notes.append(T(en=en, zh=f"练习 {key} 出现了 {len(cells[key])} 次；以最后一个已作答的为准"))
     return notes + [_placed(keys, *place) for place, keys in places.items()]
+
+
+def _passed_over(cells: int) -> T:
+    """A note that some cells were not read: what stands above their exercise is, as IPython reads it, slow to read."""
+    return T(
+        en=f"{cells} more cells with something above their %%exercise were not read: there are too many of them",
+        zh=f"另有 {cells} 个在 %%exercise 之上还有内容的单元格未读取：这样的单元格太多",
+    )
 
 
 def _placed(keys: Sequence[str], files: int, file: str, same_time: bool) -> T:

@@ -5,9 +5,10 @@ Code that deceives the observer of a cell needs such words; code that only answe
 its process with the observer, so there is no proof that it did not deceive it; but its text is read here, where it
 never runs, and the table shows where to look. No point is taken away for it.
 
-Only tokens are read: no text is too deeply nested or too long for that. They are read as Python reads them: without the
-syntax of a notebook, and in plain letters, whatever letters the names have (a wide ``ｅｖａｌ`` is ``eval``). Where
-reading ends early, that is named too.
+Tokens are read: no text is too deeply nested or too long for that. They are read as Python reads them: without the
+syntax of a notebook, and in plain letters, whatever letters the names have (a wide ``ｅｖａｌ`` is ``eval``). Which
+variable a name is, is seen in the program's tree (:mod:`pitfall_lab.classroom.scopes`). What is not read is named as
+such.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ import sys
 import tokenize
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 
 from pitfall_lab.classroom import kernel, vocabulary
+from pitfall_lab.classroom.scopes import Scopes
 
 MOST = 5
 """The largest number of words that are listed."""
 LONGEST = 20_000
 """Characters of a cell that are read, kept and shown; one that has more is named for that."""
-LONGEST_TEXT = 5000
-"""Characters of a formatted text whose code is read."""
-LONGEST_IMPORT = 400
-"""Words of an import that are read."""
+LONGEST_CALL = 200
+"""Words behind a name that are read; of a call or the head of a class that is longer, this is named."""
 _WORDS = """
 modules: torch numpy math cmath random itertools functools operator collections copy typing dataclasses contextlib statistics string io
 modules: time warnings decimal fractions abc enum matplotlib __future__ re pprint textwrap tqdm
@@ -102,12 +103,12 @@ def unneeded(source: str, known: Iterable[str] = ()) -> tuple[str, ...]:
     >>> unneeded("import torch._C as c, sys\nx = torch.ones(2)"), unneeded("def f(x):\n    return torch.exp(x)  # sys")
     (('torch._C', 'sys'), ())
     """
-    needed = {word for text in known for word in _words(list(_tokens(text)))}
+    needed = {word for text in known for word in _words_of(text)}
     text = source[:LONGEST]
     if len(source) <= LONGEST and kernel.needed(source):
         text = kernel.as_python(source)
         needed |= {"get_ipython", *_OF_SHELL} - {*re.findall(_SHELL, source)}
-    found = dict.fromkeys(word for word in _words(list(_tokens(text))) if word not in needed)
+    found = dict.fromkeys(word for word in _words_of(text) if word not in needed)
     if len(source) > LONGEST:
         found[UNREAD] = None
     return tuple(word if len(word) <= 40 else f"{word[:40]}…" for word in list(found)[:MOST])
@@ -132,46 +133,173 @@ def _in_plain_letters(found: re.Match[str]) -> str:
     return plain if f"_{plain}".isidentifier() else found[0]
 
 
-def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
-    """The words, in their order; ``around``: names that the program has of its own around these tokens."""
-    before, end = (tokenize.NEWLINE, ""), 0
-    theirs, made = _theirs(tokens), _made(tokens) | {*around}
-    set_here, classes = _made(tokens, in_texts=False), _Classes(tokens)
-    targets, aliases = _targets(tokens), _aliases(tokens)
-    libraries = {**{name: whole for name, whole in aliases.values() if whole == "type"}, **_LIBRARIES}
-    for n, (kind, text) in enumerate(tokens):
-        behind = tokens[n + 1 : n + 100]
-        if kind == tokenize.NAME and n >= end:
-            begins = before[0] == tokenize.NEWLINE or before[1] in (";", ":")
-            if begins and text in ("import", "from"):
-                end = n + sum(1 for _ in _until(tokens[n : n + LONGEST_IMPORT], ";"))
-                yield from _imported(tokens[n:end], libraries)
-            elif before[1] in (".", "def"):
-                if _is_named(tokens, n, theirs, made, libraries):
-                    yield text
-                yield from _loading(text, behind)
-            elif text in libraries:
-                yield from _used(text, libraries[text], before, behind, is_target=n in targets, is_alias=n in aliases)
-                if n in aliases:
-                    _call(aliases[n][0], libraries[text] + aliases[n][1].removeprefix(text), libraries)
-            else:
-                yield from _named(text, behind, is_target=n in targets)
-                yield from classes.reported(tokens[n : n + LONGEST_IMPORT], libraries)
-                yield from _read_by_text(text, behind, set_here, libraries)
-        elif kind == tokenize.STRING:
-            yield from _in_text(text, theirs, made)
-            yield from _joined(before, text, behind)
-        elif kind == tokenize.ERRORTOKEN and text == UNREAD:
+@dataclass(frozen=True)
+class _Around:
+    """What is known of the program around some tokens: its ``scopes``, the names that it has ``made``, and what it
+    calls ``libraries``.
+    """
+
+    scopes: Scopes
+    made: frozenset[str] = frozenset()
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+
+def _words_of(text: str) -> Iterator[str]:
+    return _words(list(_tokens(text)), _Around(Scopes(text)))
+
+
+def _words(tokens: list[Token], around: _Around) -> Iterator[str]:
+    """The words, in their order."""
+    return _Reading(tokens, around).words()
+
+
+class _Reading:
+    """Some tokens, with what they say of names that are used in them."""
+
+    def __init__(self, tokens: list[Token], around: _Around) -> None:
+        self.tokens, self.scopes = tokens, around.scopes
+        self.theirs = _theirs(tokens, self.scopes)
+        self.made = _without_modules(_made(tokens), tokens, self.scopes) | around.made
+        self.set_here = _without_modules(_made(tokens, in_texts=False), tokens, self.scopes)
+        self.classes, self.roots, self.targets = _Classes(tokens), _roots(tokens), _targets(tokens)
+        self.aliases = _aliases(tokens)
+        self.libraries = _libraries(tokens, self.aliases, around.libraries)
+
+    def words(self) -> Iterator[str]:
+        before, end = (tokenize.NEWLINE, ""), 0
+        for n, (kind, text) in enumerate(self.tokens):
+            if kind == tokenize.NAME and n >= end:
+                if text in ("import", "from") and _begins(before):
+                    end = n + sum(1 for _ in _until(itertools.islice(self.tokens, n, None), ";"))
+                    yield from _imported(self.tokens[n:end], self.libraries)
+                else:
+                    yield from self._of_name(n, text, before)
+            elif kind == tokenize.STRING:
+                yield from self._of_text(n, text, before)
+            elif kind == _FORMATTED_PART:
+                yield from _in_text(text)
+            elif kind == tokenize.ERRORTOKEN and text == UNREAD:
+                yield text
+            before = kind, text
+
+    def _of_name(self, n: int, text: str, before: Token) -> Iterator[str]:
+        behind = self.tokens[n + 1 : n + LONGEST_CALL]
+        if before[1] in (".", "def"):
+            own = set() if self.tokens[self.roots[n]][1] in self.libraries else self.made
+            if _is_named(self.tokens, n, self.theirs, own):
+                yield text
+            yield from _loading(text, behind)
+        elif text in self.libraries:
+            yield from self._of_library(n, text, before)
+        else:
+            yield from _named(text, behind, self.scopes, is_target=n in self.targets)
+            yield from self.classes.reported(self.tokens[n : n + LONGEST_CALL], self.libraries)
+            yield from _read_by_text(text, behind, self.set_here, self.libraries, self.scopes)
+            if text == "case" and _begins(before):
+                yield from _matched(itertools.islice(self.tokens, n + 1, None))
+        if text in _READ_TO_THE_END and _is_cut(text, behind):
+            yield UNREAD
+
+    def _of_library(self, n: int, text: str, before: Token) -> Iterator[str]:
+        module, (alias, whole) = self.libraries[text], self.aliases.get(n, ("", ""))
+        behind = self.tokens[n + 1 : n + LONGEST_CALL]
+        if behind[:1] == [(tokenize.OP, ".")]:
+            behind = [*_chained(itertools.islice(self.tokens, n + 1, None))]
+        is_alias = bool(alias) and alias not in self.scopes.in_classes
+        yield from _used(text, module, behind, is_target=n in self.targets, is_alias=is_alias)
+        is_value = before[1] not in ("as", "import") and [word for _, word in behind[:1]] not in (["."], ["="], [":="])
+        if is_value and module != "type" and _is_handed_on(text, module, self.scopes, is_alias=is_alias):
             yield text
-        before = kind, text
+        if alias:
+            _call(alias, module + whole.removeprefix(text), self.libraries)
+
+    def _of_text(self, n: int, text: str, before: Token) -> Iterator[str]:
+        for code in _codes(text) if _is_formatted(text) else ():
+            inside = _Around(self.scopes, frozenset(self.made), self.libraries)
+            yield from (word for word in _words([*_tokens(f"({code})")], inside) if word not in self.theirs)
+        yield from _in_text(text)
+        yield from _joined(before, text, itertools.islice(self.tokens, n + 1, None))
 
 
-def _theirs(tokens: list[Token]) -> set[str]:
+_FORMATTED_PART = getattr(tokenize, "FSTRING_MIDDLE", -1)
+"""From Python 3.12 on a formatted text is several tokens, with its code among them."""
+
+
+def _begins(before: Token) -> bool:
+    """Whether a statement may begin behind this token."""
+    return before[0] == tokenize.NEWLINE or before[1] in (";", ":")
+
+
+def _is_cut(name: str, behind: list[Token]) -> bool:
+    """Whether the brackets behind a name, or the head of a class, do not end among these tokens."""
+    if len(behind) < LONGEST_CALL - 1:
+        return False
+    if name == "class":
+        return len([*_head(behind)]) == len(behind)
+    return behind[0][1] == "(" and not _call_length([(0, name), *behind])
+
+
+def _roots(tokens: list[Token]) -> list[int]:
+    """For each token the place of the name that a chain begins with in which it is: that of ``torch`` for ``data`` in
+    ``torch.nn.data``.
+    """
+    found: list[int] = []
+    for n in range(len(tokens)):
+        is_inside = n > 1 and tokens[n - 1][1] == "." and tokens[n - 2][0] == tokenize.NAME
+        found.append(found[n - 2] if is_inside else n)
+    return found
+
+
+def _libraries(tokens: list[Token], aliases: dict[int, tuple[str, str]], around: Mapping[str, str]) -> dict[str, str]:
+    """What a cell calls the libraries: without importing them, and modules of them anywhere in it, as a function may
+    run after what stands below it.
+    """
+    found = {**{name: whole for name, whole in aliases.values() if whole == "type"}, **_LIBRARIES, **around}
+    first, at_end = {**found}, {**found}
+    for n, (before, (_, word)) in enumerate(itertools.pairwise([(tokenize.NEWLINE, ""), *tokens])):
+        if word in ("import", "from") and _begins(before):
+            for _ in _imported([*_until(itertools.islice(tokens, n, None), ";")], at_end):
+                pass
+    for _ in range(3):
+        for n, (name, whole) in aliases.items():
+            if tokens[n][1] in at_end:
+                _call(name, at_end[tokens[n][1]] + whole.removeprefix(tokens[n][1]), at_end)
+    return {**{name: whole for name, whole in at_end.items() if _called(whole)}, **first}
+
+
+def _without_modules(made: set[str], tokens: list[Token], scopes: Scopes) -> set[str]:
+    """The names that a cell has, without those of modules that it has for variables only: an attribute of such a name
+    may be a module.
+    """
+    if not scopes.is_python:
+        return made
+    unsure = {name for name in made if _is_modules(name)} - scopes.attributes
+    if not unsure:
+        return made
+    texts = " ".join(text for kind, text in tokens if kind == tokenize.STRING)
+    return made - unsure.difference(_NAME.findall(texts))
+
+
+def _is_modules(name: str) -> bool:
+    """Whether a module that is for no answer may be called so: Python's, or one that a module for answers has."""
+    return name not in _MODULES and (name in sys.stdlib_module_names or name in _held())
+
+
+@cache
+def _held() -> frozenset[str]:
+    """Names under which modules for answers have others, such as ``bltns`` for ``builtins``."""
+    modules = [sys.modules[name] for name in (*_MODULES, *_INNER, "torch.nn.functional") if name in sys.modules]
+    held = ((name, value) for module in modules for name, value in [*vars(module).items()])
+    return frozenset(n for n, value in held if issubclass(type(value), ModuleType) and not _is_allowed(value.__name__))
+
+
+def _theirs(tokens: list[Token], scopes: Scopes) -> set[str]:
     """The names that a cell itself gives to functions, classes and attributes, but for those that torch's own objects
     have for what they keep for themselves.
     """
     found = {b[1] for a, b in itertools.pairwise(tokens) if a[1] in ("def", "class")}
-    found |= {c[1] for a, c in zip(tokens, tokens[2:], strict=False) if a[1] == "self"}
+    if not scopes.sets("self"):
+        found |= {c[1] for a, c in zip(tokens, tokens[2:], strict=False) if a[1] == "self"}
     theirs = {name for name in found if not name.startswith("__")} - _NEVER_THEIRS
     return theirs - vocabulary.private() if any(name[:1] == "_" for name in theirs) else theirs
 
@@ -185,7 +313,7 @@ def _made(tokens: list[Token], *, in_texts: bool = True) -> set[str]:
         if kind == tokenize.NAME and before[1] != ".":
             found.add(text)
         elif kind == tokenize.STRING and in_texts:
-            found.update(_NAME.findall(text[:LONGEST_TEXT]))
+            found.update(_NAME.findall(text))
     triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
     return found | {name for (_, dot), (_, name), (_, sign) in triples if dot == "." and sign in _SETTING}
 
@@ -199,7 +327,7 @@ def _is_known(name: str, made: set[str]) -> bool:
     return known or (name in made and not vocabulary.is_left_out(name) and name not in vocabulary.inside())
 
 
-def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str], libraries: dict[str, str]) -> bool:
+def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str]) -> bool:
     """Whether the attribute at ``n``, or the function that is defined there, is one that no exercise needs.
 
     What a cell calls so itself is its own, but for parts of a library.
@@ -207,31 +335,20 @@ def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str], lib
     text, reads = tokens[n][1], tokens[n - 1][1] == "."
     if _is_inside(text) and text not in theirs:
         return True
-    return reads and (
-        _is_reaching(text, tokens[n - 2], tokens[n + 1 : n + 100])
-        or not _is_known(text, set() if _root(tokens, n) in libraries else made)
-    )
+    return reads and (_is_reaching(text, tokens[n - 2], tokens[n + 1 : n + LONGEST_CALL]) or not _is_known(text, made))
 
 
-def _read_by_text(text: str, behind: list[Token], made: set[str], libraries: dict[str, str]) -> Iterator[str]:
+def _read_by_text(
+    text: str, behind: list[Token], made: set[str], libraries: dict[str, str], scopes: Scopes
+) -> Iterator[str]:
     """Yield ``getattr`` if it reads an attribute by a plain text that no answer needs, and the cell does not set
     (``made``: what it has of its own).
     """
-    name = next((word[1:-1] for kind, word in behind[:40] if kind == tokenize.STRING), "") if text == "getattr" else ""
-    if not name or _is_of_a_kind(behind[:40]):
+    if text != "getattr" or not (name := _plain_name(behind)) or _is_of_a_kind(behind, scopes):
         return
     own = set() if [word for _, word in behind[1:2] if word in libraries] else made
     if not _is_known(name, own):
         yield text
-
-
-def _root(tokens: list[Token], n: int) -> str:
-    """The name that a chain begins with in which the token at ``n`` is: ``torch`` for ``data`` in ``torch.nn.data``."""
-    for _ in range(20):
-        if n < 2 or tokens[n - 1][1] != "." or tokens[n - 2][0] != tokenize.NAME:
-            break
-        n -= 2
-    return tokens[n][1]
 
 
 def _call(name: str, whole: str, libraries: dict[str, str]) -> None:
@@ -240,7 +357,7 @@ def _call(name: str, whole: str, libraries: dict[str, str]) -> None:
         libraries[name] = whole
 
 
-def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterator[str]:
+def _named(text: str, behind: list[Token], scopes: Scopes, *, is_target: bool = False) -> Iterator[str]:
     """Yield ``text`` if it is a word that is reported wherever it is used: a call such as ``exec``, or
     a name such as ``__code__``.
 
@@ -252,20 +369,36 @@ def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterat
         or text == "import"
         or (is_target and text == "type")
         or (_is_inside(text) and text.startswith("__"))
-        or _is_worked_out(text, behind)
+        or _is_worked_out(text, behind, scopes)
         or _is_torchs_field(text, behind)
         # it imports what a text names
         or (text == "help" and not {word for _, word in behind[1:2]} & {*_LIBRARIES, ")"})
     ):
         yield text
-    elif text == "case":
-        yield from _matched(behind)
-    elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(behind[:40], ":")}:
-        yield "class … (Tensor)"
-    elif text == "class" and "type" in {word for _, word in _until(behind[:40], ":")}:
-        yield "class … (type)"
-    elif text == "class" and "**" in {word for _, word in _until(behind[:40], ":")}:
-        yield "class … (**)"
+    elif text == "class":
+        words = {word for _, word in _head(behind)}
+        for word, what in ({"Tensor", "Parameter"}, "Tensor"), ({"type"}, "type"), ({"**"}, "**"):
+            if words & word:
+                yield f"class … ({what})"
+                return
+
+
+_READ_TO_THE_END = frozenset(
+    {"class", "getattr", "type", "help", "load", "wraps", "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"}
+)
+"""Words of which what stands in the brackets behind them decides."""
+
+
+def _head(tokens: Iterable[Token]) -> Iterator[Token]:
+    """The tokens up to the colon that ends the head of a statement, not one in brackets or of a lambda."""
+    depth = lambdas = 0
+    for kind, word in tokens:
+        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        lambdas += depth == 0 and word == "lambda"
+        if kind == tokenize.NEWLINE or (word == ":" and depth == 0 and not lambdas):
+            return
+        lambdas -= depth == 0 and word == ":"
+        yield kind, word
 
 
 def _is_torchs_field(name: str, behind: list[Token]) -> bool:
@@ -273,11 +406,21 @@ def _is_torchs_field(name: str, behind: list[Token]) -> bool:
     return name[:1] == "_" and behind[:1] == [(tokenize.OP, ":")] and name in vocabulary.private() - _OWN
 
 
-def _matched(behind: list[Token]) -> Iterator[str]:
+def _matched(behind: Iterable[Token]) -> Iterator[str]:
     """The attributes that a pattern reads, ``hub`` in ``case object(hub=x)``, which no exercise needs."""
-    for (kind, word), (_, sign) in itertools.pairwise(_until(behind, ":")):
+    for (kind, word), (_, sign) in itertools.pairwise(_head(behind)):
         if kind == tokenize.NAME and sign == "=" and (_is_inside(word) or not _is_known(word, set())):
             yield word
+
+
+def _chained(tokens: Iterable[Token]) -> Iterator[Token]:
+    """The dots and names at the beginning of these tokens, and what stands behind them."""
+    is_dot = True
+    for token in tokens:
+        yield token
+        if token[1] != "." if is_dot else token[0] != tokenize.NAME:
+            return
+        is_dot = not is_dot
 
 
 def _chain(tokens: list[Token]) -> list[str]:
@@ -328,14 +471,14 @@ def _targets(tokens: list[Token]) -> set[int]:
                 calls -= brackets.pop() if brackets else 0
             elif word in ("for", "as", "del", "in") or (word == ":" and not brackets):
                 taken = word
-            first = n + _call_length(tokens[n : min(end, n + 40)]) if word == "type" else n
+            first = n + _call_length(tokens[n : min(end, n + LONGEST_CALL)]) if word == "type" else n
             if (
                 first + 1 < end
                 and tokens[first + 1][1] == "."
                 and (not calls or taken == "for")  # the loop in a call's brackets assigns, too
                 and (n == begin or tokens[n - 1][1] != ".")
             ):
-                at = first + 1 + len(_chain(tokens[first + 1 : min(end, first + 40)]))
+                at = first + 1 + len(_chain([*_chained(itertools.islice(tokens, first + 1, end))]))
                 behind = tokens[at][1] if at < end else ""
                 ends = behind in (",", ")", "]", "in", ":", "") or behind in _ASSIGNING
                 if ends and ((n < assigned and taken != ":") or taken in ("for", "as", "del")):
@@ -364,11 +507,17 @@ def _last_assigning(tokens: list[Token], begin: int, end: int) -> int:
     return found
 
 
-def _is_handed_on(module: str) -> bool:
-    """Whether a library's module that is called so is named where it is a value: all but those in which every function
-    is compared after a run, and the name of one, ``F``, is many a variable's.
+def _is_handed_on(name: str, module: str, scopes: Scopes, *, is_alias: bool) -> bool:
+    """Whether a library's ``module`` that a cell calls ``name`` is named where it is a value: what is used of it would
+    not be seen. Another name for it is known as such, but for those of the modules that are imported anyway.
     """
-    return bool(_called(module)) and module not in ("torch.nn.functional", "torch.optim")
+    if module in _ALSO_VARIABLES:
+        return not is_alias and scopes.passes_on(name)
+    return name in _HANDED_ON or module in _MODULES or (bool(_called(module)) and not is_alias)
+
+
+_ALSO_VARIABLES = frozenset({"torch.nn.functional", "torch.optim"})
+"""Modules whose short names, ``F`` and ``optim``, are many a variable's."""
 
 
 def _is_setting(token: Token) -> bool:
@@ -396,40 +545,46 @@ def _aliases(tokens: list[Token]) -> dict[int, tuple[str, str]]:
                 found[first + 2] = (words[0], "".join(words[2:]))
             elif words[2] == "type" and _call_length(tokens[first + 2 : end]) == len(words) - 3:
                 found[first + 2] = (words[0], "type")
+        elif words.count("=") == 1 and "," in words[1 : words.index("=")]:
+            at = words.index("=")
+            names, values = words[:at:2], _split_up(words[at + 1 :])
+            if len(names) == len(values) and all(map(str.isidentifier, names)) and {*words[1:at:2]} == {","}:
+                for name, (place, value) in zip(names, values, strict=True):
+                    if value[0].isidentifier() and not value[1::2].count("(") and {*value[1::2]} <= {"."}:
+                        found[first + at + 1 + place] = (name, "".join(value))
     return found
 
 
-def _used(
-    name: str, module: str, before: Token, behind: list[Token], *, is_target: bool, is_alias: bool
-) -> Iterator[str]:
-    """Yield what is reported where a library's ``name`` is used: a module in it that no exercise
-    needs, or an assignment into it.
+def _split_up(words: list[str]) -> list[tuple[int, list[str]]]:
+    """What stands between commas outside of brackets, each with where it begins; nothing where one is empty."""
+    found, depth = [(0, list[str]())], 0
+    for n, word in enumerate(words, 1):
+        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        if word == "," and depth == 0:
+            found.append((n, []))
+        else:
+            found[-1][1].append(word)
+    return found if all(each for _, each in found) else []
 
-    The name alone is yielded where the library itself, or a module in it, is passed on as a value.
+
+def _used(name: str, module: str, behind: list[Token], *, is_target: bool, is_alias: bool) -> Iterator[str]:
+    """Yield what is reported where a library's ``name`` is used: a module in it that no exercise
+    needs, an assignment into it, or a module in it that is passed on as a value.
     """
     if module == "type":
         if is_target or _arguments(behind) > 1:
             yield name
         return
-    dots = behind[:1] == [(tokenize.OP, ".")]
     if is_target:
         yield name + "".join(_chain(behind))
-    for place in range(0, 12, 2) if dots else ():
-        if [word for _, word in behind[place : place + 1]] != ["."] or len(behind) <= place + 1:
-            if _is_handed_on(module) and not is_alias and before[1] not in ("as", "import"):
-                yield module
-            return
-        module = f"{module}.{behind[place + 1][1]}"
+    chain = _chain(behind)[1::2]
+    for word in chain:
+        module = f"{module}.{word}"
         if _is_unneeded_module(module):
             yield module
             return
-    if (
-        not dots
-        and (name in _HANDED_ON or module in _MODULES or (_is_handed_on(module) and not is_alias))
-        and before[1] not in ("as", "import")
-        and [word for _, word in behind[:1]] != ["="]
-    ):
-        yield name
+    if chain and _called(module) and not is_alias:
+        yield module
 
 
 @lru_cache(1000)
@@ -475,7 +630,7 @@ def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
     ``"{0.__class__}".format(x)`` does.
     """
     if name == "format":
-        return owner[0] != tokenize.STRING or reaches_inside(owner[1])
+        return owner[0] != tokenize.STRING or reaches_inside(owner[1]) or reaches_inside(_meant(owner[1]))
     return (name in _CALLS and name not in ("eval", "compile")) or (
         name in _MAKING - {"type"} and _arguments(behind) > 1
     )
@@ -501,10 +656,10 @@ def reaches_inside(text: str) -> bool:
 _IN_FIELD = re.compile(r"[{}]|[.\[]\s*_")
 
 
-def _is_worked_out(name: str, behind: list[Token]) -> bool:
+def _is_worked_out(name: str, behind: list[Token], scopes: Scopes) -> bool:
     """Whether a call reads or sets attributes under names that are computed, and so not visible in the text."""
     if name == "getattr":
-        return not (_is_plain(behind) or _is_of_a_kind(behind[:40]))
+        return not (_plain_name(behind) or _is_of_a_kind(behind, scopes))
     if name == "type" and (behind[:1] != [(tokenize.OP, "(")] or _is_called_again(behind) or _is_of_class(behind)):
         return True
     return name in _MAKING and _arguments(behind) > 1
@@ -516,7 +671,7 @@ _MAKING = frozenset({"type", "wraps", "Enum", "IntEnum", "StrEnum", "Flag", "Int
 
 def _is_of_class(tokens: list[Token]) -> bool:
     """Whether these brackets hold a class, judged by its name: the type of a class makes classes."""
-    words = [word for _, word in tokens[1 : _call_length([(0, "type"), *tokens[:40]])]][:-1]
+    words = [word for _, word in tokens[1 : _call_length([(0, "type"), *tokens])]][:-1]
     last = words[-1] if words and all(word.isidentifier() or word == "." for word in words) else ""
     is_librarys = len(words) > 1 and words[0] in _MODULES | {*_LIBRARIES}
     # X and W1 are tensors, Box is a class
@@ -544,7 +699,7 @@ class _Classes:
         """
         if tokens[0][1] != "class" or len(tokens) < 2:
             return
-        behind = tokens[2:]
+        behind = [*_head(tokens[2:])]
         if behind[:1] == [(tokenize.OP, "[")]:  # parameters of types
             behind = behind[_call_length([*tokens[1:]]) :]
         bases = [base for base in _bases(behind) if len(base) < 2 or base[1] != "="]
@@ -647,47 +802,89 @@ def _loading(name: str, behind: list[Token]) -> Iterator[str]:
 
 
 def _arguments(tokens: list[Token]) -> int:
-    """How many arguments a call has, as far as these tokens go; a starred one counts as several."""
+    """How many arguments a call has; a starred one counts as several, and so does what does not end here."""
     depth, found, before = 0, 1, ""
     for _, word in tokens if tokens[:1] and tokens[0][1] == "(" else ():
         depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
         found += depth == 1 and (word == "," or (word in ("*", "**") and before in ("(", ",")))
         before = word
         if depth == 0:
-            break
+            return found
+    return found + (depth > 0)
+
+
+def _is_formatted(text: str) -> bool:
+    return "f" in text.partition(text[-1])[0].lower()
+
+
+def _codes(text: str) -> list[str]:
+    """The code in the fields of a formatted text, and in those of their formats, cut out of it as Python does that.
+
+    >>> _codes('f"{a[1:2]!r:{b}} {{c}} {d != 1:>3}"')
+    ['a[1:2]', 'b', 'd != 1']
+    """
+    sign = text[-1]
+    n = text.index(sign) + (3 if text.endswith(sign * 3) and text.count(sign) > 5 else 1)
+    found: list[str] = []
+    fields = 0
+    while n < len(text):
+        if text[n] == "{" and (fields or text[n + 1 : n + 2] != "{"):
+            end = _end_of_code(text, n + 1)
+            found.append(text[n + 1 : end])
+            fields += text[end : end + 1] != "}"  # its format begins, and may have fields
+            n = end
+        elif text[n] == "}" and fields:
+            fields -= 1
+        elif text[n] == "{":
+            n += 1
+        n += 1
     return found
 
 
-def _in_text(text: str, theirs: set[str], made: set[str]) -> Iterator[str]:
-    """Yield the reported words of the expressions inside an f-string, and the first internal name of
-    Python that a text contains.
-    """
-    if "f" in text.partition(text[-1])[0].lower() and len(text) <= LONGEST_TEXT:
-        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            codes = [
-                ast.unparse(node.value) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FormattedValue)
-            ]
-            for code in codes:
-                yield from (word for word in _words(list(_tokens(code)), made) if word not in theirs)
+def _end_of_code(text: str, n: int) -> int:
+    """Where the code of a field ends that begins at ``n``: at a bracket that closes it, or before its format."""
+    depth, quote = 0, ""
+    while n < len(text):
+        sign, step = text[n], 1
+        if quote:
+            if text.startswith(quote, n):
+                quote, step = "", len(quote)
+        elif sign in "'\"":
+            quote = sign * 3 if text.startswith(sign * 3, n) else sign
+            step = len(quote)
+        elif not depth and (sign in "}:" or (sign == "!" and text[n + 1 : n + 2] != "=")):
+            break
+        else:
+            depth += (sign in "([{") - (sign in ")]}" and depth > 0)
+        n += step
+    return n
+
+
+def _in_text(text: str) -> Iterator[str]:
+    """Yield the first internal name of Python that a text contains."""
     if hidden := [word for word in _IN_TEXT.findall(f"{text} {_meant(text)}") if word not in _OWN]:
         yield f"'{hidden[0]}'"
 
 
 def _meant(text: str) -> str:
-    """The text that a literal means, without quotation marks, whatever signs it is written with.
+    """The text that a literal means, without quotation marks, whatever signs it is written with; the fields of a
+    formatted one stay as they are.
 
-    Empty for bytes, for what has fields, and for what is no literal.
+    Empty for bytes, and for what is no literal.
     """
-    if "\\" not in text or len(text) > LONGEST_TEXT:
+    if "\\" not in text:
         return ""
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = ast.literal_eval(text)
-        return found if isinstance(found, str) else ""
-    return ""
+    letters, sign, rest = text.partition(text[-1])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = ast.literal_eval(f"{letters.lower().replace('f', '')}{sign}{rest}")
+    except (SyntaxError, ValueError):
+        return ""
+    return found if isinstance(found, str) else ""
 
 
-def _joined(before: Token, text: str, behind: list[Token]) -> Iterator[str]:
+def _joined(before: Token, text: str, behind: Iterable[Token]) -> Iterator[str]:
     """Yield an internal name of Python that only joining several texts gives: ``"_" "_code_" +
     "_"``; nothing if there is none.
     """
@@ -726,6 +923,11 @@ def _imported(tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
             and ".".join(parts[:-1]) not in ("torch.nn", "torch.nn.functional")
         ):
             yield whole
+        elif parts[-1] == "*":
+            held = _starred(whole[:-2])
+            libraries.update((name, f"{whole[:-2]}.{name}") for name in held)
+            if any(map(_is_unneeded_module, (f"{whole[:-2]}.{name}" for name in held))):
+                yield whole
         inside = any(_is_inside(part) or part in _CALLS for part in parts[1:])
         inside = inside or not all(
             part == "*" or _is_known(part, set()) or _is_allowed(".".join(parts[: n + 1]))
@@ -740,43 +942,40 @@ def _imported(tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
             libraries[parts[0]] = parts[0]
 
 
-def _until(tokens: list[Token], end: str) -> Iterator[Token]:
+def _starred(module: str) -> list[str]:
+    """The names of modules that a star takes from a loaded one."""
+    inside = vars(sys.modules[module]) if module in sys.modules else {}
+    names = inside.get("__all__") or [name for name in inside if name[:1] != "_"]
+    return [name for name in names if isinstance(inside.get(name), ModuleType)]
+
+
+def _until(tokens: Iterable[Token], end: str) -> Iterator[Token]:
     for kind, word in tokens:
         if kind == tokenize.NEWLINE or word == end:
             return
         yield kind, word
 
 
-def _is_plain(tokens: list[Token]) -> bool:
-    """Whether the second argument of ``getattr`` is a literal with an ordinary attribute name: no
-    keyword, no internal of Python.
+def _plain_name(tokens: list[Token]) -> str:
+    """The second argument of ``getattr`` if it is a literal with an ordinary attribute name, no keyword and no internal
+    of Python; else empty.
     """
-    commas, depth = [], 0
-    tokens = tokens[:40]
-    for n, (_, word) in enumerate(tokens):
-        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
-        if depth < 1:
-            break
-        if depth == 1 and word in (",", "*", "**"):
-            commas.append(n)
-    if not commas or tokens[commas[0]][1] != "," or commas[0] + 1 >= len(tokens):
-        return False
-    kind, text = tokens[commas[0] + 1]
-    ends = [word for _, word in tokens[commas[0] + 2 :]][:1] in ([","], [")"])
-    return (
-        ends
-        and kind == tokenize.STRING
-        and text[1:-1].isidentifier()
-        and not keyword.iskeyword(text[1:-1])
-        and not _is_inside(text[1:-1])
-    )
+    first = _bases(tokens)[:1]
+    n = 1 + len(first[0]) if first else 0
+    if not n or "*" in first[0][:1] or len(tokens) < n + 3 or tokens[n][1] != "," or tokens[n + 2][1] not in (",", ")"):
+        return ""
+    kind, text = tokens[n + 1]
+    name = text[1:-1]
+    is_name = kind == tokenize.STRING and name.isidentifier() and not keyword.iskeyword(name)
+    return name if is_name and not _is_inside(name) else ""
 
 
-def _is_of_a_kind(tokens: list[Token]) -> bool:
+def _is_of_a_kind(tokens: list[Token], scopes: Scopes) -> bool:
     """Whether ``getattr`` asks ``self`` for a name that begins with plain letters, whatever follows:
-    ``getattr(self, "layer_" + kind)``, ``getattr(self, f"layer_{n}")``. No name of Python's inside begins so.
+    ``getattr(self, "layer_" + kind)``, ``getattr(self, f"layer_{n}")``. No name of Python's inside begins so, and an
+    object of a class of the cell's has no module under one.
     """
-    if [word for _, word in tokens[:3]] != ["(", "self", ","] or len(tokens) < 6:
+    if [word for _, word in tokens[:3]] != ["(", "self", ","] or len(tokens) < 6 or not scopes.is_self():
         return False
     (kind, text), (_, then), behind = tokens[3], tokens[4], tokens[5:]
     if kind == tokenize.STRING:

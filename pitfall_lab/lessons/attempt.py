@@ -44,6 +44,8 @@ PRINTED = 20_000
 """Characters of output that are kept."""
 MOST_PRINTED = 1 << 22
 """Characters that a cell may print; more of them end it."""
+MOST_WARNED, LONGEST_WARNING = 200, 1000
+"""Warnings of a cell that are kept, and their characters."""
 _WORD = re.compile(r"[^\W\d]\w*")
 _LACKS = re.compile(r"'([\w.]+)' object has no attribute '(\w+)'")
 
@@ -120,7 +122,8 @@ class Observation:
     """What was seen of one run of a learner's cell.
 
     ``error`` is the exception that ended the program (None: it ran to its end); ``in_cell``: the cell itself did not
-    reach its end. ``printed`` is what was printed, ``warned`` are the warnings of the learner's code, each once.
+    reach its end. ``printed`` is what was printed, ``warned`` are the warnings of the learner's code, each once, and
+    how many there are beyond the first :data:`MOST_WARNED`.
     ``values`` has what each expression is: ``None``, a bool, a number, a text, an array (tensors too: their numbers), a
     list, tuple or dict of values, :class:`Opaque`, or the :class:`Problem` that evaluating it raised. ``trace`` is the
     recording (None: the run was not watched). ``driven`` is the first line of the traced text that belongs to
@@ -258,8 +261,10 @@ def observing(request: Request, look: Look = lambda _: None) -> Steps[Observatio
     driven = made + request.inputs.count("\n") + 1
     text = f"{cell}{request.inputs}\n{request.drive}\n"
     stage = _Stage(request, made, driven, look)
-    with undisturbed("torch"), _fresh_streams(), warnings.catch_warnings(record=True) as caught:
+    caught = _Warned()
+    with undisturbed("torch"), _fresh_streams(), warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.showwarning = caught.add  # as its documentation says
         linecache.cache[NAME] = (len(text), None, text.splitlines(keepends=True), NAME)
         try:
             yield from stage.run(text)
@@ -268,8 +273,32 @@ def observing(request: Request, look: Look = lambda _: None) -> Steps[Observatio
                 values[expression] = yield from stage.value(expression)
         finally:
             linecache.cache.pop(NAME, None)
-    warned = tuple(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught if w.filename == NAME))
+    warned = caught.texts()
     return Observation(stage.error, stage.in_cell, stage.printed[:PRINTED], warned, values, stage.trace, made, driven)
+
+
+class _Warned:
+    """The warnings of the learner's code: the first of them, each once and as far as a reader wants it, and how many
+    more there are. A cell may warn without end.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[str, Any]] = []
+        self._more = 0
+
+    def add(self, message: Any, category: type, filename: str, *_: object, **__: object) -> None:
+        """Keep a warning, or count it; its text is asked for at the end."""
+        if filename != NAME:
+            return
+        if len(self._kept) < MOST_WARNED:
+            self._kept.append((category.__name__, message))
+        else:
+            self._more += 1
+
+    def texts(self) -> tuple[str, ...]:
+        """What is reported of them."""
+        texts = dict.fromkeys(f"{kind}: {message}"[:LONGEST_WARNING] for kind, message in self._kept)
+        return (*texts, *([f"{self._more} more warnings"] if self._more else []))
 
 
 _BUILTINS = types.MappingProxyType({name: value for name, value in vars(builtins).items() if not name.startswith("_")})

@@ -812,6 +812,7 @@ _LOOPING = frozenset(
         "accumulate",
         "starmap",
         "product",
+        "groupby",
         "vectorize",
         "frompyfunc",
         "fromfunction",
@@ -823,8 +824,8 @@ _LOOPING |= {"apply_along_axis", "nditer", "ndenumerate", "apply_", "map_"}
 
 
 def _loop(source: str) -> int | None:
-    r"""Return the line of the first loop in a function of a cell; what goes through Python's
-    numbers calls nothing of torch.
+    r"""Return the line of the first loop in a function of a cell, or of a function that loops and is kept anywhere for a
+    later call; what goes through Python's numbers calls nothing of torch.
 
     >>> _loop("def f(x):\n    return [v + 1 for v in x.tolist()]\n"), _loop("def f(x):\n    return x\nfor n in (1, 2):\n    f(n)\n")
     (2, None)
@@ -836,15 +837,36 @@ def _loop(source: str) -> int | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     lines: list[int] = []
-    waiting: list[tuple[ast.AST, bool]] = [(each, False) for each in body]
+    names = _looping_names(body)
+    waiting: list[tuple[ast.AST, bool, bool]] = [(each, False, False) for each in body]
     while waiting:  # each part once, however deep functions are in one another
-        node, inside = waiting.pop()
-        called = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        if inside and isinstance(node, ast.expr | ast.stmt) and (isinstance(node, _LOOPS) or called in _LOOPING):
+        node, inside, called = waiting.pop()
+        goes = (isinstance(node, _LOOPS) and inside) or (_goes_through(node, names) and (inside or not called))
+        if goes and isinstance(node, ast.expr | ast.stmt):
             lines.append(node.lineno)
         inside = inside or isinstance(node, _FUNCTIONS)
-        waiting += [(inner, inside) for inner in ast.iter_child_nodes(node)]
+        waiting += [
+            (inner, inside, isinstance(node, ast.Call) and inner is node.func) for inner in ast.iter_child_nodes(node)
+        ]
     return min(lines, default=None)
+
+
+def _looping_names(body: list[ast.stmt]) -> set[str]:
+    """What a cell calls the functions that go through elements: Python's own names, and those that it imports."""
+    found = {"map", "filter"}
+    for node in (each for statement in body for each in ast.walk(statement) if isinstance(each, ast.ImportFrom)):
+        for each in node.names:
+            found |= _LOOPING if each.name == "*" else {each.asname or each.name} if each.name in _LOOPING else set()
+    return found
+
+
+def _goes_through(node: ast.AST, names: set[str]) -> bool:
+    """Whether this is a function that goes through elements in Python, read by its name or by a text."""
+    if isinstance(node, ast.Name):
+        return node.id in names and isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+        return any(isinstance(each, ast.Constant) and each.value in _LOOPING for each in node.args[1:])
+    return isinstance(node, ast.Attribute) and node.attr in _LOOPING
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -1139,6 +1161,7 @@ class Result:
         lines += [_mark(mark, say, had=had) for mark, had in zip(self.marks, given, strict=False)]
         lines += [self.why_nothing.say(say)] if self.why_nothing else []
         lines += [f"! {text}" for text in self.warned[:3]]
+        lines += [_MORE_WARNINGS.say(say)] if len(self.warned) > 3 else []
         lines += self._hints()
         closing = _SOLVED if self.solved else _PARTLY
         return [
@@ -1183,6 +1206,7 @@ class Result:
 
 _EXERCISE = T(en="Exercise", zh="练习")
 _SOLVED = T(en="Solved.", zh="已解决。")
+_MORE_WARNINGS = T(en="! and more warnings", zh="! 还有更多警告")
 _PARTLY = T(
     en="{held} of {total} checks {verb}{worth}. Edit the cell and run it again; with --hint after the number you get a "
     "hint.",

@@ -99,6 +99,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
         thirteenth_class,
         twentieth_class,
         twenty_second_class,
+        twenty_third_class,
     )
 
     rounds = {
@@ -212,6 +213,11 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("disturb", twenty_second_class.disturbing()),
             *_of("notebook", twenty_second_class.files()),
         ],
+        23: lambda: [
+            *_of("forge", twenty_third_class.forging()),
+            *_of("disturb", twenty_third_class.disturbing()),
+            *_of("notebook", twenty_third_class.files()),
+        ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]
 
@@ -224,7 +230,8 @@ FAMILIES = {
     ),
     "forge": (
         "another process decides; what was replaced is found before it is used; no frame leads to the observer; words "
-        "that no exercise needs are named; names that are worked out are refused"
+        "that no exercise needs are named, and what was not read; names that are worked out are refused, and indices "
+        "that derivatives have kept are checked"
     ),
     "fit": (
         "arguments of exercises are drawn anew for each run; what is watched has to make the numbers "

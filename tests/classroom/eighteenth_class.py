@@ -82,7 +82,14 @@ def forging() -> Iterator[Case]:
         "astuple(A())\n")),
         ("help-imports", "has Python's help import a module that a text names", "help('this')\n"),
     ):  # fmt: skip
-        yield Case(name, what, "look", {TARGET: source + correct}, {TARGET: "solved"})
+        refused = name == "parametrized-name"  # by what sets attributes
+        yield Case(
+            name,
+            what,
+            "graded" if refused else "look",
+            {TARGET: source + correct},
+            {TARGET: "error" if refused else "solved"},
+        )
     # These were named alone until the functions of torch.fft were compared, too.
     for name, what, source in (
         ("target-past-slice", "replaces a function of torch's behind a part of a list", (

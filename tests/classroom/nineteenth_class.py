@@ -82,7 +82,14 @@ def forging() -> Iterator[Case]:
         ("columns-changed", "changes the columns of a compressed one so", (
         "s = torch.ones(4, 4).to_sparse_csr()\ns.col_indices()[0] = 1\ns @ torch.ones(4)\n")),
     ):  # fmt: skip
-        yield Case(name, what, "look", {TARGET: source + correct}, {TARGET: "solved"})
+        refused = name == "loaders-context"  # by what copies
+        yield Case(
+            name,
+            what,
+            "graded" if refused else "look",
+            {TARGET: source + correct},
+            {TARGET: "error" if refused else "solved"},
+        )
     for name, what, source in (
         ("entry-replaced", "replaces what `no_grad` does, by the class as a value", (
         "n = [torch.no_grad][0]\ndef enter(self):\n    pass\nn.__enter__ = enter\n")),

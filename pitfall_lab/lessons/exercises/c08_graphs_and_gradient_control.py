@@ -81,7 +81,7 @@ _LEFT = T(
 _from_values = true(
     "abs(hidden - square) < 1e-6",
     _LEFT,
-    drive="square, hidden = slope(lambda t: t ** 2, x), slope(lambda t: t.detach() ** 2 + 0 * t, x)",
+    drive="square, hidden = slope(lambda t: t ** 2, x), slope(lambda t: t.detach() ** 2 + 3 * (t - t.detach()), x)",
 )
 
 
@@ -100,8 +100,8 @@ def _of_wave(x: float, pace: float) -> float:
 def _near(name: str, meant: Callable[[float, float], float], **run: Any) -> Check:
     """Check slopes at many places: at a single one the difference to one side may be close enough by luck.
 
-    ``meant`` gets a place and the sine's pace. Functions without a gradient do not show how exact a slope is that was
-    left to autograd: then this is the reason.
+    ``meant`` gets a place and the sine's pace. Functions with a wrong gradient do not show how exact a slope is that
+    was left to autograd: then this is the reason.
     """
     where = "[place.item() for place in places]"
 
@@ -429,12 +429,13 @@ EXERCISES = (
         ),
         given=_SLOPE + "    h = 1e-9\n    return ((function(x + h) - function(x)) / h).item()\n",
         inputs="x = torch.rand(()) + 0.5",
-        # the functions give values and no gradient: what is left to autograd has no slope here
+        # the functions have another gradient than their values say: what is left to autograd has a wrong slope here
         drive=(
             "pace = torch.rand(()).item() + 0.5\n"
             "places = [x, *(torch.rand((), dtype=x.dtype) + 0.5 for _ in range(19))]\n"
-            "exps = [slope(lambda t: t.detach().exp() + 0 * t, place) for place in places]\n"
-            "waves = [slope(lambda t: (pace * t.detach()).sin() + 0 * t, place) for place in places]"
+            "wrong = torch.rand(()).item() + 3\n"
+            "exps = [slope(lambda t: t.detach().exp() - wrong * (t - t.detach()), place) for place in places]\n"
+            "waves = [slope(lambda t: (pace * t.detach()).sin() + wrong * (t - t.detach()), place) for place in places]"
         ),
         properties=(
             Property(

@@ -97,6 +97,7 @@ try:
     found = nesterov(start, grad_of, lr, mu, steps)
 finally:
     torch.optim, rules.sgd = torch_optim, torch_rule
+    give_back()
 """
 
 _RESUME = """\
@@ -382,8 +383,24 @@ class Refused:
 
 from torch.optim import sgd as rules
 
+def refused(*_, **__):
+    raise RuntimeError("torch.optim is taken away in this exercise: write the step by hand")
+
+
+# a function that the cell has kept, in a list or wherever, is the same function
+taken = [(rule, rule.__code__) for rule in vars(rules).values() if hasattr(rule, "__code__") and "sgd" in rule.__name__]
+
+
+def give_back():
+    for rule, code in taken:
+        rule.__code__ = code
+
+
 torch_optim, torch.optim = torch.optim, Refused()
 torch_rule, rules.sgd = rules.sgd, Refused()
+for each, _ in taken:
+    each.__code__ = refused.__code__
+del each
 """,
         drive=_ON_NESTEROV,
         properties=(
