@@ -51,7 +51,7 @@ def test_every_verdict_bears_out_some_decision_and_none_bears_out_all() -> None:
 def test_the_verdict_on_a_claim_is_said_in_the_words_of_the_buttons() -> None:
     for key, en, zh in (
         ("s2-5.1.1-f", "≠ wrong", "≠ 错"),
-        ("s2-3.1.1-a", "≈ wrong, or it depends (misleading)", "≈ 错，或看情况（有误导）"),
+        ("s0-2.1.1-d", "≈ wrong, or it depends (misleading)", "≈ 错，或看情况（有误导）"),
         ("s4-3-i", "↺ wrong (outdated)", "↺ 错（已过时）"),
         ("s0-2.1.1-c", "⇵ it depends", "⇵ 看情况"),
     ):

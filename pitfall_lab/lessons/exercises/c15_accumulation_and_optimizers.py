@@ -333,15 +333,15 @@ EXERCISES = (
             en=(
                 "Write `nesterov(w, grad_of, lr, mu, steps)`: SGD with Nesterov momentum as `torch.optim.SGD(..., "
                 "momentum=mu, nesterov=True)` does it, without anything from `torch.optim`. The velocity is computed "
-                "as with plain momentum; the step goes along the gradient plus `mu` times the new velocity. "
+                "as with plain momentum; `w` moves against the sum of the gradient and `mu` times the new velocity. "
                 "(Textbooks compute the gradient ahead of `w` instead; torch does not.) `w` is a tensor of shape (3,), "
                 "`grad_of(w)` returns the gradient at `w`; call it once in each step. Return the last `w`; leave the "
                 "first one unchanged."
             ),
             zh=(
                 "编写 `nesterov(w, grad_of, lr, mu, steps)`：与 `torch.optim.SGD(..., momentum=mu, nesterov=True)` 相"
-                "同的 Nesterov 动量 SGD，不使用 `torch.optim` 的任何东西。速度的计算与普通动量相同；步子沿梯度加上"
-                "`mu` 乘以新的速度。（教科书在 `w` 的前方求梯度；torch 不这样做。）`w` 是形状为 (3,) "
+                "同的 Nesterov 动量 SGD，不使用 `torch.optim` 的任何东西。速度的计算与普通动量相同；`w` 沿梯度与 `mu` "
+                "倍新速度之和的反方向移动。（教科书在 `w` 的前方求梯度；torch 不这样做。）`w` 是形状为 (3,) "
                 "的张量，`grad_of(w)` 返回 `w` 处的梯度；每一步调用它一次。返回最后的 `w`；最初的那个保持不变。"
             ),
         ),

@@ -36,8 +36,8 @@ _RECORDED = T(
 )
 
 _NEITHER = T(
-    en="This takes a CUDA device; there is none here, and this version comes with no recording. Where there is "
-    "one, the cell measures:",
+    en="This takes a CUDA device; there is none here, and this version comes with no recording. On a "
+    "machine with such a device, the cell measures:",
     zh="这需要 CUDA 设备；这里没有，此版本也没有附带录制结果。有设备时，本单元格会测量：",
 )
 
