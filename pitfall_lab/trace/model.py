@@ -295,7 +295,8 @@ class OptimizerMade:
     ``updates`` says of steps after the first one, in order, how many backwards were made since the step, or the
     clearing of the gradients, before it. ``left`` are numbers of backwards after which the gradients were cleared
     without a step, with the place of the clearing (None: the program ended), and ``cleared`` the places of clearings
-    after a step. Nothing is counted across a step of another optimizer.
+    after a step. Nothing is counted across a step of another optimizer. ``begins`` says of each of ``rates`` after how
+    many events the first step with it was made.
     """
 
     step: int
@@ -309,6 +310,7 @@ class OptimizerMade:
     updates: tuple[int, ...] = ()
     left: tuple[tuple[int, Span | None], ...] = ()
     cleared: tuple[Span, ...] = ()
+    begins: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
