@@ -665,7 +665,9 @@ class Counted:
     ``numbers`` are the share of pairs of a picked and another element in which the picked one has the higher rank, what
     it is if equal scores share their ranks, the least and the most that the order of equal scores can make of it, and
     the step of the sort. ``correlated``: the same for the correlation of ranks with other numbers. ``cumulated``: the
-    same for labels that it adds up in the order of scores, where the picked ones are to come first.
+    same for labels that it adds up in the order of scores, where the picked ones are to come first. ``hermitian``: it
+    multiplies a Hermitian matrix with a complex vector, and ``count`` of the ``of`` numbers of the matrix are not equal
+    to their mirror image; ``numbers`` are the largest such difference, and the largest number.
     """
 
     step: int
@@ -687,6 +689,7 @@ class Counted:
         "ranked",
         "correlated",
         "cumulated",
+        "hermitian",
     ]
     count: int
     of: int

@@ -863,7 +863,7 @@ export interface Paired {
 /** What the numbers show that the call at `step` was given. */
 export interface Counted {
   step: number;
-  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered" | "middle" | "tied" | "zeroed" | "unread" | "several" | "unsorted" | "uncentred" | "cancelled" | "ranked" | "correlated" | "cumulated";
+  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered" | "middle" | "tied" | "zeroed" | "unread" | "several" | "unsorted" | "uncentred" | "cancelled" | "ranked" | "correlated" | "cumulated" | "hermitian";
   count: number;
   of: number;
   numbers: number[];
