@@ -4,8 +4,8 @@ tensors (:class:`Counts`).
 Counted are: rows of masks without a one whose first one is searched for; examples of each class of a weighted loss;
 targets that a loss does not ignore; columns of a table that have become constant; class indices that are compared;
 entries of sparse tensors stored in several parts; rows of even length whose two middle values differ; values in the
-unread triangle of a symmetric matrix; columns with large means of a table that is decomposed; and distances that the
-rounding of a matrix product has made wrong.
+unread triangle of a symmetric matrix; columns with large means of a table that is decomposed; distances that the
+rounding of a matrix product has made wrong; and entries of Hermitian matrices that differ from their mirror image.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ Kind = Literal[
     "ranked",
     "correlated",
     "cumulated",
+    "hermitian",
 ]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
@@ -64,8 +65,10 @@ SEARCHED = {"torch.searchsorted": ("sorted_sequence", 0), "torch.bucketize": ("b
 """Calls that search in sorted rows, with the name and the position of the argument that has these rows."""
 DECOMPOSED = frozenset({"torch.linalg.svd", "torch.linalg.svdvals", "torch.svd", "torch.Tensor.svd"})
 """Calls that compute the singular values of a table."""
-PRODUCTS = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in spellings("matmul", "mm"))
-"""Calls that may multiply a table's transpose and the table."""
+PRODUCTS = frozenset(
+    f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in spellings("matmul", "mm") | {"mv"}
+)
+"""Calls that may multiply a table's transpose and the table, or a matrix and a vector."""
 DISTANCES = frozenset({"torch.cdist", "torch.functional.cdist"})
 """Calls that may compute distances by a matrix product."""
 COUNTED = (
@@ -112,6 +115,8 @@ the two middle ones must differ.
 """
 UNLIKE = 1e-2
 """Two mirrored values differ if their difference exceeds this fraction of the largest value off the diagonal."""
+ROUNDED = 1e-5
+"""A matrix counts as Hermitian up to this fraction of its largest entry."""
 TALL, ABSENT, SHARE = 3, 0.3, 0.5
 """A table of examples has at least ``TALL`` rows for each column and at most the fraction ``ABSENT`` of zeros; it is
 not centred if the means of its columns make up more than the fraction ``SHARE`` of the sum of all squares.
@@ -157,7 +162,9 @@ class CountedNumbers(NamedTuple):
     - ``cancelled``: examined rows of a table of distances whose smallest distance is not that of the nearest row
       (``numbers``: for the row with the largest difference, its index, the index of the smallest distance, the computed
       and the exact distance there, the index of the nearest row, and its exact distance; then the largest square of a
-      norm).
+      norm);
+    - ``hermitian``: entries of a Hermitian matrix, multiplied with a complex vector, that differ from their mirror
+      image without the conjugate (``numbers``: the largest such difference, and the largest entry).
 
     Other kinds are made by other modules. ``numbers`` and ``names`` are empty where nothing is said about them.
     """
@@ -317,8 +324,8 @@ class Counts:
 
 
 def _look(call: Call, result: Any) -> CountedNumbers | None:
-    """What a call of ``LOOKED_AT`` shows about stored parts, medians, one triangle, sorted rows, a decomposed table, or
-    distances; None if nothing is found.
+    """What a call of ``LOOKED_AT`` shows about stored parts, medians, one triangle, sorted rows, a decomposed table, a
+    matrix, or distances; None if nothing is found.
     """
     if call.name in DISTANCES:
         return _cancelled(call, result)
@@ -328,7 +335,7 @@ def _look(call: Call, result: Any) -> CountedNumbers | None:
         return _uncentred(call.args[0])
     if call.name in PRODUCTS:
         table = call.args[1] if len(call.args) > 1 else None
-        return _uncentred(table) if _is_transpose(call.args[0], table) else None
+        return _uncentred(table) if _is_transpose(call.args[0], table) else _hermitian(call.args[0], table)
     return _parts(call) if call.name == STORED else _middles(call) if call.name in MEDIANS else _unread(call)
 
 
@@ -382,6 +389,29 @@ def _uncentred(table: Any) -> CountedNumbers | None:
     share = rows * float(mean.square().sum()) / squares
     count = int((mean.abs() > deviation).sum())
     return CountedNumbers("uncentred", count, columns, (share, float(rows))) if share > SHARE else None
+
+
+def _hermitian(one: torch.Tensor, other: Any) -> CountedNumbers | None:
+    """How many entries of a Hermitian matrix that is multiplied with a complex vector differ from their mirror image,
+    the entry with the two indices exchanged.
+
+    None if the matrix is not Hermitian, if none of its entries differ, or if all are the negative of the mirror image.
+    """
+    if type(other) not in PLAIN or not _is_held(one) or not _is_held(other) or not other.is_complex():
+        return None
+    matrix = (one if one.dim() == TABLE else other).detach()
+    vector = other if one.dim() == TABLE else one
+    if matrix.dim() != TABLE or matrix.shape[0] != matrix.shape[1] or not 1 < matrix.numel() <= MOST:
+        return None
+    if not matrix.is_complex() or (vector.dim() > 1 and 1 not in vector.shape):
+        return None
+    largest = float(matrix.abs().max())
+    unlike, opposite = (matrix - matrix.mT).abs(), float((matrix + matrix.mT).abs().max())
+    fits = float((matrix - matrix.mH).abs().max()) <= ROUNDED * largest < math.inf
+    if not fits or min(float(unlike.max()), opposite) <= UNLIKE * largest:
+        return None
+    numbers = float(unlike.max()), largest
+    return CountedNumbers("hermitian", int((unlike > UNLIKE * largest).sum()), matrix.numel(), numbers)
 
 
 def _cancelled(call: Call, result: Any) -> CountedNumbers | None:

@@ -74,6 +74,8 @@ class Pace:
     steps: int = 0
     rates: list[tuple[int, float]] = field(default_factory=list)
     rate: float | None = None
+    begins: list[int] = field(default_factory=list)
+    """For each of ``rates``, how many steps the trace had before the optimizer's first step with it."""
     apart: int = 0
     """The number of steps in which the groups had different learning rates."""
     attributes: int = -1
@@ -119,9 +121,9 @@ class Pace:
             self.cleared[place] = span(frame)
         self.since = backwards
 
-    def note(self, groups: Any) -> None:
+    def note(self, groups: Any, written: int) -> None:
         """Count a step with these parameter groups (``optimizer.param_groups``), and record their highest learning rate
-        if it differs from the last one, up to ``RATES`` (1000) times.
+        if it differs from the last one, up to ``RATES`` (1000) times. ``written`` is how many steps the trace has.
 
         A rate that is a tensor or not finite is not recorded.
         """
@@ -131,6 +133,7 @@ class Pace:
         if isinstance(rate, float | int) and rate != self.rate and math.isfinite(rate) and len(self.rates) < RATES:
             self.rate = rate
             self.rates.append((number, float(rate)))
+            self.begins.append(written)
 
 
 def _highest(groups: Any) -> Any:
@@ -151,7 +154,8 @@ class StepWatch:
     before a later one if its number of attributes has changed since. ``tell`` must not raise.
 
     ``pace`` is the optimizer's :class:`Pace`, in which every step is counted after ``tell``. ``frame`` is the learner's
-    frame that makes the step, None if there is none. ``recorder`` is notified before and after every step.
+    frame that makes the step, None if there is none. ``recorder`` is notified before and after every step, and
+    ``written`` returns how many steps the trace has.
     """
 
     def __init__(
@@ -159,6 +163,7 @@ class StepWatch:
         tell: Callable[[torch.optim.Optimizer, Pace, FrameType | None], None],
         sources: SourceMap,
         recorder: Recorder,
+        written: Callable[[], int],
     ) -> None:
         self._tell = tell
         self._sources = sources
@@ -166,6 +171,7 @@ class StepWatch:
         self._seen: dict[int, Pace] = {}
         self._handles: tuple[Any, ...] = ()
         self._recorder = recorder
+        self._written = written
 
     def start(self) -> None:
         """Register hooks that torch calls before and after each optimizer step."""
@@ -229,7 +235,7 @@ class StepWatch:
             pace.attributes = len(vars(optimizer))
             self._tell(optimizer, pace, frame)
         with contextlib.suppress(Exception):  # parameter groups may be anything that the program makes of them
-            pace.note(optimizer.param_groups)
+            pace.note(optimizer.param_groups, self._written())
         pace.step(self._recorder.backwards)
         for other in self._seen.values() if len(self._seen) > 1 else ():
             if other is not pace:

@@ -295,7 +295,8 @@ class OptimizerMade:
     ``updates`` says of steps after the first one, in order, how many backwards were made since the step, or the
     clearing of the gradients, before it. ``left`` are numbers of backwards after which the gradients were cleared
     without a step, with the place of the clearing (None: the program ended), and ``cleared`` the places of clearings
-    after a step. Nothing is counted across a step of another optimizer.
+    after a step. Nothing is counted across a step of another optimizer. ``begins`` says of each of ``rates`` after how
+    many events the first step with it was made.
     """
 
     step: int
@@ -309,6 +310,7 @@ class OptimizerMade:
     updates: tuple[int, ...] = ()
     left: tuple[tuple[int, Span | None], ...] = ()
     cleared: tuple[Span, ...] = ()
+    begins: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -663,7 +665,9 @@ class Counted:
     ``numbers`` are the share of pairs of a picked and another element in which the picked one has the higher rank, what
     it is if equal scores share their ranks, the least and the most that the order of equal scores can make of it, and
     the step of the sort. ``correlated``: the same for the correlation of ranks with other numbers. ``cumulated``: the
-    same for labels that it adds up in the order of scores, where the picked ones are to come first.
+    same for labels that it adds up in the order of scores, where the picked ones are to come first. ``hermitian``: it
+    multiplies a Hermitian matrix with a complex vector, and ``count`` of the ``of`` numbers of the matrix are not equal
+    to their mirror image; ``numbers`` are the largest such difference, and the largest number.
     """
 
     step: int
@@ -685,6 +689,7 @@ class Counted:
         "ranked",
         "correlated",
         "cumulated",
+        "hermitian",
     ]
     count: int
     of: int

@@ -223,7 +223,8 @@ class Optimizers:
                 tuple(m.pace.rates) if m.pace else (),
                 tuple(m.given),
                 m.pace.apart if m.pace else 0,
-                *(m.pace.counts() if m.pace else ()),
+                *(m.pace.counts() if m.pace else ((), (), ())),
+                tuple(m.pace.begins) if m.pace else (),
             )
             for m in self._made
         )

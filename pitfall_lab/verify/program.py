@@ -71,7 +71,7 @@ class Session:
         self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, finite)
         self._rounds = Rounds(self.sources, self._lockstep.living_nodes, self._lockstep.written, sampling or Sampling())
         self._recorder = Recorder(self._lockstep, self.sources, self._rounds if sampling is not None else None)
-        self._steps = StepWatch(self._stepping, self.sources, self._recorder)
+        self._steps = StepWatch(self._stepping, self.sources, self._recorder, self._lockstep.written)
         self._lookups = LookupWatch(self._looked_up)
         self._hashes = HashWatch(self.sources, self._lockstep.written, self._lockstep.label)
         self._swaps = SwapWatch(self._swapping, self._swapped)

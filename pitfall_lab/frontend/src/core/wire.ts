@@ -241,6 +241,7 @@ export interface OptimizerMade {
   updates: number[];
   left: ([number, Span | null])[];
   cleared: Span[];
+  begins: number[];
 }
 
 /** What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind. */
@@ -263,6 +264,7 @@ export interface Beside {
   loaded_again: LoadedAgain[];
   hashed: Hashed[];
   worker_copies: WorkerCopy[];
+  written: FileWrite[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -476,7 +478,7 @@ export interface SceneEvent {
   matters?: boolean;
 }
 
-/** A fact with its step, line and place. */
+/** What happened on a line: `text` says it, `step` is the first step at which it was seen, `line` the line's number, `place` how the line is called for readers (`In [3], line 28`). */
 export interface Notable {
   step: number;
   line: number;
@@ -861,7 +863,7 @@ export interface Paired {
 /** What the numbers show that the call at `step` was given. */
 export interface Counted {
   step: number;
-  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered" | "middle" | "tied" | "zeroed" | "unread" | "several" | "unsorted" | "uncentred" | "cancelled" | "ranked" | "correlated" | "cumulated";
+  kind: "empty" | "weights" | "kept" | "blank" | "parts" | "renumbered" | "middle" | "tied" | "zeroed" | "unread" | "several" | "unsorted" | "uncentred" | "cancelled" | "ranked" | "correlated" | "cumulated" | "hermitian";
   count: number;
   of: number;
   numbers: number[];
@@ -948,6 +950,13 @@ export interface WorkerCopy {
   started: Span | null;
   before: string;
   after: string;
+}
+
+/** `torch.save` was called after `step` events. `tensors` are pairs of labels: of a tensor that it wrote (None if that has no label), and of its storage; tensors on other storages than those of the trace are left out. */
+export interface FileWrite {
+  step: number;
+  span: Span | null;
+  tensors: ([string | null, string])[];
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element); where they are known, the mean, the lowest and the highest of all. */
