@@ -135,8 +135,9 @@ class Pairs:
         return lengths.pop() if len(lengths) == 1 else None
 
     def _made_of(self, call: Call, name: str, given: list[Any]) -> int | None:
-        """The N of a call that broadcasts ``(N, 1)`` and ``(N,)`` to a table; None if it does not, or need not be
-        followed.
+        """Return N if a call broadcasts ``(N, 1)`` and ``(N,)`` to N × N; then count its place and examine the next
+        ``FURTHER`` calls. None for another call, one without a span, an N that is 1 or above ``MOST``, meta tensors,
+        during a CUDA graph capture, and if ``EACH`` or ``ALL`` is reached.
         """
         if name not in PAIRING or len(given) < 2 or call.span is None:
             return None

@@ -51,6 +51,8 @@ def changed(cell: str) -> list[str]:
     ['h']
     >>> changed("h = torch.ones(2)\nh.mul_(2)")
     []
+    >>> changed("n = sum(p.numel() for p in net.parameters())")
+    []
     """
     try:
         tree = ast.parse(cell)
@@ -60,10 +62,22 @@ def changed(cell: str) -> list[str]:
     found: set[str] = set()
     for statement in _in_order(tree.body):
         reads = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        written = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        found |= (written_into(statement) | (reads & written)) - made
+        inner = set(_inner(statement))
+        written = {
+            n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        } - inner
+        found |= (written_into(statement) | (reads & written)) - made - inner
         made |= written
     return sorted(found)
+
+
+def _inner(statement: ast.AST) -> Iterator[str]:
+    """The variables of comprehensions and the arguments of lambdas in a statement, which no cell has."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.comprehension):
+            yield from (n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
+        elif isinstance(node, ast.Lambda):
+            yield from (each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
 
 
 def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:

@@ -101,7 +101,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _layers(story: Story) -> Iterator[tuple[Event, str]]:
-    """The calls of layers whose input does not depend on a parameter, each with its first weight."""
+    """The calls of layers whose input does not require grad, each with the first leaf among its other operands.
+
+    Under ``no_grad`` no activation requires grad, so layers behind the first are among them too.
+    """
     for event in story.calls(*LAYERS):
         given = [o.label for o in event.operands if o.label is not None]
         weight = next((label for label in given[1:] if label in story.leaves), None)

@@ -276,11 +276,14 @@ FAMILIES = (
                 r"selected (?:index|number) k out of range",
                 "k",
                 T(
-                    en="{Line}: there are fewer than {wrong} elements to choose from in {tensor} of "
-                    "shape {tensor.shape}.",
-                    zh="{Line}：形状为 {tensor.shape} 的 {tensor} 中可选的元素不足 {wrong} 个。",
+                    en="{Line}: `k` is {wrong}, which the size of the searched dimension of {tensor} (shape "
+                    "{tensor.shape}) does not allow.",
+                    zh="{Line}：`k` 是 {wrong}，而 {tensor}（形状 {tensor.shape}）被查找的那一维的长度不允许这样。",
                 ),
-                T(en="a `k` of at most the size of that dimension", zh="不超过该维长度的 `k`"),
+                T(
+                    en="a `k` that is not negative (for `kthvalue` at least 1), and at most the size of that dimension",
+                    zh="不为负（`kthvalue` 至少为 1）、且不超过该维长度的 `k`",
+                ),
                 other="#1",
             ),
             Case(
