@@ -215,6 +215,7 @@ const trace = record<Trace>({
         updates: [list(whole), []],
         left: [list(couple(whole, optional(span))), []],
         cleared: [list(span), []],
+        begins: [list(whole), []],
       }),
     ),
     [],
