@@ -134,7 +134,7 @@ def _in_plain_letters(found: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True)
-class _Around:
+class _WordsAround:
     """What is known of the program around some tokens: its ``scopes``, the names that it has ``made``, and what it
     calls ``libraries``.
     """
@@ -145,18 +145,18 @@ class _Around:
 
 
 def _words_of(text: str) -> Iterator[str]:
-    return _words(list(_tokens(text)), _Around(Scopes(text)))
+    return _words(list(_tokens(text)), _WordsAround(Scopes(text)))
 
 
-def _words(tokens: list[Token], around: _Around) -> Iterator[str]:
+def _words(tokens: list[Token], around: _WordsAround) -> Iterator[str]:
     """The words, in their order."""
-    return _Reading(tokens, around).words()
+    return _CellReading(tokens, around).words()
 
 
-class _Reading:
+class _CellReading:
     """Some tokens, with what they say of names that are used in them."""
 
-    def __init__(self, tokens: list[Token], around: _Around) -> None:
+    def __init__(self, tokens: list[Token], around: _WordsAround) -> None:
         self.tokens, self.scopes = tokens, around.scopes
         self.theirs = _theirs(tokens, self.scopes)
         self.made = _without_modules(_made(tokens), tokens, self.scopes) | around.made
@@ -215,7 +215,7 @@ class _Reading:
 
     def _of_text(self, n: int, text: str, before: Token) -> Iterator[str]:
         for code in _codes(text) if _is_formatted(text) else ():
-            inside = _Around(self.scopes, frozenset(self.made), self.libraries)
+            inside = _WordsAround(self.scopes, frozenset(self.made), self.libraries)
             yield from (word for word in _words([*_tokens(f"({code})")], inside) if word not in self.theirs)
         yield from _in_text(text)
         yield from _joined(before, text, itertools.islice(self.tokens, n + 1, None))
