@@ -102,12 +102,13 @@ def _products(story: Story) -> Iterator[Unconjugated]:
         if event.error is not None or len(event.results) != 1 or story.shape(event.results[0]) not in ((), (1, 1)):
             continue
         labels = _labels(event)
-        factors: Event | None = event
+        factors = event
         if event.name == "sum":
-            factors = made_by(story, labels[0], event.step) if len(labels) == 1 else None
-            is_square = factors is not None and factors.name in SQUARES and _is_second_power(factors)
-            if factors is None or not (factors.name in TIMES or is_square):
+            made = made_by(story, labels[0], event.step) if len(labels) == 1 else None
+            is_square = made is not None and made.name in SQUARES and _is_second_power(made)
+            if made is None or not (made.name in TIMES or is_square):
                 continue
+            factors = made
             labels = _labels(factors) * (PAIR if is_square else 1)
         elif event.name in PRODUCTS and story.shape(event.results[0]) == (1, 1):
             labels = [_untransposed(story, label, event.step) for label in labels]
@@ -234,7 +235,7 @@ def _finding(story: Story, shown: WithMatrix, others: list[Unconjugated]) -> Fin
             "都是错的。只有当矩阵等于它的转置（不取共轭）时，才有使用这种积的方法。",
         ),
         related=[
-            story.related("product", shown.product.step, T(en="the product with the matrix", zh="与矩阵的乘积")),
+            story.related("made", shown.product.step, T(en="the product with the matrix", zh="与矩阵的乘积")),
             *(_also(story, each) for each in others),
         ],
         fixes=_fixes(story, shown, others),
@@ -243,7 +244,7 @@ def _finding(story: Story, shown: WithMatrix, others: list[Unconjugated]) -> Fin
 
 
 def _also(story: Story, each: Unconjugated) -> Related:
-    return story.related("also", each.event.step, T(en="no conjugate here either", zh="这里也没有取共轭"))
+    return story.related("used", each.event.step, T(en="no conjugate here either", zh="这里也没有取共轭"))
 
 
 def _text(value: complex) -> str:

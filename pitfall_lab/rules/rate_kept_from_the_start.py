@@ -178,7 +178,9 @@ def _reads_rate(classes: list[ast.ClassDef]) -> bool:
         for part in each.body:
             if isinstance(part, ast.FunctionDef) and part.name == "__init__":
                 continue
-            frozen = {id(node.slice) for node in ast.walk(part) if _is_default(node)}
+            frozen = {
+                id(node.slice) for node in ast.walk(part) if isinstance(node, ast.Subscript) and _is_default(node)
+            }
             if any(isinstance(n, ast.Constant) and n.value == "lr" and id(n) not in frozen for n in ast.walk(part)):
                 return True
     return False
