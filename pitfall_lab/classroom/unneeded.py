@@ -587,6 +587,10 @@ def _used(name: str, module: str, behind: list[Token], *, is_target: bool, is_al
         yield module
 
 
+DEEPEST = 20
+"""No library has modules nested deeper than this; a long chain of names would be looked for in the file system."""
+
+
 @lru_cache(1000)
 def _is_unneeded_module(name: str) -> bool:
     """Whether this is a module inside a library, and none that an answer may use.
@@ -603,6 +607,8 @@ def _is_unneeded_module(name: str) -> bool:
         return False
     if first in sys.stdlib_module_names:
         return inner[0] in sys.stdlib_module_names and inner[0] not in _MODULES
+    if len(inner) > DEEPEST:
+        return False
     # A module that torch has not loaded by itself is for none of its users, and what is in it is not known.
     spec = importlib.util.find_spec(first)
     places = [Path(folder, *inner) for folder in (spec.submodule_search_locations if spec else None) or ()]

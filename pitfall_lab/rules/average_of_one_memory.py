@@ -19,6 +19,8 @@ from pitfall_lab.trace.operation_facts import spellings
 SUMS = spellings("add", in_place=True) | {"__radd__"}
 FACTORS = spellings("mul", "div") | {"__rmul__"}
 JOINS = ("stack", "cat")
+AVERAGES = spellings("mul", "matmul") | {"mean", "sum", "mv", "mm", "einsum", "tensordot", "median"}
+"""Calls that average what was joined, with weights or without."""
 STARTS = {"zeros", "zeros_like", "new_zeros"}
 """Calls that make the tensor of zeros that a running sum starts from."""
 FEW, FURTHER = 2, 60
@@ -52,6 +54,8 @@ def find(story: Story) -> Iterator[Finding]:
     for event in reversed(list(story.calls(*SUMS, *JOINS))) if held else ():
         if event.error is not None or not event.results or event.results[0] in taken:
             continue
+        if event.name in JOINS and not any(use.name in AVERAGES for use in story.uses(event.results[0])):
+            continue  # a history of weights is no average
         parts = _parts(story, event, taken)
         found = _one_memory(story, event, parts, held) if len(parts) >= FEW else None
         place = story.span(found.kept.step) if found is not None else None

@@ -72,6 +72,12 @@ for target in (1.0, -1.0, 3.0):
     for name, weight in net.state_dict().items():
         average[name].mul_(0.9).add_(weight, alpha=0.1)
 """,
+    "a history": """
+for target in (1.0, -1.0, 3.0):
+    train(target)
+    kept.append(net.weight.detach())
+print(torch.stack(kept))
+""",
     "models of their own": """
 for target in (1.0, -1.0):
     net = nn.Linear(3, 2)
