@@ -40,7 +40,8 @@ def close() -> None:
     """Have some functions of Python, torch and tqdm refuse names of Python's inside, such as ``__globals__``, with a
     PermissionError, in this process and its forks: those for enumerations, dataclass fields, ``deepcopy``, the states
     of schedulers, ``torch.load``, progress bars, and all of torch's that set an attribute under a name that they are
-    given. No class can be made that NumPy asks for a place in memory, and derivatives check the indices that they kept.
+    given. No class with ``__array_interface__`` or the like can be defined, and the backward of max pools
+    and embeddings checks its saved indices.
     """
     kept_indices.check()
     _close_attributes()

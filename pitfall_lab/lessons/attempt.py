@@ -278,8 +278,8 @@ def observing(request: Request, look: Look = lambda _: None) -> Steps[Observatio
 
 
 class _Warned:
-    """The warnings of the learner's code: the first of them, each once and as far as a reader wants it, and how many
-    more there are. A cell may warn without end.
+    """The warnings of the learner's code: the text of the first ``MOST_WARNED``, each once and cut to
+    ``LONGEST_WARNING`` characters, and the number of the others.
     """
 
     def __init__(self) -> None:
@@ -287,7 +287,7 @@ class _Warned:
         self._more = 0
 
     def add(self, message: Any, category: type, filename: str, *_: object, **__: object) -> None:
-        """Keep a warning, or count it; its text is asked for at the end."""
+        """Keep a warning, or count it. Its text is made in :meth:`texts`: it may be an object of the cell."""
         if filename != NAME:
             return
         if len(self._kept) < MOST_WARNED:

@@ -72,8 +72,8 @@ class BadMessage(Exception):
 
 
 def opening(data: Any) -> Language:
-    """The language of a front end, ``en`` unless it asks for ``zh``; ``data`` is the content of the message that opens
-    the connection. Raises :class:`BadMessage` if the front end has another version of the protocol.
+    """The language of a front end: ``zh`` if ``data``, the content of the message that opens the connection, says so,
+    else ``en``. Raises :class:`BadMessage` if the front end has another version of the protocol.
     """
     version = data.get("version") if type(data) is dict else None
     if type(version) is not int or version != VERSION:

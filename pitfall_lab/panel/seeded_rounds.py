@@ -49,7 +49,7 @@ def seeded(last: Cell, runs: list[Cell], what: Callable[[str], str]) -> Iterator
 
     Loops whose iterations create or reset a model or an optimizer are left out, and so are loops that set the seed
     themselves, unless they train or do not read their loop variable. ``what`` returns for a name whether its object
-    draws when it is used: ``dropout``, ``loader`` or an empty string; it is asked only if the loop trains.
+    draws when it is used: ``dropout``, ``loader`` or an empty string; it is called only if the loop trains.
     """
     if not any(word in run.text for run in runs for word in ("seed(", *_ALL)):
         return

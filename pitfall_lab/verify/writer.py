@@ -149,7 +149,7 @@ class Writer:
 
     def remembers(self, path: str) -> bool:
         """Whether the last value of ``path`` is in memory. One that only a row (a call of the fast path) has written is
-        not, until :meth:`last` or :meth:`known` asks for it; but the version of a counter is stored at once.
+        not, until :meth:`last` or :meth:`known` reads it; the version of a counter is stored at once.
         """
         return path in self._last
 

@@ -160,12 +160,20 @@ def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) ->
 def _order(trace: Trace, beat: Beat) -> tuple[float, int]:
     """Sort key of a beat: its step; a line without a torch call comes before the next line with one.
 
-    What was made without one (a scheduler, a sampler) was made before it was used, wherever its line is.
+    What was made without one (a scheduler, a sampler) was made before it was used, wherever its line is. A file was
+    written at the moment that the trace gives.
     """
     step, line = beat["step"], beat["line"]
     if step is None and beat["was"] == "made":
         return (-1.0, ORDER.index(beat["role"]))
     place: float = len(trace.events) if step is None else step
+    files = [
+        each.step
+        for each in trace.beside.written
+        if each.span is not None and (each.span.line, each.span.source) == (line, beat["source"])
+    ]
+    if step is None and files:
+        return (files[-1] - 0.5, ORDER.index(beat["role"]))
     if step is None and line is not None:
         later = (
             e.step

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Locator
 
 from pitfall_lab import rules
-from pitfall_lab.trace import Gap, T
+from pitfall_lab.trace import Gap, Span, T
 from pitfall_lab.verify import trace_program
 from pitfall_lab.widgets import Explorer
 from tests.frontend.sample import TEXT, sample
@@ -1364,3 +1364,42 @@ def test_over_a_card_are_the_lines_that_lead_to_it(stage: Stage, width: int):
     assert label.inner_text() == "via line 3: t, 2 more, line 6: sum"
     inside = label.evaluate("one => one.scrollWidth <= one.clientWidth && one.nextSibling.offsetTop >= one.offsetTop")
     assert inside
+
+
+def test_cards_and_notes_in_the_code_have_the_same_numbers_where_their_order_is_known(stage: Stage):
+    trace = trace_program(
+        "import torch\ndef f(h):\n    h.mul_(2)\n"
+        "x = torch.ones(2, requires_grad=True)\nh = x.exp()\nf(h)\nh.sum().backward()\n"
+    )
+    finding = rules.find(trace)[0]
+    root = stage.show(state_of(trace, [finding]))
+    cards = {row.split()[-1]: row.split()[0] for row in root.locator(".pl-role").all_inner_texts()}
+    notes = {
+        row.get_attribute("data-line"): row.locator(".pl-note").first.inner_text().split()[0]
+        for row in root.locator(".pl-line:has(.pl-note)").all()
+    }
+    assert cards == {"5": "1", "3": "2", "7": "3"}
+    assert len(notes) > 1
+    assert notes.items() <= cards.items()
+    # A line without a call of torch: when it ran is not known.
+    related = [replace(finding.related[0], step=None, span=Span(1, 0, 1, 12)), *finding.related[1:]]
+    root = stage.show(state_of(trace, [replace(finding, related=related)]))
+    assert not any(text[0].isdigit() for text in root.locator(".pl-role").all_inner_texts())
+
+
+def test_what_helps_comes_before_its_picture_in_a_narrow_column_only(stage: Stage):
+    trace = trace_program("import torch\nh = torch.ones(2, requires_grad=True).exp()\nh.mul_(2)\nh.sum().backward()\n")
+    tops = "(root) => ['.pl-main', '.pl-picture'].map((one) => root.querySelector(one).getBoundingClientRect().top)"
+    for width, first in ((1280, False), (390, True), (1280, False)):
+        stage.page.set_viewport_size({"width": width, "height": 800})
+        root = stage.show(state_of(trace, rules.find(trace)))
+        main, picture = root.evaluate(tops)
+        assert (main < picture) is first, width
+
+
+def test_the_parts_of_a_complex_number_are_as_short_as_other_numbers(stage: Stage):
+    trace = trace_program("import torch\nz = torch.tensor([0.340456655 + 0.940260212j, complex('nan'), 1 - 2e-9j])\n")
+    text = stage.show(state_of(trace, [], step=0)).locator(".pl-step").inner_text()
+    assert "0.34+0.94j" in text
+    assert "0.340456655" not in text
+    assert "nan" in text

@@ -367,3 +367,15 @@ def test_a_backward_that_rightly_leaves_a_frozen_weight_out_is_not_marked_as_wro
     assert [(beat["title"]["en"], beat["role"]) for beat in told["beats"] if beat["line"] == 7] == [
         ("left out", "other")
     ]
+
+
+def test_the_writing_of_a_file_comes_at_its_moment_also_where_its_line_is_above():
+    trace = record(
+        "import io\nimport torch\ndef write():\n    torch.save(best, io.BytesIO())\n"
+        "net = torch.nn.Linear(2, 1)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\nlowest = 1e9\n"
+        "for _ in range(3):\n    loss = net(torch.ones(2)).square().sum()\n    if loss < lowest:\n"
+        "        lowest, best = loss.item(), net.state_dict()\n    loss.backward()\n    opt.step()\nwrite()\n"
+    )
+    [finding] = [one for one in rules.find(trace) if one.rule == "PL703"]
+    [told] = stories(gather(trace), [finding.to_dict()])[:1]
+    assert [beat["line"] for beat in told["beats"]] == [11, 13, 4]

@@ -38,8 +38,8 @@ class Evaluating(NamedTuple):
     ``name`` is the expression for the module, ``path`` the names and keys that lead to it, ``cell`` the number of the
     cell. ``part`` is the expression for the first layer inside that computes something else in this mode, ``type`` its
     class; ``others`` counts further such layers. ``before``: the module was in this mode before the cell too.
-    ``drops``: one of the layers is a dropout, which nobody freezes on purpose, unlike the statistics of batch
-    normalization.
+    ``drops``: one of the layers is a dropout; unlike batch normalization, it is rarely put into this mode on
+    purpose.
     """
 
     name: str

@@ -32,6 +32,10 @@ WRAPPING = {"dict", "list", "tuple", "OrderedDict"}
 COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
 
 
+BETTER = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
+"""The comparisons by which a program decides what the best one so far is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """An alias of a storage that a program kept as if it were a copy, and used after the storage had been written.
@@ -248,7 +252,7 @@ class Aliases:
             test = next((each.test for each in around if isinstance(each, ast.If)), None)
             is_in_loop = any(isinstance(each, ast.For | ast.While) for each in around)
             tests = [n for n in ast.walk(test) if isinstance(n, ast.Compare)] if test is not None and is_in_loop else []
-            if not any(isinstance(op, ast.Lt | ast.Gt | ast.LtE | ast.GtE) for each in tests for op in each.ops):
+            if not any(isinstance(op, BETTER) for each in tests for op in each.ops):
                 continue
             changed = self._written(storage, made.step, len(story.events))
             # The alias of a round that was not recorded is first seen where it is read.

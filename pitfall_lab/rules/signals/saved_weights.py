@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.snapshots import BETTER
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.trace import Event, Span
-
-BETTER = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 
 
 @dataclass(frozen=True, slots=True)

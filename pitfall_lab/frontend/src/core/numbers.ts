@@ -13,14 +13,25 @@ export function shape(size: readonly number[]): string {
 export function value(cell: Cell | null | undefined, dtype = ""): string {
   if (cell === null || cell === undefined) return "·";
   if (typeof cell === "boolean") return cell ? "True" : "False";
-  if (typeof cell !== "number") return String(cell);
+  if (typeof cell !== "number") return complex(cell, (part) => value(part, dtype));
   if (Number.isInteger(cell)) return Math.abs(cell) < 1e6 ? `${cell}${dtype.includes("float") ? "." : ""}` : cell.toExponential(2);
   const text = cell.toPrecision(4);
   return text.includes("e") || Math.abs(cell) < 1e-4 ? cell.toExponential(2) : text.replace(/(\.\d*?)0+$/, "$1");
 }
 
+const COMPLEX = /^([+-]?\d[\d.]*(?:e[+-]?\d+)?)([+-]\d[\d.]*(?:e[+-]?\d+)?)j$/;
+
+/** A complex number with each part as `part` writes it; another text (`nan`) as it is. */
+function complex(text: string, part: (one: number) => string): string {
+  const [, real, imaginary] = COMPLEX.exec(text) ?? [];
+  if (real === undefined || imaginary === undefined) return text;
+  const second = part(Number(imaginary));
+  return `${part(Number(real))}${second.startsWith("-") ? "" : "+"}${second}j`;
+}
+
 /** Three digits: for cells that stand beside each other. */
 export function brief(cell: Cell, dtype = ""): string {
+  if (typeof cell === "string") return complex(cell, (part) => brief(part, dtype));
   return typeof cell === "number" && !Number.isInteger(cell) && Math.abs(cell) < 1000 && Math.abs(cell) >= 0.001
     ? value(Number(cell.toPrecision(3)), dtype)
     : value(cell, dtype);

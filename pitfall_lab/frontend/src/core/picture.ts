@@ -85,9 +85,14 @@ function column(role: Role, title: string, where: string, code: string, step: nu
   return h("li", {}, button);
 }
 
-/** The number of a beat's card, where the cards are numbered; 0 for a beat without one. */
+/** Whether the order of the cards is known, and not only guessed from their lines: then they are numbered. */
+function isNumbered(moments: Moment[]): boolean {
+  return moments.length > 1 && moments.every((one) => one.step !== null);
+}
+
+/** The number of a beat's card; 0 where it has none. */
 export function numberOf(beat: Beat, picture: Picture | null): number {
-  if (picture?.kind !== "time" || picture.moments.length < 2) return 0;
+  if (picture?.kind !== "time" || !isNumbered(picture.moments)) return 0;
   return picture.moments.findIndex((one) => one.step === beat.step && one.line === beat.line && one.role === beat.role) + 1;
 }
 
@@ -124,7 +129,7 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
     const way = leading(moment, model);
     if (way) card.prepend(way);
     // The notes in the code have the same numbers: there, a line that runs later may stand above.
-    if (moments.length > 1) card.querySelector(".pl-role")?.prepend(h("span", {}, String(at + 1)));
+    if (isNumbered(moments)) card.querySelector(".pl-role")?.prepend(h("span", {}, String(at + 1)));
     return card;
   });
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
