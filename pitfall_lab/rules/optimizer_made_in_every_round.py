@@ -63,9 +63,9 @@ def _finding(story: Story, span: Span, rounds: list[OptimizerMade]) -> Finding:
         span,
         rounds[0].step,
         T(
-            en=f"{capital(here.en)} makes a new `{kind}` of the same parameters in every round. Each of the "
-            f"{len(rounds)} that were recorded made at most one step.",
-            zh=f"{here.zh}在每一轮都为同样的参数新建一个 `{kind}`。记录到的 {len(rounds)} 个，每个最多只走一步。",
+            en=f"{capital(here.en)} makes a new `{kind}` of the same parameters in every round, and none makes "
+            "more than one step.",
+            zh=f"{here.zh}在每一轮都为同样的参数新建一个 `{kind}`，每个最多只走一步。",
         ),
         T(
             en=f"`{kind}` adapts its steps to the gradients that it has seen. A new one has seen none: its first "

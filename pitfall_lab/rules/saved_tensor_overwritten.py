@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Related, Rule, Trap
+from pitfall_lab.rules.kit.overlaps import part, places
 from pitfall_lab.rules.kit.reordering import is_leaf_memory
 from pitfall_lab.rules.kit.repairs import repairs
-from pitfall_lab.rules.kit.story import Clash, Story
+from pitfall_lab.rules.kit.story import Clash, Record, Story
 from pitfall_lab.rules.kit.syntax import written_root
 from pitfall_lab.rules.kit.wording import at_line, called, capital, is_whole
 from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
@@ -212,6 +213,13 @@ def _message(case: SavedTensorOverwritten) -> T:
             en=f"{capital(what.en)} was changed before backward could use it ({later.en}).",
             zh=f"{what.zh} 在反向传播（{later.zh}）使用它之前被改掉了。",
         )
+    if _writes_elsewhere(case):
+        return T(
+            en=f"{capital(here.en)} writes into another part of {what.en} than the backward pass on {later.en} needs, "
+            "but torch counts the writes to all of its memory together.",
+            zh=f"{here.zh}写入了 {what.zh} 的一部分，{later.zh}的反向传播需要的是另一部分，但 torch 把对整块内存的写入"
+            "合在一起计数。",
+        )
     if here == then:
         return T(
             en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} still needs the values "
@@ -223,6 +231,34 @@ def _message(case: SavedTensorOverwritten) -> T:
         f"it had on {then.en}.",
         zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播还需要它在{then.zh}时的值。",
     )
+
+
+def _writes_elsewhere(case: SavedTensorOverwritten) -> bool:
+    """Whether it is certain that no write after the save changed an element of the saved tensor, but only others in its
+    storage: ``states[5] = h`` after ``cell(x, states[4])``.
+    """
+    story, failure = case.story, case.failure
+    saved = story.tensor(failure.tensor)
+    needed = places(saved) if saved is not None and saved.get("storage") == failure.storage else None
+    written = [_written(story, step) for step in case.changed_at]
+    return needed is not None and bool(written) and all(at is not None and not {*at} & {*needed} for at in written)
+
+
+def _written(story: Story, step: int) -> list[int] | None:
+    """The elements that a call wrote, as indices into the storage; None if that is not known or too many to compare."""
+    event = story.event(step)
+    if event is None or event.kind != "call" or len(event.writes) != 1 or not event.operands:
+        return None
+    record = story.tensor(event.operands[0].label, step)
+    if record is None or record.get("storage") != event.writes[0]:
+        return None
+    chosen: Record | None = record
+    if event.name == "__setitem__":
+        index = event.operands[1] if len(event.operands) > 1 else None
+        chosen = part(record, index.text) if index is not None and index.label is None else None
+    elif not event.name.endswith("_"):
+        return None
+    return places(chosen) if chosen is not None else None
 
 
 def _explanation(case: SavedTensorOverwritten) -> T:

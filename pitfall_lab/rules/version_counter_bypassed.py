@@ -131,11 +131,11 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     named = _names_it(story, span, name, saved)
     then = at_line(story, saved)
     of = (
-        what
+        T(en=f"the memory of {what.en}", zh=f"{what.zh} 的内存")
         if saved in (None, span) or not _has(story, saved, name)
-        else T(en=f"{what.en}, as {then.en} calls it,", zh=f"{then.zh}称为 {what.zh} 的张量")
+        else T(en=f"memory that {what.en} on {then.en} shares,", zh=f"{then.zh}的 {what.zh} 所共用的内存")
     )
-    written = what if named or "`" not in what.en else T(en=f"the memory of {of.en}", zh=f"{of.zh} 的内存")
+    written = what if named or "`" not in what.en else of
     return RULE.finding(
         span or story.span(backward),
         changed if changed is not None else harm.step,
@@ -191,13 +191,22 @@ def _numbers(harm: Harm) -> tuple[str, str]:
 def _explanation(story: Story, what: T, cause: StaleRead, changed: int | None, backward: int) -> T:
     here, then, later = (at_line(story, story.span(step)) for step in (changed, cause.saved_at, backward))
     node = (story.record("nodes", cause.node) or {}).get("name") or "an operation"
+    event = story.event(changed)
+    way = (
+        T(en="by NumPy, past torch's version counter", zh="由 NumPy 写入，绕过了 torch 的版本计数器")
+        if event is not None and event.kind == "write" and event.op == "numpy"
+        else T(
+            en="through `.data`, NumPy or another way around torch's version counter",
+            zh="通过 `.data`、NumPy 或其他绕过版本计数器的方式被写入",
+        )
+    )
     return T(
         en=f"On {then.en} torch kept the memory of {what.en}, because `{node}` computes its gradient from it. On "
-        f"{here.en} that memory was written through `.data`, NumPy or another way around torch's version counter, so "
-        f"the counter still shows the old number. On {later.en} `{node}` compares the version with the one it saved, "
+        f"{here.en} that memory was written {way.en}, so the counter still shows the old "
+        f"number. On {later.en} `{node}` compares the version with the one it saved, "
         "finds the same, and computes with the new values: no error, and a gradient of something you did not compute.",
-        zh=f"在{then.zh}，torch 留下了 {what.zh} 的内存，因为 `{node}` 要用它计算梯度。在{here.zh}，这块内存通过 "
-        "`.data`、NumPy 或其他绕过版本计数器的方式被写入，计数器仍是旧的数字。"
+        zh=f"在{then.zh}，torch 留下了 {what.zh} 的内存，因为 `{node}` 要用它计算梯度。在{here.zh}，这块内存{way.zh}，"
+        "计数器仍是旧的数字。"
         f"到了{later.zh}，`{node}` 比较版本，没有发现异常，就用新值来计算：没有报错，梯度却不是你所计算的东西的梯度。",
     )
 

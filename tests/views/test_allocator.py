@@ -50,7 +50,7 @@ def test_no_recording_is_shipped_yet_and_the_picture_says_so(monkeypatch: pytest
     monkeypatch.setattr(gpu, "has_cuda", lambda: False)
     picture = show_allocator()
     assert picture.svg == ""
-    assert "comes with no recording" in picture.text
+    assert "no recorded result is included" in picture.text
     assert "还没有随附录制" in show_allocator(language="zh").text
 
 

@@ -567,14 +567,14 @@ steps(again, its_optimizer, its_scheduler, 4)
                 true(
                     "its_optimizer is not optimizer and abs(its_optimizer.param_groups[0]['lr'] / "
                     "optimizer.param_groups[0]['lr'] - 1) < 1e-6",
-                    T(en="it is another one", zh="学习率不同"),
+                    T(en="the learning rate is not that of the first run", zh="学习率不同"),
                 ),
             ),
             Property(
                 T(en="four more steps end where the first run ended", zh="再走四步，结果与原来的运行一致"),
                 true(
                     "again is not model and torch.allclose(again.weight, model.weight, atol=1e-6)",
-                    T(en="the weights are others", zh="权重不同"),
+                    T(en="the weights differ from those of the first run", zh="权重不同"),
                 ),
             ),
             Property(

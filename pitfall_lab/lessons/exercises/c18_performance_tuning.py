@@ -330,7 +330,7 @@ def loss_of(w):
                     "torch.allclose(found.float(), 2e-8 * parts.float(), rtol=0.02, atol=0.0) "
                     "and scales[-1:] == [2.0**12]",
                     T(
-                        en="the gradient is another one, or the loss was multiplied by another number",
+                        en="the gradient differs, or the loss was multiplied by another number",
                         zh="梯度不同，或损失乘的是另一个数",
                     ),
                     drive="found = scaled_gradient(w, loss_of, 2.0**12)",

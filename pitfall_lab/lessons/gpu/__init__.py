@@ -36,7 +36,7 @@ _RECORDED = T(
 )
 
 _NEITHER = T(
-    en="This takes a CUDA device; there is none here, and this version comes with no recording. On a "
+    en="This takes a CUDA device; there is none here, and no recorded result is included. On a "
     "machine with such a device, the cell measures:",
     zh="这需要 CUDA 设备；这里没有，此版本也没有附带录制结果。有设备时，本单元格会测量：",
 )
@@ -132,7 +132,7 @@ def experiment(name: str, *, live: bool | None = None, file: Path | str | None =
             f"{name} needs a CUDA device: there is none here, and its recording was made with another program text."
         )
     if found is None:
-        raise NotRecorded(f"{name} needs a CUDA device: there is none here, and this version comes with no recording.")
+        raise NotRecorded(f"{name} needs a CUDA device: there is none here, and no recorded result is included.")
     return Recording(
         name, source(name), found["printed"], found["result"], kept["device"], kept["torch"], kept["date"], live=False
     )

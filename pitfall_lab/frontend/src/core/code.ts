@@ -654,8 +654,8 @@ export class CodeView {
 
   /**
    * Where the lines of the diagnosis do not fit into the view together, those between them fold into one row. As long as there is room,
-   * the lines that make the values of the finding stay open like its own, then those that the repairs change, callers, the heads of
-   * functions and the neighbours of each. A fold stays closed while the reader steps through its lines: it shows the current one.
+   * the calls that lead to a line of the diagnosis stay open like its own, then the lines that make the values of the finding, those
+   * that the repairs change, other notes, the heads of functions and the neighbours of each. A fold stays closed while the reader steps through its lines: it shows the current one.
    */
   #fold(now: HTMLElement): void {
     const box = this.#box;
@@ -665,7 +665,8 @@ export class CodeView {
     const firm = noted.filter((at) => this.#lines[at]?.row.querySelector(".pl-note:not(.pl-n-other)"));
     const shown = new Set([own, ...(firm.length > 1 ? firm : noted)].filter((at) => at >= 0));
     const sorted = (lines: Iterable<number>): number[] => [...lines].filter((at) => at >= 0).sort((a, b) => a - b);
-    for (const at of this.#makers()) {
+    const leading = noted.filter((at) => this.#lines[at]?.row.querySelector(".pl-n-leads"));
+    for (const at of [...leading, ...this.#makers()]) {
       const [more, among] = [new Set([...shown, at]), sorted([...shown, ...noted, at])];
       if (this.#height(more, among[0] ?? 0, among.at(-1) ?? 0) <= box.clientHeight) shown.add(at);
     }

@@ -52,6 +52,20 @@ function apart(before: string, after: string): (string | [string, string])[] {
   return [...(first ? [`${first} `] : []), [middle(was), middle(now)], ...(last ? [` ${last}`] : [])];
 }
 
+/** Two long decimals, each cut behind the digits that tell them apart: 1.8434330224990845 and 1.836289644241333 are 1.84343… and 1.83628…. */
+function short(old: string, now: string): [string, string] {
+  const long = /^([+-]?\d+\.)(\d{6,})/;
+  if (!long.test(old) || !long.test(now)) return [old, now];
+  let same = 0;
+  while (same < old.length && old[same] === now[same]) same++;
+  const cut = (text: string): string =>
+    text.replace(long, (all, whole: string, digits: string) => {
+      const most = Math.max(5, same - whole.length + 2);
+      return digits.length > most + 1 ? `${whole}${digits.slice(0, most)}…` : all;
+    });
+  return [cut(old), cut(now)];
+}
+
 export const REQUEST = "pitfall-lab-cell";
 
 function ask(from: Element, request: Request): Request {
@@ -111,9 +125,11 @@ export function printed(model: ExplorerModel, { name, before, after }: Printed):
     h(
       "code",
       {},
-      ...apart(before, after).flatMap((each) =>
-        typeof each === "string" ? [each] : [h("del", {}, each[0]), " → ", h("ins", {}, each[1])],
-      ),
+      ...apart(before, after).flatMap((each) => {
+        if (typeof each === "string") return [each];
+        const [was, now] = short(...each);
+        return [h("del", { title: each[0] }, was), " → ", h("ins", { title: each[1] }, now)];
+      }),
     ),
   );
 }
