@@ -45,7 +45,7 @@ def find(story: Story) -> Iterator[Finding]:
     least ``LARGE``) to the new weights.
 
     Only if it ran at least ``ROUNDS`` times with an optimizer step in between, and the result is not written into
-    trained weights.
+    trained weights, nor copied there before they are trained further.
     """
     trained = {
         (story.tensor(label) or {}).get("storage") for step in story.trace.optimizer_steps for label in step.holds
@@ -58,7 +58,8 @@ def find(story: Story) -> Iterator[Finding]:
     steps = [each.step for each in story.trace.optimizer_steps]
     for blends in places.values():
         first, last = blends[0].event.step, blends[-1].event.step
-        if len(blends) >= ROUNDS and any(first < step <= last for step in steps):
+        trained_between = any(first < step <= last for step in steps)
+        if len(blends) >= ROUNDS and trained_between and not _continues_from(story, blends, trained):
             yield _finding(story, blends[0])
 
 
@@ -73,6 +74,22 @@ def _written_back(story: Story, event: Event, trained: set[object]) -> bool:
         else []
     )
     return bool(trained & {*event.writes, *((story.tensor(label, event.step) or {}).get("storage") for label in goals)})
+
+
+def _continues_from(story: Story, blends: list[Blend], trained: set[object]) -> bool:
+    """Whether the average is copied into trained weights (``fast.load_state_dict(slow.state_dict())``) before the last
+    step of an optimizer: then it is where the training begins anew, as in Reptile, and no average to be used.
+    """
+    last = max((step.step for step in story.trace.optimizer_steps), default=-1)
+    averages = {storage for each in blends for storage in each.event.writes}
+    return any(
+        event.error is None
+        and blends[0].event.step < event.step < last
+        and len(event.operands) > 1
+        and trained.intersection(event.writes)
+        and (story.tensor(event.operands[1].label, event.step) or {}).get("storage") in averages
+        for event in story.calls("copy_")
+    )
 
 
 def _blend(story: Story, event: Event, trained: set[object]) -> Blend | None:

@@ -12,11 +12,11 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.syntax import is_name
+from pitfall_lab.rules.kit.syntax import is_name, receiver
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers
 from pitfall_lab.rules.signals.modes import ATTENTION, FURTHER, LayerCall, Modes
-from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace import Event, Loading, Span, T
 
 FORWARD = {"forward", "__call__"}
 DRAWS = 3
@@ -25,33 +25,69 @@ DRAWS = 3
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each line on which the result of an active dropout or batch normalisation was only
-    measured, after the first step of an optimizer.
+    measured: after the first step of an optimizer, of layers that were also trained, or after ``load_state_dict`` of a
+    module that was not trained afterwards.
 
-    Only layers that were also trained; not where the mode was chosen for them on purpose, or where the program repeats
-    the pass.
+    Not where the mode was chosen for the layer on purpose, or where the program repeats the pass.
     """
     modes = Modes(story)
-    first = min((update.step for update in story.trace.optimizer_steps), default=None)
-    if first is None:
-        return
-    learning = {each.event.step for _, each in modes.training()}
-    trained = {each.layer for _, each in modes.training()}
-    passes: dict[object, list[LayerCall]] = defaultdict(list)
+    learned = list(modes.training())
+    passes: dict[object, list[tuple[LayerCall, Loading | None]]] = defaultdict(list)
     for each in modes.passes:
-        measures = each.active and each.event.step > first and each.event.step not in learning and each.layer in trained
-        if measures and (each.event.step not in modes.chosen or _functional(story, each) is not None):
-            passes[each.layer].append(each)
+        loading = _loaded(story, each, learned)
+        if (loading is not None or _trained(story, each, learned)) and (
+            each.event.step not in modes.chosen or _functional(story, each) is not None
+        ):
+            passes[each.layer].append((each, loading))
     reported = set()
     for layer in passes.values():
-        for each in layer:
+        repeated = _repeated(story, modes, [each for each, _ in layer])
+        for each, loading in layer if not repeated else ():
             place = story.span(each.event.step)
-            if (
-                place not in reported
-                and not _repeated(story, modes, layer)
-                and (measure := modes.measured(each)) is not None
-            ):
+            if place not in reported and (measure := modes.measured(each)) is not None:
                 reported.add(place)
-                yield _finding(story, each, measure)
+                yield _finding(story, each, measure, loading)
+
+
+def _trained(story: Story, each: LayerCall, learned: list[tuple[Event, LayerCall]]) -> bool:
+    """Whether an active layer that is trained elsewhere was called after the first step of an optimizer, without a
+    backward through this call.
+    """
+    first = min((update.step for update in story.trace.optimizer_steps), default=None)
+    return (
+        each.active
+        and first is not None
+        and each.event.step > first
+        and all(one.event.step != each.event.step for _, one in learned)
+        and any(one.layer == each.layer for _, one in learned)
+    )
+
+
+def _loaded(story: Story, each: LayerCall, learned: list[tuple[Event, LayerCall]]) -> Loading | None:
+    """The last ``load_state_dict`` before the call that set the weights of an active layer, if the layer was not
+    trained afterwards; else None.
+
+    None also if the program itself switches the module that is called to training mode (``model.train()``).
+    """
+    before = (one for one in story.trace.beside.loadings if one.step < each.event.step and each.weight in one.holds)
+    loading = max(before, key=lambda one: one.step, default=None)
+    if loading is None or not each.active or each.weight is None:
+        return None
+    if any(one.layer == each.layer and one.event.step > loading.step for _, one in learned):
+        return None
+    return None if _switched_on(story, each) else loading
+
+
+def _switched_on(story: Story, each: LayerCall) -> bool:
+    """Whether the program has ``x.train()`` or ``x.train(True)`` for an ``x`` that it calls on the way to the layer."""
+    program = story.program
+    switched = {
+        program.segment(call.func.value)
+        for call in program.calls.get(".train", ())
+        if isinstance(call.func, ast.Attribute) and all(program.segment(one) == "True" for one in call.args)
+    }
+    around = (node for statement in call_chain(story, each.event) for node in ast.walk(statement))
+    return any(isinstance(node, ast.Call) and program.segment(node.func) in switched for node in around)
 
 
 def _repeated(story: Story, modes: Modes, passes: list[LayerCall]) -> bool:
@@ -91,7 +127,7 @@ def _meet(story: Story, one: LayerCall, other: LayerCall) -> bool:
     return False
 
 
-def _finding(story: Story, each: LayerCall, measure: Event) -> Finding:
+def _finding(story: Story, each: LayerCall, measure: Event, loading: Loading | None) -> Finding:
     layer, there = story.span(each.event.step), at_line(story, story.span(measure.step))
     called_by, here = _called_by(story, each), at_line(story, layer)
     functional = _functional(story, each)
@@ -121,6 +157,12 @@ def _finding(story: Story, each: LayerCall, measure: Event) -> Finding:
         if functional is not None
         else "`no_grad()` 不会改变层的模式；`model.eval()` 才会。",
     )
+    if loading is not None and functional is None:
+        why = T(
+            en=" A new module is in training mode, and neither `load_state_dict` nor `no_grad()` changes that; "
+            "`model.eval()` does.",
+            zh="新建的模块处于训练模式，`load_state_dict` 和 `no_grad()` 都不会改变它；`model.eval()` 才会。",
+        )
     return RULE.finding(
         layer if functional is not None else called_by,
         each.event.step,
@@ -136,7 +178,7 @@ def _finding(story: Story, each: LayerCall, measure: Event) -> Finding:
             Related("forward", called_by, each.event.step, T(en="the model is called here", zh="模型在这里被调用")),
             story.related("read", measure.step, T(en="the result is measured here", zh="结果在这里被测量")),
         ],
-        fixes=_fixes(story, each, functional),
+        fixes=_fixes(story, each, functional, loading),
         facts=[Fact("layer", each.kind, story.by(each.event.step))],
     )
 
@@ -184,11 +226,11 @@ def _share(call: ast.Call) -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == "dropout_p"), call.args[4] if len(call.args) > 4 else None)
 
 
-def _fixes(story: Story, each: LayerCall, functional: ast.Call | None) -> tuple[Fix, ...]:
+def _fixes(story: Story, each: LayerCall, functional: ast.Call | None, loading: Loading | None) -> tuple[Fix, ...]:
     program = story.program
     if program.tree is None:
         return ()
-    candidates: list[Fix | None] = []
+    candidates: list[Fix | None] = list(_after_loading(story, loading)) if functional is None else []
     if functional is not None and (share := _share(functional)) is not None:
         text = f"{in_parentheses(program, share)} if self.training else 0.0"
         title = T(en=f"Drop in training only: `dropout_p={text}`", zh=f"只在训练时丢弃：`dropout_p={text}`")
@@ -206,6 +248,21 @@ def _fixes(story: Story, each: LayerCall, functional: ast.Call | None) -> tuple[
         for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call) and is_name(n.func)):
             candidates += _switched(story, statement, program.segment(call.func), each)
     return unique(program.text, candidates)
+
+
+def _after_loading(story: Story, loading: Loading | None) -> Iterator[Fix]:
+    """The fix that puts ``model.eval()`` after ``model.load_state_dict(…)``; nothing if that is no statement of its own
+    in the program.
+    """
+    statement = story.program.statement_at(loading.span) if loading is not None else None
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if statement is None or not isinstance(call, ast.Call) or call_name(call) != "load_state_dict":
+        return
+    model = receiver(call)
+    if model is not None and is_name(model) and story.program.stands_alone(statement):
+        text = f"{story.program.segment(model)}.eval()"
+        title = T(en=f"Use what was loaded in evaluation mode: `{text}`", zh=f"以评估模式使用载入的模型：`{text}`")
+        yield Fix(title, story.program.insert_after(statement, text), meaning="later")
 
 
 def _switched(story: Story, statement: ast.stmt, model: str, each: LayerCall) -> Iterator[Fix]:

@@ -33,17 +33,27 @@ LOOKS = {"view", "reshape", "flatten", "shape", "size", "dim", "t", "transpose",
 ALONE = operations_that("dropout") | {"elu", "gelu", "leaky_relu", "relu", "sigmoid", "silu", "tanh"}
 """What changes each element by itself, on the way to the call that combines it with others."""
 ON_THE_WAY = 4
+LEAST = 3
+BY_AXES = (
+    operations_that("convolution") | operations_that("matrix_product") | operations_that("recurrent")
+    | {"scaled_dot_product_attention", "batch_norm", "interpolate", "grid_sample", "avg_pool2d", "max_pool2d",
+       "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool1d", "max_pool1d", "adaptive_avg_pool1d"}
+)  # fmt: skip
+"""Calls that read each axis of their input in its own way."""
+BESIDE_IT = ALONE | operations_that("elementwise") | {"pad"}
+"""What leaves each axis what it was, on the way to such a call."""
 
 
 def find(story: Story) -> Iterator[Finding]:
     """Yield one finding for each call of ``view`` or ``reshape`` whose result has the old axes in another order, where
     its axes then meet those of another tensor.
 
-    Only before the last backward, and not for constants.
+    After the last backward, or without one, only where the other call is one of ``BY_AXES``, the last axis has another
+    length, and there are more than two axes longer than 1. Not for constants.
     """
-    trained = story.backwards()
-    for event in story.calls(*CUTTING) if trained else ():
-        if event.error is not None or not event.results or not event.operands or event.step > trained[-1].step:
+    trained = max((event.step for event in story.backwards()), default=-1)
+    for event in story.calls(*CUTTING):
+        if event.error is not None or not event.results or not event.operands:
             continue
         if story.said(event.step) not in ("", *CUTTING):
             continue  # torch's own: an attention joins its heads so
@@ -52,7 +62,10 @@ def find(story: Story) -> Iterator[Finding]:
         turn = _turned(before, after) if before is not None and after is not None else None
         if before is None or after is None or turn is None or _is_constant(story, event):
             continue
-        met = _meets(story, event)
+        untrained = event.step > trained
+        if untrained and (len(_long(before)) < LEAST or before[-1:] == after[-1:]):
+            continue
+        met = _read_by_axes(story, event) if untrained else _meets(story, event)
         if met is not None:
             yield _finding(story, event, met, turn)
 
@@ -139,6 +152,20 @@ def _meets(story: Story, event: Event) -> Event | None:
                 if use.name in ALONE and use.error is None:
                     passed += use.results
         pending = passed
+    return None
+
+
+def _read_by_axes(story: Story, event: Event) -> Event | None:
+    """The first of ``BY_AXES`` that reads the tensor, where needed after a few calls of ``BESIDE_IT``; None if there is
+    none.
+    """
+    pending = [event.results[0]]
+    for _ in range(ON_THE_WAY):
+        uses = [use for label in pending for use in story.uses(label) if use.error is None]
+        found = next((use for use in uses if use.name in BY_AXES and use.operands[0].label in pending), None)
+        if found is not None:
+            return found
+        pending = [label for use in uses if use.name in BESIDE_IT for label in use.results]
     return None
 
 

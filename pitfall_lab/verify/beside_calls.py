@@ -164,6 +164,7 @@ class BesideCalls:
         self._loaded: list[tuple[Loading, WeaklyHeld, _Plain, weakref.ref[Any] | None]] = []
         self._saved: list[tuple[Saving, _Plain]] = []
         self._fresh = 0
+        self._awaits_labels = False
         """For how many more calls the tensors of the last loaded module are looked up at each call."""
         self._strays: dict[tuple[int, str], tuple[Stray, WeaklyHeld]] = {}
         self._datasets: list[tuple[weakref.ref[Any], dict[str, str]]] = []
@@ -189,8 +190,10 @@ class BesideCalls:
 
     @property
     def is_following(self) -> bool:
-        """Whether the next call must be passed to :meth:`after` too, as ranks of equal scores are followed."""
-        return self._orders.is_following
+        """Whether the next call must be passed to :meth:`before` and :meth:`after` too, as ranks of equal scores are
+        followed or a module that was just loaded has parameters without a label.
+        """
+        return self._orders.is_following or self._awaits_labels
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
         """Called before a method of ``owner`` is called in ``frame``: record the event (``kind``).
@@ -213,7 +216,7 @@ class BesideCalls:
             self._loaded.append(
                 (Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner), weakref.ref(owner))
             )
-            self._fresh = SOON
+            self._fresh, self._awaits_labels = SOON, True
         elif kind == "saving" and len(self._saved) < MOST and not around.startswith("torch."):
             plain = _Plain(owner)
             plain.name(self._label)  # now, as the module may be gone at the end
@@ -340,7 +343,11 @@ class BesideCalls:
         """
         if self._fresh:  # the module may be gone with the function that made it, before anything else looks
             self._fresh -= 1
-            self._loaded[-1][2].name(self._label)
+            _, held, plain, _ = self._loaded[-1]
+            if self._awaits_labels:
+                held.name(self._label)
+                self._awaits_labels = self._fresh > 0 and not held.is_named
+            plain.name(self._label)
         if call.name == COPIES and self._loaded:
             with unseen():
                 self._compare_names()

@@ -46,6 +46,11 @@ class WeaklyHeld:
                 self._labels[place] = found
 
     @property
+    def is_named(self) -> bool:
+        """Whether each of the tensors has a label or no longer exists."""
+        return all(place in self._labels or given() is None for place, given in enumerate(self._given))
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The trace's labels of those tensors that an observed call has used so far, in the order in which the tensors
         were added.

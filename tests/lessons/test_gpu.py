@@ -55,7 +55,8 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(monkeypatch: pytest.Monkey
     monkeypatch.setattr(gpu, "recorded", lambda: {"experiments": {}})
     shown = gpu.show("nvidia_smi", "profiler")
     assert re.fullmatch(
-        r"This takes a CUDA device; [^.]+ no recorded result is included\. [^.]+:\n- .+ \(nvidia_smi\)\n- .+ \(profiler\)", repr(shown)
+        r"This takes a CUDA device; [^.]+ no recorded result [^.]+\. [^.]+:\n- .+ \(nvidia_smi\)\n- .+ \(profiler\)",
+        repr(shown),
     )
     assert shown._repr_html_().count("<li>") == 2
     chinese = gpu.show("nvidia_smi", language="zh")

@@ -273,6 +273,17 @@ for _ in range(2):
 }
 
 RIGHT = {
+    "training begins anew at what was moved towards its end": """
+slow, fast = nn.Linear(2, 1), nn.Linear(2, 1)
+for rate in (1.0, 0.97, 0.95, 0.92):
+    fast.load_state_dict(slow.state_dict())
+    opt = SGD(fast.parameters(), lr=0.1)
+    for _ in range(2):
+        update(opt, fast(torch.randn(8, 2)).square().mean())
+    with torch.no_grad():
+        for p, q in zip(fast.parameters(), slow.parameters()):
+            q.lerp_(p, rate)
+""",
     "a token that has the number with which shorter rows are filled up": """
 torch.manual_seed(1)
 emb, net = nn.Embedding(9, 8), nn.Linear(8, 3)
