@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
 
-from pitfall_lab.rules.kit.custom_functions import Custom, applied, customs, inside
+from pitfall_lab.rules.kit.custom_functions import Custom, applied, customs, identified, inside
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
@@ -90,7 +90,7 @@ def _judged(story: Story, custom: Custom, forward: Event, node: str) -> Judged |
     if len(values) != len(custom.inputs) or len(own) != len(inputs):
         return None
     run, known = _run(story, custom, forward), {str(label) for label in inputs}
-    same, given = _given(story, run, calls, known)
+    same, given = identified(story, run, calls, known)
     labels = [_label(story, custom, calls, value) for _, value in own]
     value = formula(story, run, forward.results[0], {}, known)
     if value is None or not value.calls or given is None or None in labels:
@@ -175,26 +175,6 @@ def _backward_calls(story: Story, custom: Custom, node: str) -> list[Event]:
         return []
     place = nodes.index(ran) * size
     return calls[place : place + size] if len(calls) == size * len(nodes) else []
-
-
-def _given(story: Story, run: list[Event], calls: list[Event], known: set[str]) -> tuple[dict[str, str], str | None]:
-    """Return a dict from the labels of tensors in backward to the labels of the same tensors in forward, and the label
-    of the incoming gradient.
-
-    The incoming gradient is the only other tensor that backward was given; None if there is none or several.
-    """
-    before = known | {result for event in run for result in event.results}
-    where = {(story.tensor(label) or {}).get("storage"): label for label in before if story.shape(label) is not None}
-    made, same, others = {result for event in calls for result in event.results}, dict[str, str](), set[str]()
-    for label in (o.label for event in calls for o in event.operands if o.label is not None):
-        if label in before or label in made:
-            continue
-        storage = (story.tensor(label) or {}).get("storage")
-        if storage in where and story.shape(label) == story.shape(where[storage]):
-            same[label] = where[storage]
-        else:
-            others.add(label)
-    return same, others.pop() if len(others) == 1 else None
 
 
 def _returned(custom: Custom) -> list[ast.expr]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -115,7 +115,45 @@ def inside(custom: Custom, event: Event, method: str) -> bool:
     """Whether ``event`` was called by the method named ``method`` of ``custom`` itself, not by a function that the
     method calls.
     """
-    return bool(event.scope) and event.scope[-1].endswith(f"{custom.name}.{method}")
+    return bool(event.scope) and _is_method(custom, event.scope[-1], method)
+
+
+def below(custom: Custom, event: Event, method: str, others: Sequence[Custom] = ()) -> bool:
+    """Whether ``event`` was called by the method named ``method`` of ``custom``, or by a function that the method
+    called, but not by the forward of one of ``others`` that the method applied.
+    """
+    for depth, part in enumerate(event.scope):
+        if _is_method(custom, part, method):
+            inner = event.scope[depth + 1 :]
+            return not any(_is_method(other, each, "forward") for other in others for each in inner)
+    return False
+
+
+def _is_method(custom: Custom, part: str, method: str) -> bool:
+    return f".{part}".endswith(f".{custom.name}.{method}")
+
+
+def identified(
+    story: Story, run: Sequence[Event], calls: Sequence[Event], known: set[str]
+) -> tuple[dict[str, str], str | None]:
+    """Return a dict from the labels of tensors in a run of backward to the labels of the same tensors in forward, and
+    the label of the incoming gradient.
+
+    ``run`` and ``calls`` are the calls of forward and of backward, ``known`` the labels of the inputs. The incoming
+    gradient is the only other tensor that backward was given; None if there is none or several.
+    """
+    before = known | {result for event in run for result in event.results}
+    where = {(story.tensor(label) or {}).get("storage"): label for label in before if story.shape(label) is not None}
+    made, same, others = {result for event in calls for result in event.results}, dict[str, str](), set[str]()
+    for label in (o.label for event in calls for o in event.operands if o.label is not None):
+        if label in before or label in made:
+            continue
+        storage = (story.tensor(label) or {}).get("storage")
+        if storage in where and story.shape(label) == story.shape(where[storage]):
+            same[label] = where[storage]
+        else:
+            others.add(label)
+    return same, others.pop() if len(others) == 1 else None
 
 
 def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
