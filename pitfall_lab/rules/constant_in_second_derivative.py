@@ -5,12 +5,12 @@ derivative that counts as a constant.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from pitfall_lab.rules.kit.custom_functions import Custom, below, customs, identified, inside
+from pitfall_lab.rules.kit.custom_functions import Custom, below, customs, identified, inside, returned, returned_label
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.flow import Flow
 from pitfall_lab.rules.kit.recomputing import Recomputing
@@ -132,7 +132,10 @@ def _found(
             node = _node_of(story, custom, made[str(kept)][-1], forward) if is_kept else None
             if node is None or _is_edited(story, node, sources, made):
                 continue
-            second = next((b for b in seconds if _goes_on(story, first, b, node, sources)), None)
+            inputs = _input_nodes(story, custom, node, forward, use.step)
+            starts = _receivers(story, custom, inputs, str(kept), backward)
+            starts = [node] if starts is None else starts
+            second = next((b for b in seconds if _goes_on(story, first, b, starts, sources)), None)
             if second is not None:
                 compared = _compared(story, str(kept), sources, forward, backward)
                 if compared is None or compared.is_apart:
@@ -190,17 +193,46 @@ def _is_edited(story: Story, node: str, sources: set[str], made: dict[str, list[
     return label in sources
 
 
+def _input_nodes(story: Story, custom: Custom, node: str, forward: list[Event], step: int) -> dict[str, str]:
+    """The nodes of the inputs of the run of forward with the node ``node``, by the names of its parameters."""
+    before = set((story.record("nodes", node) or {}).get("next") or ())
+    names = _input_names(story, custom, forward)
+    given = ((name, _node(story, label, step)) for label, name in names.items())
+    return {name: own for name, own in given if own is not None and own in before}
+
+
+def _receivers(
+    story: Story, custom: Custom, nodes: dict[str, str], kept: str, backward: list[Event]
+) -> list[str] | None:
+    """The nodes of the inputs for which backward returns something that it computed from the tensor ``kept``; None if
+    the source does not show what is returned for which input.
+
+    ``nodes`` are those of the inputs, by their names.
+    """
+    values = returned(custom)
+    reached, found = _reached(backward, kept), list[str]()
+    for name, value in zip(custom.inputs, values, strict=False):
+        if isinstance(value, ast.Constant) and value.value is None:
+            continue
+        label = returned_label(story, custom, backward, value)
+        start = nodes.get(name)
+        if label is None or start is None:
+            return None
+        found += [start] if label in reached else []
+    return found or None
+
+
 def _seconds(story: Story, first: Event) -> list[Event]:
     """The next ``BACKWARDS`` backwards, without those that failed for another reason than a missing graph."""
     later = (b for b in story.backwards() if b.step > first.step)
     return list(islice((b for b in later if b.error is None or b.error.kind == "no-gradient"), BACKWARDS))
 
 
-def _gradients(story: Story, first: Event, node: str | None) -> list[str]:
-    """The nodes of the gradients that a backward computed with a graph; with ``node``, only of those that come through
-    this node, as far as that is known.
+def _gradients(story: Story, first: Event, starts: list[str] | None) -> list[str]:
+    """The nodes of the gradients that a backward computed with a graph; with ``starts``, only of those that come
+    through one of these nodes, as far as that is known.
     """
-    below_node = None if node is None else set(story.behind(node))
+    below_node = None if starts is None else {n for start in starts for n in story.behind(start)}
     if first.op == "torch.autograd.grad":
         given = [o.label for o in first.operands[1:] if o.label is not None]
         pairs = list(zip(given, first.results, strict=False)) if len(given) == len(first.results) else []
@@ -223,14 +255,14 @@ def _node(story: Story, label: str | None, step: int) -> str | None:
     return graph or next(own, None)
 
 
-def _goes_on(story: Story, first: Event, second: Event, node: str, sources: set[str]) -> bool:
-    """Whether the backward ``second`` goes through a gradient that ``first`` computed through ``node``, and is used to
-    differentiate by one of the inputs ``sources`` or by a tensor from which one was computed.
+def _goes_on(story: Story, first: Event, second: Event, starts: list[str], sources: set[str]) -> bool:
+    """Whether the backward ``second`` goes through a gradient that ``first`` computed through one of the nodes
+    ``starts``, and is used to differentiate by one of the inputs ``sources`` or by what one was computed from.
     """
     if second.error is not None:
         cuts = Flow(story).cuts(second.error.tensor, second.step)
         return bool(cuts) and cuts[0].event is first and _is_wanted(story, second, sources)
-    gradients = set(_gradients(story, first, node))
+    gradients = set(_gradients(story, first, starts))
     roots = (o.label for o in second.operands if o.label is not None)
     graphs = ((story.tensor(root, second.step) or {}).get("grad_fn") for root in roots)
     return any(n in gradients for graph in graphs for n in story.behind(graph)) and _is_wanted(story, second, sources)
@@ -292,11 +324,16 @@ def _compared(
 
 def _outcome(backward: list[Event], kept: str) -> str:
     """The last tensor that backward computed from a tensor, directly or through others."""
+    return _reached(backward, kept)[-1]
+
+
+def _reached(backward: list[Event], kept: str) -> list[str]:
+    """A tensor, and all that backward computed from it, directly or through others, in order."""
     found = [kept]
     for event in backward:
         if any(o.label in found for o in event.operands):
             found += event.results
-    return found[-1]
+    return found
 
 
 def _behind(calls: list[Event], results: set[str]) -> list[Event]:
@@ -358,7 +395,7 @@ def _numbers(story: Story, found: ConstantInSecondDerivative) -> T:
     if found.compared is None:
         return T(en="", zh="")
     label, at, counted, meant = found.compared
-    name = _input_names(story, found.custom).get(label)
+    name = _input_names(story, found.custom, story.calls()).get(label)
     which = T(en=f"`{name}`" if name else "the input", zh=f"`{name}`" if name else "输入")
     return T(
         en=f"Where {which.en} is {number(at)}, what backward returns for an incoming gradient of 1 has the derivative "
@@ -389,7 +426,7 @@ def _fixes(story: Story, found: ConstantInSecondDerivative) -> tuple[Fix, ...]:
     program, custom = story.program, found.custom
     if custom.keeper is not custom.forward:
         return ()
-    tensors = set(_input_names(story, custom).values())
+    tensors = set(_input_names(story, custom, story.calls()).values())
     candidates = []
     written = snippet(story, story.span(found.made.step))
     for name in dict.fromkeys([story.name(found.kept, found.use.step) or "", *_names(story, found.kept), written]):
@@ -419,10 +456,10 @@ def _once(program: Program, custom: Custom) -> Edit | None:
     return None
 
 
-def _input_names(story: Story, custom: Custom) -> dict[str, str]:
-    """The parameters of forward that are tensors, by the labels of these tensors."""
+def _input_names(story: Story, custom: Custom, calls: Iterable[Event]) -> dict[str, str]:
+    """The parameters of forward that are tensors, by the labels of these tensors, as ``calls`` show them."""
     found = dict[str, str]()
-    for event in story.calls():
+    for event in calls:
         for label in (o.label for o in event.operands if o.label is not None and inside(custom, event, "forward")):
             node = written_as(story, event, label)
             if isinstance(node, ast.Name) and node.id in custom.inputs:

@@ -225,6 +225,27 @@ x, w = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
 (g,) = torch.autograd.grad(Gated.apply(x, w).sum(), w, create_graph=True)
 print(torch.autograd.grad(g.sum(), w))
 """,
+    "an intermediate that only another gradient needs": """import torch
+
+
+class Gated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        gate = torch.sigmoid(x)
+        ctx.save_for_backward(x, w, gate)
+        return gate * w
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w, gate = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * w * s * (1 - s), grad * gate
+
+
+x, w = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+(g,) = torch.autograd.grad(Gated.apply(x, w).sum(), x, create_graph=True)
+print(torch.autograd.grad(g.sum(), x))
+""",
     "a backward with a derivative of its own": """import torch
 
 

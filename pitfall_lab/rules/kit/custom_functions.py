@@ -167,5 +167,37 @@ def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
                     yield event, node
 
 
+def returned(custom: Custom) -> list[ast.expr]:
+    """Return the expressions that backward returns, one for each input; empty unless it has exactly one ``return`` with
+    a value.
+    """
+    returns = [node for node in ast.walk(custom.backward) if isinstance(node, ast.Return) and node.value is not None]
+    if len(returns) != 1 or returns[0].value is None:
+        return []
+    value = returns[0].value
+    return list(value.elts) if isinstance(value, ast.Tuple) else [value]
+
+
+def returned_label(story: Story, custom: Custom, calls: Sequence[Event], value: ast.expr) -> str | None:
+    """Return the label of the tensor that the expression ``value`` of the ``return`` gives: the result of the call that
+    is written there, or, for a variable, of the call in its only assignment.
+
+    None if there is no such call, if the variable is assigned more than once, or if the call did not run exactly once.
+    """
+    program = story.program
+    if isinstance(value, ast.Name):
+        assigned = [
+            node.value
+            for node in ast.walk(custom.backward)
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == value.id for t in node.targets)
+        ]
+        if len(assigned) != 1:
+            return None
+        value = assigned[0]
+    place = program.place(value)
+    found = [event.results[0] for event in calls if event.span == place and event.results]
+    return found[-1] if len(found) == 1 else None
+
+
 def _last(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
