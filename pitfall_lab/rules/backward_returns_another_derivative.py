@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
 
-from pitfall_lab.rules.kit.custom_functions import Custom, applied, customs, inside
+from pitfall_lab.rules.kit.custom_functions import (
+    Custom,
+    applied,
+    customs,
+    identified,
+    inside,
+    returned,
+    returned_label,
+)
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
@@ -83,15 +91,15 @@ def _judged(story: Story, custom: Custom, forward: Event, node: str) -> Judged |
     record = story.record("nodes", node) or {}
     inputs = [(story.record("nodes", each) or {}).get("output") for each in record.get("next") or ()]
     backward, calls = story.outer_call(record.get("ran")), _backward_calls(story, custom, node)
-    values = _returned(custom)
+    values = returned(custom)
     if backward is None or not calls or not 0 < len(inputs) <= MOST or None in inputs or len(set(inputs)) < len(inputs):
         return None
     own = [(name, value) for name, value in zip(custom.inputs, values, strict=False) if not _is_none(value)]
     if len(values) != len(custom.inputs) or len(own) != len(inputs):
         return None
     run, known = _run(story, custom, forward), {str(label) for label in inputs}
-    same, given = _given(story, run, calls, known)
-    labels = [_label(story, custom, calls, value) for _, value in own]
+    same, given = identified(story, run, calls, known)
+    labels = [returned_label(story, custom, calls, value) for _, value in own]
     value = formula(story, run, forward.results[0], {}, known)
     if value is None or not value.calls or given is None or None in labels:
         return None
@@ -177,60 +185,8 @@ def _backward_calls(story: Story, custom: Custom, node: str) -> list[Event]:
     return calls[place : place + size] if len(calls) == size * len(nodes) else []
 
 
-def _given(story: Story, run: list[Event], calls: list[Event], known: set[str]) -> tuple[dict[str, str], str | None]:
-    """Return a dict from the labels of tensors in backward to the labels of the same tensors in forward, and the label
-    of the incoming gradient.
-
-    The incoming gradient is the only other tensor that backward was given; None if there is none or several.
-    """
-    before = known | {result for event in run for result in event.results}
-    where = {(story.tensor(label) or {}).get("storage"): label for label in before if story.shape(label) is not None}
-    made, same, others = {result for event in calls for result in event.results}, dict[str, str](), set[str]()
-    for label in (o.label for event in calls for o in event.operands if o.label is not None):
-        if label in before or label in made:
-            continue
-        storage = (story.tensor(label) or {}).get("storage")
-        if storage in where and story.shape(label) == story.shape(where[storage]):
-            same[label] = where[storage]
-        else:
-            others.add(label)
-    return same, others.pop() if len(others) == 1 else None
-
-
-def _returned(custom: Custom) -> list[ast.expr]:
-    """Return the expressions that backward returns, one for each input; empty unless it has exactly one ``return`` with
-    a value.
-    """
-    returns = [node for node in ast.walk(custom.backward) if isinstance(node, ast.Return) and node.value is not None]
-    if len(returns) != 1 or returns[0].value is None:
-        return []
-    value = returns[0].value
-    return list(value.elts) if isinstance(value, ast.Tuple) else [value]
-
-
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def _label(story: Story, custom: Custom, calls: list[Event], value: ast.expr) -> str | None:
-    """Return the label of the tensor that the expression ``value`` of the ``return`` gives: the result of the call that
-    is written there, or, for a variable, of the call in its only assignment.
-
-    None if there is no such call, if the variable is assigned more than once, or if the call did not run exactly once.
-    """
-    program = story.program
-    if isinstance(value, ast.Name):
-        assigned = [
-            node.value
-            for node in ast.walk(custom.backward)
-            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == value.id for t in node.targets)
-        ]
-        if len(assigned) != 1:
-            return None
-        value = assigned[0]
-    place = program.place(value)
-    found = [event.results[0] for event in calls if event.span == place and event.results]
-    return found[-1] if len(found) == 1 else None
 
 
 def _findings(story: Story, judged: Judged) -> Iterator[Finding]:

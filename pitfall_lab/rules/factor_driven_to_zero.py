@@ -150,10 +150,9 @@ def _moved(story: Story, product: Event, pair: tuple[str, str], sign: int) -> tu
 
 
 def _numbers(story: Story, label: str | None, step: int) -> list[float]:
-    """Return the known numbers of a tensor, taken to be contiguous in its storage; empty if some are unknown."""
+    """Return the numbers of a tensor; empty if some are unknown, NaN or infinite."""
     known = values(story, label, step)
-    offset, size = int((story.tensor(label, step) or {}).get("offset") or 0), _size(story, label or "")
-    return known[offset : offset + size] if len(known) >= offset + size else []
+    return known if len(known) == _size(story, label or "") else []
 
 
 def _finding(story: Story, found: Driven) -> Finding:

@@ -38,7 +38,7 @@ class Unequal:
     """``events`` are the calls (``Event``) of one line that compare computed numbers with integers; ``numbers`` and
     ``labels`` are the labels of the two tensors in the first of them.
 
-    ``maker`` is the call that computed the numbers, ``shown`` are the known values in their storage.
+    ``maker`` is the call that computed the numbers, ``shown`` are their known values.
     """
 
     events: list[Event]

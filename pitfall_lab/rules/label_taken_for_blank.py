@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,16 +67,20 @@ def _taken(story: Story, loss: Event) -> LabelForBlank | None:
 
 def _within(story: Story, loss: Event) -> Iterator[tuple[tuple[int, ...], float]]:
     """Yield the index and the value of each known target; of a two-dimensional tensor only those within the known
-    length of their row, and none of a row whose length is unknown.
+    length of their row, and none of a row whose length is unknown; of joined rows only those within the sum of the
+    known lengths.
     """
     label = loss.operands[1].label
     shape = story.shape(label, loss.step) or ()
-    lengths = dict[int, float]()
-    if len(shape) == ROWS and len(loss.operands) > GIVEN - 1:
-        given = Elements(story, loss.operands[GIVEN - 1].label, loss.step)
-        lengths = {index[0]: value for index, value in given.known() if len(index) == 1}
+    lengths, total = dict[int, float](), math.inf
+    given = next((o for o in loss.operands if o.name == "target_lengths"), next(iter(loss.operands[GIVEN - 1 :]), None))
+    if given is not None and given.label is not None:
+        each = Elements(story, given.label, loss.step)
+        lengths = {index[0] if index else 0: value for index, value in each.known()}
+        if len(lengths) == math.prod(each.shape):
+            total = sum(lengths.values())
     for index, value in Elements(story, label, loss.step).known():
-        if len(index) < ROWS or index[1] < lengths.get(index[0], 0):
+        if index[0] < total if len(shape) < ROWS else index[1] < lengths.get(index[0], 0):
             yield index, value
 
 

@@ -10,7 +10,8 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
-from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
@@ -52,12 +53,13 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _targets(story: Story, event: Event) -> list[float]:
-    """Return the known values in the whole storage of the targets; True and False count as 1 and 0, and what is no
-    number as NaN.
+    """Return the known values of the targets; True and False count as 1 and 0. A NaN is added where their storage has
+    one, or has an infinity.
     """
-    record = story.tensor(event.operands[TARGETS[event.name]].label, event.step) or {}
-    held = (story.record("storages", record.get("storage"), event.step) or {}).get("cells")
-    return [float(value) if isinstance(value, int | float) else float("nan") for _, value in flat(held)]
+    label = event.operands[TARGETS[event.name]].label
+    known = [float(value) for _, value in Elements(story, label, event.step, answers=True).known()]
+    others = [value for value in story.held(label, event.step).values() if not isinstance(value, int | float)]
+    return [*known, *([float("nan")] if others else [])]
 
 
 def _finding(story: Story, events: list[Event]) -> Finding:

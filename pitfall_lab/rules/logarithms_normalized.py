@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
-from pitfall_lab.rules.signals.value_origins import origin
+from pitfall_lab.rules.signals.value_origins import origin, values
 from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.operation_facts import spellings
 
@@ -52,14 +52,14 @@ def is_sum(story: Story, label: str, total: str, step: int) -> bool:
 
 
 def _is_negative(story: Story, label: str, step: int) -> bool:
-    """Whether no known value in the tensor's storage is positive; if none is known, whether another call than ``log``
+    """Whether no known value of the tensor is positive; if none is known, whether another call than ``log``
     made the values.
 
     Log-probabilities never are positive; a plain logarithm must be known.
     """
-    values = [value for value in story.held(label, step).values() if isinstance(value, int | float)]
+    known = values(story, label, step)
     made = origin(story, label, step)
-    return all(value <= 0 for value in values) and (bool(values) or (made is not None and made.name != "log"))
+    return all(value <= 0 for value in known) and (bool(known) or (made is not None and made.name != "log"))
 
 
 def _finding(story: Story, event: Event, made: Event) -> Finding:

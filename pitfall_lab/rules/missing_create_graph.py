@@ -44,6 +44,8 @@ def find(story: Story) -> Iterator[Finding]:
         start = story.tensor(failure.tensor, step)
         cuts = flow.cuts(failure.tensor, step) if start is not None and not start.get("requires_grad") else []
         if cuts and cuts[0].kind == "gradient" and (maker := _maker(story, cuts[0], step)) is not None:
+            if any(o.name == "create_graph" and o.text == "True" for o in maker.operands):
+                continue  # that gradient does not depend on anything that requires grad
             yield _finding(story, step, failure, maker)
     terms = set[Span | None]()
     for lost in flow.lost_terms():

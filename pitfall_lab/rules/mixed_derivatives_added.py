@@ -106,7 +106,7 @@ def _whole(story: Story, outputs: str, step: int, made: Mapping[str, object]) ->
     born = story.event((story.tensor(outputs, step) or {}).get("born"))
     shape = story.shape(outputs, step) or (0,)
     taken = _taken(born, shape[-1]) if born is not None and born.operands and outputs not in made else ()
-    if born is None or born.operands[0].label not in made or len(taken) < MATRIX or taken[0]:
+    if born is None or not born.operands or born.operands[0].label not in made or len(taken) < MATRIX or taken[0]:
         return outputs, shape[-1]
     return str(born.operands[0].label), len(taken)
 

@@ -17,12 +17,12 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import torch_name
-from pitfall_lab.rules.kit.wording import at_line, capital, flat
+from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.modes import DROPOUTS
 from pitfall_lab.rules.signals.optimizer_steps import copied_from
 from pitfall_lab.rules.signals.seeds import INITS, drawn, made_once, seeding
-from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, argument, whole
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, argument, values, whole
 from pitfall_lab.trace import Event, Span, T
 
 SPREADS = ("std", "var", "std_mean", "var_mean", "quantile", "nanquantile")
@@ -182,11 +182,7 @@ def _typical(story: Story, label: str | None, step: int) -> float:
 
 
 def _numbers(story: Story, label: str | None, step: int) -> list[float]:
-    record = story.tensor(label, step) or {}
-    held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
-    return [
-        float(v) for _, v in flat(held) if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
-    ]
+    return [value for value in values(story, label, step) if math.isfinite(value)]
 
 
 def _cause(story: Story, samples: Samples) -> SpreadOfEqualSamples | None:

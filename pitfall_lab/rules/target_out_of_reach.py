@@ -38,7 +38,7 @@ PROBABILITIES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 """Losses of probabilities: whatever they are given, no target outside of 0 to 1 can be met."""
 LOSSES = {*PROBABILITIES, *operations_that("difference_loss")}
 """These, and losses of the difference between prediction and target."""
-SIZES = spellings("abs", "pow", "square")
+SIZES = spellings("abs", "pow", "square") | {"norm", "vector_norm"}
 """What is taken of a difference in a loss that is written out."""
 FEWEST, PART, MARGIN = 3, 0.25, 0.05
 FAR, SOME = 20.0, 0.02
@@ -89,7 +89,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_sized(story: Story, event: Event) -> bool:
-    """Whether all uses of the difference are its absolute value or its square."""
+    """Whether all uses of the difference are its absolute value, its square or its norm."""
     uses = story.uses(event.results[0]) if event.results else []
     return bool(uses) and all(
         use.name in SIZES and ("pow" not in use.name or use.operands[-1].text == "2") for use in uses

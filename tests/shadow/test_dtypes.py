@@ -139,7 +139,7 @@ def test_another_default_type_is_modelled(default: str):
 
 
 FILLS = """\
-for number in (300, 2**40, -1, -300, 1e300, -1e39, 70000.0, float("inf"), 3 + 4j):
+for number in (300, 2**40, -1, -300, 1e300, -1e39, 70000.0, float("inf"), 3 + 4j, 1 + 1e300j, 1 - 1e39j):
     for name in ("uint8", "int8", "int16", "int32", "int64", "bool", "float16", "float32", "complex64"):
         for shape in ((), (1,), (2,)):
             for way in ("fill", "full", "full_like", *["set"] * (shape != (2,))):  # releases fill two elements in two ways

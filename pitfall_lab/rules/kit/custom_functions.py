@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -115,7 +115,45 @@ def inside(custom: Custom, event: Event, method: str) -> bool:
     """Whether ``event`` was called by the method named ``method`` of ``custom`` itself, not by a function that the
     method calls.
     """
-    return bool(event.scope) and event.scope[-1].endswith(f"{custom.name}.{method}")
+    return bool(event.scope) and _is_method(custom, event.scope[-1], method)
+
+
+def below(custom: Custom, event: Event, method: str, others: Sequence[Custom] = ()) -> bool:
+    """Whether ``event`` was called by the method named ``method`` of ``custom``, or by a function that the method
+    called, but not by the forward of one of ``others`` that the method applied.
+    """
+    for depth, part in enumerate(event.scope):
+        if _is_method(custom, part, method):
+            inner = event.scope[depth + 1 :]
+            return not any(_is_method(other, each, "forward") for other in others for each in inner)
+    return False
+
+
+def _is_method(custom: Custom, part: str, method: str) -> bool:
+    return f".{part}".endswith(f".{custom.name}.{method}")
+
+
+def identified(
+    story: Story, run: Sequence[Event], calls: Sequence[Event], known: set[str]
+) -> tuple[dict[str, str], str | None]:
+    """Return a dict from the labels of tensors in a run of backward to the labels of the same tensors in forward, and
+    the label of the incoming gradient.
+
+    ``run`` and ``calls`` are the calls of forward and of backward, ``known`` the labels of the inputs. The incoming
+    gradient is the only other tensor that backward was given; None if there is none or several.
+    """
+    before = known | {result for event in run for result in event.results}
+    where = {(story.tensor(label) or {}).get("storage"): label for label in before if story.shape(label) is not None}
+    made, same, others = {result for event in calls for result in event.results}, dict[str, str](), set[str]()
+    for label in (o.label for event in calls for o in event.operands if o.label is not None):
+        if label in before or label in made:
+            continue
+        storage = (story.tensor(label) or {}).get("storage")
+        if storage in where and story.shape(label) == story.shape(where[storage]):
+            same[label] = where[storage]
+        else:
+            others.add(label)
+    return same, others.pop() if len(others) == 1 else None
 
 
 def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
@@ -127,6 +165,38 @@ def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
             for _, node in story.history("tensors", result, "grad_fn"):
                 if (story.record("nodes", node) or {}).get("name") == f"{custom.name}Backward":
                     yield event, node
+
+
+def returned(custom: Custom) -> list[ast.expr]:
+    """Return the expressions that backward returns, one for each input; empty unless it has exactly one ``return`` with
+    a value.
+    """
+    returns = [node for node in ast.walk(custom.backward) if isinstance(node, ast.Return) and node.value is not None]
+    if len(returns) != 1 or returns[0].value is None:
+        return []
+    value = returns[0].value
+    return list(value.elts) if isinstance(value, ast.Tuple) else [value]
+
+
+def returned_label(story: Story, custom: Custom, calls: Sequence[Event], value: ast.expr) -> str | None:
+    """Return the label of the tensor that the expression ``value`` of the ``return`` gives: the result of the call that
+    is written there, or, for a variable, of the call in its only assignment.
+
+    None if there is no such call, if the variable is assigned more than once, or if the call did not run exactly once.
+    """
+    program = story.program
+    if isinstance(value, ast.Name):
+        assigned = [
+            node.value
+            for node in ast.walk(custom.backward)
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == value.id for t in node.targets)
+        ]
+        if len(assigned) != 1:
+            return None
+        value = assigned[0]
+    place = program.place(value)
+    found = [event.results[0] for event in calls if event.span == place and event.results]
+    return found[-1] if len(found) == 1 else None
 
 
 def _last(node: ast.expr) -> str:

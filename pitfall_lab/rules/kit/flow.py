@@ -251,6 +251,8 @@ class Flow:
             event = story.event(record.get("born"))
             if event is None or not record.get("requires_grad") or any(n != 1 for n in record.get("shape") or ()):
                 continue
+            if not (story.tensor(label, event.step) or {}).get("requires_grad"):
+                continue  # a result of a custom Function, which got its graph after forward
             name = event.name.strip("_")
             given = [o.label for o in event.operands if o.label is not None and o.label != label]
             if name in SUMS:

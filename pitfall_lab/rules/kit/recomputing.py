@@ -29,7 +29,7 @@ class Recomputing:
 
     def edits(self, name: str) -> tuple[Edit, ...] | None:
         """Return the edits by which backward computes ``name``, an attribute of ``ctx`` (``"ctx.gate"``) or a tensor
-        saved with ``save_for_backward``.
+        saved with ``save_for_backward``, or the source of an expression that was passed to it.
 
         None if, among other reasons, forward does not call ``save_for_backward``, backward does not unpack
         ``saved_tensors`` into as many names, or ``name`` cannot be computed from the inputs of forward.
@@ -44,7 +44,8 @@ class Recomputing:
         ):
             return None
         program = self._program
-        attribute = name.removeprefix(f"{self._custom.ctx}.") if "." in name else ""
+        attribute = name.removeprefix(f"{self._custom.ctx}.")
+        attribute = "" if attribute == name else attribute
         saved = {program.segment(a): program.segment(t) for a, t in zip(saving.args, target.elts, strict=True)}
         local = attribute or saved.pop(name, "")
         needed = self._inputs(name)
@@ -87,10 +88,15 @@ class Recomputing:
         return merge(*parts)
 
     def _definition(self, name: str) -> ast.expr | None:
-        """The expression that forward assigns to a name, if it does so exactly once; else None.
+        """The expression that forward assigns to a name, if it does so exactly once; else None. Also for the source of
+        an expression that is passed to ``save_for_backward``.
 
         If that is itself a name (not an input), the expression assigned to that name.
         """
+        own = [each for each in (self._saving.args if self._saving is not None else ()) if not _is_name(each)]
+        written = next((each for each in own if self._program.segment(each) == name), None)
+        if written is not None:
+            return written
         found = [
             n
             for n in ast.walk(self._custom.forward)
@@ -142,6 +148,10 @@ class Recomputing:
 
     def _unpacks(self, node: ast.Assign) -> bool:
         return len(node.targets) == 1 and self._program.segment(node.value) == f"{self._own}.saved_tensors"
+
+
+def _is_name(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Starred)
 
 
 def _is_saving(call: ast.Call) -> bool:

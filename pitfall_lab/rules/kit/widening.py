@@ -17,7 +17,7 @@ def wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
 
     The node is an argument that names a short type (``torch.float32``), else the method ``.float``, ``.half`` or
     ``.bfloat16``, else the only positional argument of ``torch.tensor(…)`` or ``torch.as_tensor(…)``, after which a
-    ``dtype`` is added (whether the call already has one is not checked).
+    ``dtype`` is added unless the call has one, or may have one in a ``**``.
     """
     if not isinstance(node, ast.Call):
         return None
@@ -30,6 +30,7 @@ def wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
         isinstance(node.func, ast.Attribute)
         and node.func.attr in spellings("as_tensor") | {"tensor"}
         and len(node.args) == 1
+        and not any(keyword.arg in ("dtype", None) for keyword in node.keywords)
     ):
         return node.args[0], f"{program.segment(node.args[0])}, dtype={program.segment(node.func.value)}.float64"
     return None

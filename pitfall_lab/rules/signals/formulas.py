@@ -70,7 +70,29 @@ SMOOTH: dict[str, Callable[..., float]] = {
 """Operations that have a derivative in the interior of their domain, by name without the underscores of operators."""
 
 
-_OF_TWO = spellings("add", "mul") | spellings("div", "pow", "sub", exchanged=True)  # fmt: skip
+PIECES: dict[str, Callable[..., float]] = {
+    "abs": abs,
+    "absolute": abs,
+    "relu": lambda x: max(x, 0.0),
+    "where": lambda mask, x, y: x if mask else y,
+    "ge": lambda x, y: float(x >= y),
+    "gt": lambda x, y: float(x > y),
+    "le": lambda x, y: float(x <= y),
+    "lt": lambda x, y: float(x < y),
+    "maximum": max,
+    "minimum": min,
+    "sign": lambda x: float((x > 0) - (x < 0)),
+}
+"""Operations that are smooth piece by piece, by name without the underscores of operators."""
+
+_FUNCTIONS = SMOOTH | PIECES
+
+_OF_TWO = (
+    {"ge", "gt", "le", "lt", "maximum", "minimum"}
+    | spellings("add", "mul")
+    | spellings("div", "pow", "sub", exchanged=True)
+)
+"""Operations of two operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +121,7 @@ class Formula:
                     values[self.same.get(o.label, o.label)] if o.label is not None else float(o.text)
                     for o in event.operands
                 ]
-                values[event.results[0]] = SMOOTH[_short(event)](*given)
+                values[event.results[0]] = _FUNCTIONS[_short(event)](*given)
         except (
             ValueError,
             OverflowError,
@@ -118,11 +140,14 @@ class Formula:
         return None if above is None or below is None else (above - below) / (2 * width)
 
 
-def formula(story: Story, calls: Iterable[Event], result: str, same: dict[str, str], known: set[str]) -> Formula | None:
+def formula(
+    story: Story, calls: Iterable[Event], result: str, same: dict[str, str], known: set[str], *, pieces: bool = False
+) -> Formula | None:
     """Return the formula by which ``calls`` compute the tensor ``result`` from the tensors ``known`` (labels).
 
     None if it needs any other call or tensor, if the tensors do not all have one shape, or if a call is not one of
-    :data:`SMOOTH` whose other arguments are finite numbers. ``same`` is as in :class:`Formula`.
+    :data:`SMOOTH` (with ``pieces``, nor of :data:`PIECES`) whose other arguments are finite numbers. ``same`` is as in
+    :class:`Formula`.
     """
     made = {event.results[0]: event for event in calls if len(event.results) == 1 and event.error is None}
     needed: dict[str, Event] = {}
@@ -132,7 +157,9 @@ def formula(story: Story, calls: Iterable[Event], result: str, same: dict[str, s
         if label in known or label in needed:
             continue
         event = made.get(label)
-        if event is None or not _is_smooth(event) or event.writes or story.shape(label, event.step) != shape:
+        if event is None or not _is_known(event, pieces=pieces) or event.writes:
+            return None
+        if story.shape(label, event.step) != shape:
             return None
         needed[label] = event
         pending += [same.get(o.label, o.label) for o in event.operands if o.label is not None]
@@ -145,10 +172,9 @@ def _short(event: Event) -> str:
     return event.name.strip("_")
 
 
-def _is_smooth(event: Event) -> bool:
-    function = SMOOTH.get(_short(event))
+def _is_known(event: Event, *, pieces: bool) -> bool:
     return (
-        function is not None
+        _short(event) in (_FUNCTIONS if pieces else SMOOTH)
         and bool(event.operands)
         and all(o.label is not None or _is_number(o.text) for o in event.operands)
         and (len(event.operands) == _arguments(_short(event)))
@@ -156,7 +182,7 @@ def _is_smooth(event: Event) -> bool:
 
 
 def _arguments(name: str) -> int:
-    return 3 if name.startswith("addc") else 2 if name in _OF_TWO else 1
+    return 3 if name.startswith("addc") or name == "where" else 2 if name in _OF_TWO else 1
 
 
 def _is_number(text: str) -> bool:

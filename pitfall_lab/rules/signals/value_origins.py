@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.wording import flat
+from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.trace import Event
 from pitfall_lab.trace.operation_facts import spellings
 
@@ -76,9 +76,9 @@ def whole(text: str | None) -> int | None:
 
 
 def values(story: Story, label: str | None, step: int) -> list[float]:
-    """Return the known values in the whole storage of the tensor ``label`` at ``step``, including those outside the
-    tensor if it is a view; without bools, NaN and infinity.
+    """Return the known values of the tensor ``label`` at ``step``, in the order of its storage; without bools, NaN and
+    infinity, and each only once where a tensor is expanded.
+
+    Of a view, those are only the values that it shows, not the others of its storage.
     """
-    record = story.tensor(label, step) or {}
-    held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
-    return [float(value) for _, value in flat(held) if isinstance(value, int | float) and not isinstance(value, bool)]
+    return [float(value) for _, value in Elements(story, label, step).known()]

@@ -190,10 +190,13 @@ def overflows(value: Any, dtype: DType) -> bool:
     only in an integer dtype.
 
     A negative int may wrap around in an unsigned one. Of a complex number for a real dtype, any imaginary part but 0
-    counts. No finite number overflows float64, complex128 and the types that NumPy lacks (except bfloat16).
+    counts; for a complex dtype, either part. No finite number overflows float64, complex128 and the types that NumPy
+    lacks (except bfloat16).
     """
     if isinstance(value, complex):
-        return (dtype.category < 3 and value.imag != 0) or overflows(value.real, dtype)
+        if dtype.category < 3 and value.imag != 0:
+            return True
+        return overflows(value.real, dtype) or (value.imag != 0 and overflows(value.imag, dtype))
     if dtype.category > 1:
         return bool(np.isfinite(value) and abs(value) > LARGEST.get(dtype[:], np.inf))
     limits = np.iinfo(dtype.numpy)
