@@ -161,14 +161,16 @@ def _finding(story: Story, found: LogScaleCountedAgain) -> Finding:
 
 
 def _fixes(story: Story, found: LogScaleCountedAgain) -> tuple[Fix, ...]:
-    """At most one fix: the columns are summed first. Empty unless the sum is written around the addition."""
+    """At most one fix: the columns are summed first. Empty where the source does not show the addition."""
     program, added = story.program, found.added
     node = program.at(story.span(added.step)) if program.tree is not None else None
     wide, narrow = written_as(story, added, found.wide), written_as(story, added, found.narrow)
     if not isinstance(node, ast.BinOp) or wide is None or narrow is None:
         return ()
     call = next((a for a in program.ancestors(node) if isinstance(a, ast.Call) and call_name(a) == "sum"), None)
-    if call is None or not isinstance(call.func, ast.Attribute):
+    if call is None:
+        return _summed_there(story, found, wide)
+    if not isinstance(call.func, ast.Attribute):
         return ()
     inner = call.args[0] if program.segment(call.func.value) == "torch" and call.args else call.func.value
     if inner is not node or any(k.arg == "keepdim" for k in call.keywords):
@@ -191,6 +193,22 @@ def _fixes(story: Story, found: LogScaleCountedAgain) -> tuple[Fix, ...]:
     new = new if isinstance(around, ast.Assign | ast.Return) else f"({new})"
     title = T(en="Sum the columns first, then add the term once", zh="先对各列求和，再加上这一项一次")
     return unique(program.text, [Fix(title, program.replace((call, new)), meaning="later")])
+
+
+def _summed_there(story: Story, found: LogScaleCountedAgain, wide: ast.expr) -> tuple[Fix, ...]:
+    """The fix for a sum that is written elsewhere, if there is one axis along which the terms are repeated: the columns
+    are summed in the addition itself, along this axis, which keeps its place with length 1.
+    """
+    shapes = [story.shape(label, found.added.step) or () for label in (found.narrow, found.wide)]
+    if len(shapes[0]) != len(shapes[1]):
+        return ()
+    axes = [axis for axis, (one, many) in enumerate(zip(*shapes, strict=True)) if one == 1 < many]
+    if len(axes) != 1:
+        return ()
+    program = story.program
+    new = f"{operand(program, wide)}.sum({axes[0]}, keepdim=True)"
+    title = T(en="Sum the columns first, then add the term once", zh="先对各列求和，再加上这一项一次")
+    return unique(program.text, [Fix(title, program.replace((wide, new)), meaning="later")])
 
 
 RULE = Rule(

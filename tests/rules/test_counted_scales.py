@@ -52,6 +52,18 @@ for _ in range(3):
     loss.backward()
     opt.step()
 """,
+    "a function that adds, and a mean elsewhere": COUPLED
+    + """
+def log_prob(rows):
+    z, log_det = coupled(rows)
+    return base.log_prob(z) + log_det  # PL473
+opt = torch.optim.Adam(net.parameters(), 0.01)
+for _ in range(3):
+    loss = -log_prob(x).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
     "the logarithm of a positive scale": HEAD
     + """
 raw = nn.Parameter(torch.zeros(4))

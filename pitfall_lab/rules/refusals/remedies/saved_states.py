@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.finding import Fix, Related
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import called, operand, torch_name
+from pitfall_lab.rules.kit.syntax import called, is_name, operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.remedies.edits import keyword_set, renamed, with_keyword
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
@@ -23,6 +23,8 @@ from pitfall_lab.trace import Span, T
 WHOLE = ("model", "state_dict", "model_state_dict", "net", "network", "weights", "module", "params")
 """Keys under which a checkpoint often has the state dict of a model."""
 KEY = re.compile(r'"([^"]+)"')
+MOST_VALUES = 6
+"""So many values of a saved dict are tried as NumPy numbers."""
 COUNTER = "num_batches_tracked"
 """An entry of a batch norm whose absence torch does not report."""
 
@@ -310,4 +312,34 @@ def whole_objects(error: Error) -> Remedy | None:
         en="Read the whole object, from a file of your own: `weights_only=False`",
         zh="读取整个对象（自己写的文件）：`weights_only=False`",
     )
-    return Remedy((Fix(title, program.splice(change), meaning="later"),), said, accepts)
+    whole = Fix(title, program.splice(change), meaning="later")
+    if kind is None or not re.fullmatch(r"numpy\.(_core|core)\.multiarray\.scalar", kind[1]):
+        return Remedy((whole,), said, accepts)
+    said = T(
+        en=f"{refused.words('en')['Line']} reads a file that has a NumPy number (as `hits.mean()` of an array is one); "
+        "by default `torch.load` reads tensors, plain containers and Python's own numbers only.",
+        zh=f"{refused.words('zh')['Line']}读取的文件含有 NumPy 的数（例如数组的 `hits.mean()`）；默认情况下 "
+        "`torch.load` 只读取张量、普通容器和 Python 自己的数。",
+    )
+    accepts = T(
+        en="a file with Python's numbers: saved as `x.item()` or `float(x)`, where `x` is a NumPy number",
+        zh="含有 Python 数的文件：NumPy 的数 `x` 以 `x.item()` 或 `float(x)` 保存",
+    )
+    return Remedy((*_plain_numbers(program, saves), whole), said, accepts)
+
+
+def _plain_numbers(program: Program, saves: list[ast.Call]) -> Iterator[Fix]:
+    """The fixes that save ``x.item()`` in place of ``x``, for the first names among the values of the dicts that are
+    saved: which of them are NumPy numbers only a run can tell.
+    """
+    values = [
+        value
+        for call in saves
+        if call.args and isinstance(call.args[0], ast.Dict)
+        for value in call.args[0].values
+        if is_name(value)
+    ]
+    for value in values[:MOST_VALUES]:
+        text = f"{program.segment(value)}.item()"
+        title = T(en=f"Save Python's number: `{text}`", zh=f"保存 Python 的数：`{text}`")
+        yield Fix(title, program.replace((value, text)), meaning="later")
