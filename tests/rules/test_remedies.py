@@ -594,8 +594,8 @@ HERE = {
         "        opt.zero_grad()",
         "before the step"),
     "PLE58 a shape called": ("x = torch.ones(2, 3)\nx.shape(0)", "`x.shape[0]`"),
-    "PLE41 a NumPy number in a file": ("import io\nimport numpy as np\nfile, epoch, best = io.BytesIO(), 3, np.ones(2).mean()"
-    "\ntorch.save({'w': torch.ones(2), 'epoch': epoch, 'best': best}, file)\nfile.seek(0)\ntorch.load(file)",
+    "PLE41 a NumPy number": ("import io\nimport numpy as np\nfile, epoch, best = io.BytesIO(), 3, np.ones(2).sum()"
+    "\ntorch.save({'epoch': epoch, 'best': best}, file)\nfile.seek(0)\ntorch.load(file)",
     "`best.item()`"),
     "PLE59 a loss class called": ("nn.MSELoss(torch.ones(2), torch.ones(2))", "`nn.MSELoss()(…)`"),
 }  # fmt: skip
