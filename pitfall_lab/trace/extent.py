@@ -105,6 +105,11 @@ def stopped_at(trace: Trace, place: Place = str) -> T | None:
         return T(en="observation stopped", zh="观察中止")
     where = place(note.span.line)
     in_cell = not where.isdecimal()
+    if note.cause == "limit":
+        return T(
+            en=f"the recording reached its limit at {where if in_cell else f'line {where}'}",
+            zh=f"记录在 {where} 达到上限" if in_cell else f"记录在第 {where} 行达到上限",
+        )
     word = "after" if note.cause == "removed" else "at"
     en = f"observation stopped {word} {where if in_cell else f'line {where}'}"
     return T(

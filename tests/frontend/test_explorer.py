@@ -1245,13 +1245,13 @@ def test_the_headline_says_that_observation_stopped(stage: Stage):
         "import torch\nx = torch.ones(2)\nfor _ in range(9):\n    x = x * 2\nprint(x.sum())\n", limit=5
     )
     root = stage.show(state_of(trace))
-    assert root.locator(".pl-outcome").inner_text() == "■ observation stopped at line 4"
+    assert root.locator(".pl-outcome").inner_text() == "■ the recording reached its limit at line 4"
     assert "pl-bad" not in root.locator(".pl-outcome").get_attribute("class"), "red is for what went wrong"
     why = root.locator(".pl-stopped").inner_text()
     assert why.startswith("Observation stopped here, because the trace has reached its limit of 5 steps")
     assert why.endswith("all from lines that were seen before.")
     root.locator("[data-key=language]").click()
-    assert root.locator(".pl-outcome").inner_text() == "■ 观察在第 4 行中止"
+    assert root.locator(".pl-outcome").inner_text() == "■ 记录在第 4 行达到上限"
     assert root.locator(".pl-stopped").inner_text().startswith("从这里起停止观察")
 
 

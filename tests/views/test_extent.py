@@ -56,7 +56,7 @@ def test_page_text_and_scene_begin_with_it(language):
 
 def test_the_headline_is_no_more_than_what_was_seen():
     assert [headline(trace).en for trace in (SHORT, WHOLE, PARTLY, Trace())] == [
-        "■ observation stopped at line 4",
+        "■ the recording reached its limit at line 4",
         "✓ finished without an error",
         "✓ finished; not everything was seen",
         "no call to torch was seen",
@@ -86,8 +86,8 @@ def test_two_runs_that_were_not_seen_to_their_end_are_not_said_to_be_the_same():
     assert compare.text(told) == "Both runs do the same, as far as they were observed.\n"
     assert compare.text(compare.compare(WHOLE, WHOLE)) == "Both runs do the same.\n"
     other = compare.compare(WHOLE, SHORT)
-    assert "After: ■ observation stopped at line 4" in compare.text(other)
-    assert "■ observation stopped at line 4" in compare.html(other)
+    assert "After: ■ the recording reached its limit at line 4" in compare.text(other)
+    assert "■ the recording reached its limit at line 4" in compare.html(other)
 
 
 def test_a_changed_program_that_was_not_observed_to_its_end_says_so():

@@ -126,7 +126,7 @@ export function printed(model: ExplorerModel, { name, before, after }: Printed):
       "code",
       {},
       ...apart(before, after).flatMap((each) => {
-        if (typeof each === "string") return [each];
+        if (typeof each === "string") return [each.replace(/(\d\.\d{5})\d{3,}/g, "$1…")];
         const [was, now] = short(...each);
         return [h("del", { title: each[0] }, was), " → ", h("ins", { title: each[1] }, now)];
       }),
