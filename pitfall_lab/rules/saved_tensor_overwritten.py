@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.call_stack import leading_calls
 from pitfall_lab.rules.kit.finding import Fact, Finding, Related, Rule, Trap
 from pitfall_lab.rules.kit.overlaps import part, places
 from pitfall_lab.rules.kit.reordering import is_leaf_memory
@@ -326,7 +326,7 @@ def _related(case: SavedTensorOverwritten) -> tuple[Related, ...]:
     story, what = case.story, case.what
     saved = T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用")
     lines = [Related("saved", story.span(case.saved_at), case.saved_at, saved)] if case.saved_at is not None else []
-    lines += _calls_to(story, case)
+    lines += leading_calls(story, (case.saved_at, case.changed), case.backward)
     places: set[Span | None] = set()
     for step in case.changed_at:
         span = story.span(step)
@@ -362,33 +362,6 @@ def _alias(case: SavedTensorOverwritten) -> list[Related]:
     ):
         return []
     return [Related("alias", place, born, T(en=f"`{name}` looks at the same memory", zh=f"`{name}` 看着同一块内存"))]
-
-
-def _calls_to(story: Story, case: SavedTensorOverwritten) -> list[Related]:
-    """The calls that led to the line that saved the tensor, and to the line that wrote it: ``score =
-    discriminator(fake)`` around ``return self.last(h)``.
-
-    Calls that also led to the backward (``main()``) are left out, as both lines have them in common.
-    """
-    common = list(call_chain(story, story.line_event(case.backward)))[1:]
-    lines: dict[Span, list[T]] = {}
-    for step in (case.saved_at, case.changed):
-        there = story.span(step)
-        for statement in list(call_chain(story, story.line_event(step)))[1:4] if there is not None else ():
-            if statement not in common:
-                lines.setdefault(story.program.place(statement), []).append(at_line(story, there))
-    return [
-        Related(
-            "forward",
-            place,
-            None,
-            T(
-                en=f"this call leads to {' and to '.join(dict.fromkeys(each.en for each in found))}",
-                zh=f"这次调用通向{'和'.join(dict.fromkeys(each.zh for each in found))}",
-            ),
-        )
-        for place, found in lines.items()
-    ]
 
 
 def _facts(case: SavedTensorOverwritten) -> tuple[Fact, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from pitfall_lab.rules.kit.call_stack import leading_calls
 from pitfall_lab.rules.kit.finding import Fact, Finding, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import repairs
 from pitfall_lab.rules.kit.story import Clash, Story
@@ -221,6 +222,7 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
             T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用"),
         )
     ]
+    lines += leading_calls(story, (cause.saved_at, _first(cause)), backward)
     places: set[Span | None] = set()
     for step in cause.changed_at:
         span = story.span(step)

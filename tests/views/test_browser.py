@@ -881,4 +881,4 @@ def test_callers_are_folded_before_a_line_of_the_diagnosis_leaves_the_view(stage
     for kind in ("saved", "changed", "raised"):
         note = root.locator(f".pl-note.pl-n-{kind}").bounding_box()
         assert box["y"] <= note["y"] <= note["y"] + note["height"] <= box["y"] + box["height"] + 1, kind
-    assert not root.locator(".pl-note", has_text="this call leads to").first.is_visible()
+    assert not root.locator(".pl-note", has_text="leads to").first.is_visible()

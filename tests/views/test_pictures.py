@@ -694,7 +694,7 @@ def test_a_product_is_called_one_and_each_call_that_leads_to_a_line_of_the_story
     assert found["rule"] == "PL106"
     assert found["message"]["en"].endswith("still needs the values that line 9 used for the product `buffer @ w`.")
     leads = {beat["line"]: beat["text"]["en"] for beat in found["beats"] if beat["was"] == "forward"}
-    assert leads == {8: "this call leads to line 6"}
+    assert leads == {8: "leads to line 6"}
     assert [line for _, line in found["makers"]] == [6, 10, 9, 8, 3]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -46,6 +46,33 @@ def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
         owner = program.parents.get(function)
         name = f"{owner.name}.{function.name}" if isinstance(owner, ast.ClassDef) else function.name
         statement = program.statement(_call_site(story, name, tuple(scope), event, function))
+
+
+def leading_calls(story: Story, steps: Iterable[int | None], later: int | None) -> list[Related]:
+    """Return the calls that led to each of ``steps`` as related lines: ``score = discriminator(fake)`` around
+    ``return self.last(h)``. At most three for each step, the innermost ones.
+
+    Calls that also led to the step ``later`` (``main()``) are left out, as both have them in common.
+    """
+    common = list(call_chain(story, story.line_event(later)))[1:]
+    lines: dict[Span, list[T]] = {}
+    for step in steps:
+        there = story.span(step)
+        for statement in list(call_chain(story, story.line_event(step)))[1:4] if there is not None else ():
+            if statement not in common:
+                lines.setdefault(story.program.place(statement), []).append(at_line(story, there))
+    return [
+        Related(
+            "forward",
+            place,
+            None,
+            T(
+                en=f"leads to {' and to '.join(dict.fromkeys(each.en for each in found))}",
+                zh=f"通向{'和'.join(dict.fromkeys(each.zh for each in found))}",
+            ),
+        )
+        for place, found in lines.items()
+    ]
 
 
 def entry(story: Story, event: Event) -> ast.AST | None:

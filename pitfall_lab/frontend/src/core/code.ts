@@ -209,7 +209,6 @@ export class CodeView {
     if (this.#model.step !== this.#begun) return this.#resized.disconnect();
     if (!this.#box.clientHeight || this.#measured === this.#size) return;
     for (const fold of this.#folds) this.#unfold(fold);
-    this.#box.classList.remove("pl-brief");
     this.#revealed = this.#opened = false;
     this.update();
   }
@@ -417,7 +416,6 @@ export class CodeView {
     }
     const around = functions(shown);
     this.#folds = [];
-    this.#box.classList.remove("pl-brief");
     this.#revealed = false;
     this.#lines = shown.map((text, index) => ({
       ...this.#line(text, index + 1, coloured[index] ?? [], spans[index] ?? []),
@@ -518,7 +516,9 @@ export class CodeView {
         h("span", {}, ...prose(text)),
       );
       note.style.setProperty("--pl-in", String(/^\s*/.exec(this.#textOf(place))?.[0].length ?? 0));
-      place.row.append(note);
+      if (leads)
+        place.hint.before(note); // beside the call: a row of its own would fold more of the program
+      else place.row.append(note);
     }
     for (const { line, text } of this.#repairs()) {
       const place = this.#lines[line - 1];
@@ -679,7 +679,6 @@ export class CodeView {
       const head = within ? this.#lines.findIndex((line) => line.within === within) : 0;
       return head > 0 ? [head - 1] : [];
     });
-    if (this.#height(shown, begin, end) > box.clientHeight) box.classList.add("pl-brief");
     for (const at of [...this.#edited(), ...noted, ...heads, ...all.flatMap((at) => [at + 1, at - 1])])
       if (at > begin && at < end && !shown.has(at) && this.#height(new Set([...shown, at]), begin, end) <= box.clientHeight) shown.add(at);
     let from = begin + 1;
