@@ -430,7 +430,7 @@ class Clock:
         return time.monotonic() - self._started
 
     def read(self) -> float:
-        """Read the available output; return False if more than the limit has been written in all."""
+        """Return the seconds that count towards the limit; if the process has ended, the last number that was read."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             self.seconds = self._counted()
         return self.seconds
@@ -513,7 +513,7 @@ class Channel:
         os.close(self.mouth)
 
     def read(self) -> bool:
-        """Read the available output; return False if it exceeded the limit."""
+        """Read the available output; return False if more than the limit has been written in all."""
         with contextlib.suppress(BlockingIOError):
             while self.is_open and len(self._kept) <= self._most:
                 piece = os.read(self._ear, 1 << 16)
