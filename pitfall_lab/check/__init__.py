@@ -54,12 +54,13 @@ sys.modules[__name__].__class__ = _CallableModule
 
 
 def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) -> list[Finding]:
-    """Return the findings in the program text ``source``, called ``name`` in messages, each with the fixes that removed
-    it when they were applied and re-run. ``timeout`` is in seconds for each run.
+    """The findings in the program text ``source``, each with the fixes that removed it when they were applied and
+    re-run.
 
-    The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible, and when observation
-    stopped before the program did; the exception's ``findings`` are those found until then. Single things that were not
-    observed while observation went on are not reported here (:func:`judged` returns them).
+    ``name`` is what messages call the program; ``timeout`` is in seconds for each run. The program runs in a process of
+    its own. Raises :class:`Unchecked` if that is not possible, or if observation stopped before the program ended; the
+    exception's ``findings`` are those found until then. Calls that were not observed although observation continued are
+    not reported here (:func:`judged` returns notes on them).
 
     >>> [finding.rule for finding in check("import torch; w = torch.ones(2, requires_grad=True); w += 1")]
     ['PL201']
@@ -70,12 +71,11 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
 def judged(
     source: str, name: str, *, timeout: float = TIMEOUT, every_round: bool = True
 ) -> tuple[list[Finding], tuple[Note, ...]]:
-    """The findings of :func:`check`, and a note for each thing that was not observed while observation went on; empty
-    if all was.
+    """The findings of :func:`check`, and a note for each thing that was not observed although observation continued.
 
     Raises :class:`Unchecked` if the program could not be run, or observation stopped before it ended: the exception's
-    ``findings`` are those found until then. Without ``every_round``, rounds of a loop that repeat what was recorded are
-    not recorded, as on the command line.
+    ``findings`` are those found until then. Without ``every_round``, iterations of a loop that repeat what was recorded
+    are not recorded, as on the command line.
     """
     parsed(source, name)
     with Workshop(timeout, every_round=every_round) as shop:

@@ -81,8 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """The number in a command line argument that is a number of seconds, more than 0 and less than a million; else
-    raise ``ArgumentTypeError``.
+    """Parse a command line argument that is a number of seconds, more than 0 and less than a million.
+
+    Raises ``argparse.ArgumentTypeError`` for any other text.
     """
     try:
         value = float(text)
@@ -94,7 +95,7 @@ def seconds(text: str) -> float:
 
 
 def mebibytes(text: str) -> int:
-    """The whole number in a command line argument that is a number of MiB.
+    """Parse a command line argument that is a number of MiB: an integer.
 
     Raises ``argparse.ArgumentTypeError`` unless it is at least 1.
     """
@@ -102,7 +103,7 @@ def mebibytes(text: str) -> int:
 
 
 def steps(text: str) -> int:
-    """The whole number in a command line argument that is a number of steps.
+    """Parse a command line argument that is a number of steps: an integer.
 
     Raises ``argparse.ArgumentTypeError`` unless it is at least 1.
     """
@@ -110,7 +111,7 @@ def steps(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """The whole number in a command line argument that is a number of processes.
+    """Parse a command line argument that is a number of processes: an integer.
 
     Raises ``argparse.ArgumentTypeError`` unless it is at least 1.
     """
@@ -124,11 +125,11 @@ def _whole(text: str, what: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check all files that the parsed arguments name, print what was found, and return the exit code: 0 nothing found,
-    1 an error or a warning (with ``--diff`` also if a fix would be made), 2 a file was not checked to its end, 3 a file
-    was out of time. The first of 2, 3 and 1 that is true of a file counts.
+    """Check all files that the parsed arguments name, print what was found, and return the exit code.
 
-    With ``--fix``, fixed files are written. Raises :class:`~pitfall_lab.cli.Refusal` if ``--no-fixes`` is combined with
+    It is 0 if nothing was found, 1 for an error or a warning (with ``--diff`` also if a fix would be made), 2 if a file
+    was not checked to its end, 3 if a file was out of time; for several files the first of 2, 3 and 1 that occurs. With
+    ``--fix``, fixed files are written. Raises :class:`~pitfall_lab.cli.Refusal` if ``--no-fixes`` is combined with
     ``--fix`` or ``--diff``, if no rule has a code that is given, and for wrong settings in a pyproject.toml.
     """
     chosen = "json" if args.json and args.format is None else args.format or "text"

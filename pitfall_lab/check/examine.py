@@ -47,8 +47,10 @@ class Checked:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing to act on · 1 an error or a warning · 2 not checked, or not observed to its end
-        · 3 stopped at the time limit.
+        """The exit code for this file alone.
+
+        0 if there is nothing to act on, 1 for an error or a warning, 2 if it was not checked or not observed to its
+        end, 3 if it was stopped at the time limit.
         """
         if self.problem is not None:
             return 3 if self.problem.kind == "Timeout" else 2
@@ -75,12 +77,12 @@ def examine(
 
 
 def repaired(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "") -> Checked:
-    """Check one file and apply the first verified fix of the first finding, again until none is left; the result has
-    the edited text in ``script``, and the file itself is not written. Arguments as for :func:`examine`.
+    """Check one file, and apply one verified fix after the other until no finding with such a fix is left.
 
-    A fix is verified alone, so the program is checked again after each one, ``MOST_ROUNDS`` (50) times at most.
-    Findings that are only an info, and fixes of lines that the author did not write (a notebook's magics), are left
-    out.
+    The file itself is not written: the result has the edited text in ``script``, and the findings that remain.
+    Arguments are as for :func:`examine`. A fix is verified alone, so the program is checked again after each one, which
+    is the first of the first finding that has one; at most ``MOST_ROUNDS`` (50) fixes are made. Findings of severity
+    info are not fixed, nor are lines that the author did not write (a notebook's magics).
     """
     checked = examine(path, shop, settings, argv, name=name)
     before, fixed = checked.script, []
@@ -128,10 +130,10 @@ def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[
 
 
 def stopped_early(script: Script, trace: Trace, findings: Sequence[Finding], printed: str = "") -> Unchecked | None:
-    """The reason when the program ended with an error that no rule explains, so that the rest of it was not looked at.
-    ``findings`` are all that were found, ``printed`` is what it printed.
+    """Why the program was not checked to its end: it ended with an error that no rule explains.
 
-    None if it ran to its end, or if a finding (other than an info) is there.
+    ``findings`` are all that were found, ``printed`` is what the program printed. None if it ended without an error, or
+    if there is a finding that is an error or a warning.
     """
     failure = trace.outcome.failure
     if failure is None or any(finding.severity != "info" for finding in findings):
@@ -180,7 +182,7 @@ def check_file(
 
 
 def document(checked: Checked, language: Language = "en") -> dict[str, Any]:
-    """The JSON object of a checked file, as plain data, with texts in ``language``.
+    """The JSON object of a checked file, as dictionaries and lists, with texts in ``language``.
 
     Lines of a notebook count within their cell, and ``cell`` (of code cells, from 1) is added.
     """

@@ -27,8 +27,10 @@ UNUSED_WHY = T(
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """One ignore comment: ``span`` is where the comment itself stands, ``codes`` are the codes that it names, as they
-    are written (empty: it ignores all).
+    """One ignore comment.
+
+    ``span`` is the position of the comment itself, ``codes`` are the codes that it names, as they are written (empty:
+    it ignores all findings).
     """
 
     span: Span
@@ -42,7 +44,7 @@ class Ignore:
 
 
 def ignores(text: str) -> list[Ignore]:
-    """Return the ignore comments of a program; where Python cannot read it, those before the place where it fails.
+    """The ignore comments of a program; if Python cannot tokenize it, those before the error.
 
     >>> [each.codes for each in ignores("h += 1  # pitfall: ignore[PL101, PL2]")]
     [('PL101', 'PL2')]
@@ -63,13 +65,12 @@ def ignores(text: str) -> list[Ignore]:
 def without_ignored(
     findings: list[Finding], text: str, *, wanted: Callable[[str], bool], complete: bool
 ) -> tuple[list[Finding], list[Finding]]:
-    """The findings that no ignore comment in ``text`` covers, and notes about comments that ignore nothing (findings,
-    too). A comment applies to the statement that it stands in; of a block only to the lines of the finding itself. A
-    finding without a place, or in another module, is always kept.
+    """The findings that no ignore comment in ``text`` covers, and notes about comments that ignore nothing.
 
-    Notes are made only where the program ran to its end (``complete``), if ``wanted``, which says of a code whether it
-    is reported, is true of the note's own code and of a rule that the comment names (or the comment names none that
-    exists).
+    A comment applies to findings in its statement; if that is a compound statement (a loop, a function), only to
+    findings on its own line. Findings without a span, or in another module, are always kept. Notes are findings, too. A
+    note is made only if the program ran to its end (``complete``), and ``wanted`` is true of the note's own code and of
+    the code of at least one rule that the comment names (or the comment names no existing rule).
     """
     comments = ignores(text)
     if not comments:
@@ -92,10 +93,10 @@ def without_ignored(
 
 
 def _lines(program: Program, span: Span | None) -> range:
-    """The lines on which a comment applies to ``span``: those of its statement, or only the span's own
-    if that statement is a block.
+    """The lines on which an ignore comment applies to ``span``.
 
-    Empty without a span, or for one in another module.
+    They are those of its statement, or of the span alone if the statement is compound; empty without a span, or for a
+    span in another module.
     """
     if span is None or span.source != 0:
         return range(0)

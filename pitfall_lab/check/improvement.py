@@ -17,10 +17,11 @@ from pitfall_lab.trace import Failure, Trace
 
 
 class FoundFinding(NamedTuple):
-    """A finding, named by the texts of its lines: their numbers differ between two versions of a program. ``rule`` is
-    its code, ``severity`` ``error``, ``warning`` or ``info``, ``step`` its step in the trace (0 also where it has
-    none). ``texts`` are the source of its place, then, of each related place that counts (:func:`found_of`), role and
-    source.
+    """A finding, identified by the source of its lines, since line numbers differ between two versions of a program.
+
+    ``rule`` is its code, ``severity`` ``error``, ``warning`` or ``info``, ``step`` its step in the trace (0 if it has
+    none). ``texts`` are the source of its span, and role and source of each related span that counts
+    (:func:`found_of`).
     """
 
     rule: str
@@ -58,9 +59,9 @@ class RunFacts:
 
     @classmethod
     def of(cls, story: Story, findings: Sequence[Finding] | None = None) -> Self:
-        """The facts about the recording in ``story`` by which :func:`is_better` compares two of them.
+        """The facts about the recording in ``story`` by which :func:`is_better` compares two recordings.
 
-        ``findings``: what :func:`found_in` returns for it; without them, this is called here.
+        ``findings`` are those that :func:`found_in` returns for it; if None, it is called here.
         """
         trace = story.trace
         failure, stopped = trace.outcome.failure, trace.stopped
@@ -76,7 +77,7 @@ class RunFacts:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The facts as plain data."""
+        """The facts as a dictionary that can be written as JSON."""
         return asdict(self)
 
     @classmethod
@@ -97,10 +98,10 @@ def _error(story: Story, failure: Failure) -> EndingError:
 
 
 def found_of(story: Story, finding: Finding) -> FoundFinding:
-    """The finding as a :class:`FoundFinding`, whose rule and texts are the same in the program and in a repaired
-    version.
+    """The finding as a :class:`FoundFinding`, which is equal in the program and in a repaired version if the finding
+    is.
 
-    The texts are those of its own lines and of the related ones with the role saved, operand, backward or around.
+    Its texts are those of its own lines and of the related ones with the role saved, operand, backward or around.
     Severity and step are added, but do not decide whether two findings are the same.
     """
     places = [
@@ -112,13 +113,14 @@ def found_of(story: Story, finding: Finding) -> FoundFinding:
 
 
 def is_better(finding: FoundFinding, was: RunFacts, now: RunFacts) -> bool:
-    """Whether ``finding``, which the program with the facts ``was`` has, is gone in the repaired program with the facts
-    ``now``, without more disagreements. False, too, if observation of the repaired program ended early, unless that of
-    the program did as well and the repaired one got as far as the finding's step.
+    """Whether ``finding`` of the original program is gone in the repaired program, and nothing else became worse.
 
-    A repaired program that finished (or, unless the finding is an error, fails as the original did) must have fewer
-    findings of its rule, and not more of another one, infos apart. Any other one must raise later than the original, on
-    another line, and a rule must find an error in it.
+    ``was`` and ``now`` are the facts of the original and the repaired run. False if the engines disagree on more values
+    than before, or if observation of the repaired program ended early (unless that of the original did as well, and the
+    repaired one reached the finding's step). If the repaired program finished (or fails as the original did, and the
+    finding is no error), it must have fewer findings of the finding's rule, and not more of any other rule, infos
+    apart. Otherwise it must raise at a later step than the original and on another line, and a rule must find an error
+    in it.
     """
     if now.disagreements > was.disagreements:
         return False

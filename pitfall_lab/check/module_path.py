@@ -53,10 +53,9 @@ class Ours(MetaPathFinder):
         self._known = {name.partition(".")[0] for name in sys.modules} - {"__main__"}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of a top-level module outside the program's folders, if one of our modules imports it; else
-        ``None`` (the usual search).
+        """The spec of a top-level module outside the program's folders, if one of our modules imports it.
 
-        ``None`` also for a submodule, and if no such module is found there.
+        None (Python then searches as usual) if the program imports it, for a submodule, and if no such module is found.
         """
         if path is not None or _importer() not in self._known:
             return None

@@ -15,9 +15,11 @@ UNOBSERVED = "Unobserved"
 
 
 def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | None:
-    """The reason why observation stopped although the program continued, as an exception of the kind :data:`UNOBSERVED`
-    that is not raised here; None if it did not stop. ``name`` is the file's name in the sentence; ``script`` names
-    lines of a notebook by their cells (None: plain lines).
+    """Why observation stopped although the program continued, as an exception of kind :data:`UNOBSERVED` that is not
+    raised.
+
+    ``name`` is the file's name in the sentence; ``script`` names lines of a notebook by their cells (None: plain
+    lines). None if observation did not stop.
     """
 
     def place(line: int) -> str:

@@ -22,15 +22,14 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def line(before: str, after: str, again: str) -> Printed | None:
-    r"""The printed line that shows best what a repair changes, from the outputs ``before`` and ``after`` it;
-    ``again``: what another run of the repaired program printed.
+    r"""The printed line that shows best what a repair changes; None if no line qualifies.
 
-    It is the last differing line of which a number changes at least a third as much as any other does, in proportion to
-    itself. Lines that are printed in each round of a loop, with other numbers, are passed over if any other differs.
-
-    None if no line differs, or if the two outputs have another number of lines. Spaces do not count; a line is left out
-    if its new text has no digit or is not in ``again``, if it is part of a bracket over several lines, or if one of the
-    two has more than ``MOST`` (100) characters.
+    ``before`` and ``after`` are the outputs without and with the repair, ``again`` is the output of a second run of the
+    repaired program. Lines are compared one by one, ignoring spaces, so None is returned if the outputs have different
+    numbers of lines. A line is left out if its new text has no digit or is not in ``again``, if it is inside a bracket
+    over several lines, or if its old or new text has more than ``MOST`` (100) characters. Lines that loops print
+    repeatedly with other numbers are used only if no other line differs. Of the rest, the last line is returned whose
+    relative change is at least a third of the largest one.
 
     >>> line("epoch 1\nloss 0.9", "epoch 1\nloss 0.2", "epoch 1\nloss 0.2")
     Printed(name='', before='loss 0.9', after='loss 0.2')
@@ -58,8 +57,10 @@ def _form(text: str) -> str:
 
 
 def _change(old: str, new: str) -> float:
-    """The largest change of a number between two lines, over the sum of both absolute values: 0 to 1, where one that
-    becomes finite, or infinite, changes by 1. It is 0 if the lines have another number of numbers.
+    """The largest relative change of a number between two lines: the difference over the sum of both absolute values.
+
+    It is from 0 to 1; a change between finite and infinite or NaN is 1. 0 if the lines have different counts of
+    numbers.
     """
     was, now = ([float(number) for number in _NUMBER.findall(text)] for text in (old, new))
     if len(was) != len(now):
@@ -69,8 +70,9 @@ def _change(old: str, new: str) -> float:
 
 
 def _whole_lines(lines: list[str]) -> list[bool]:
-    """For each line whether no bracket is open at its beginning or at its end; True for all if one
-    is never closed, as in ``:(``.
+    """For each line, whether no bracket is open at its beginning and at its end.
+
+    True for all lines if a bracket is never closed, as in ``:(``.
     """
     found, depth = [], 0
     for text in lines:
@@ -81,11 +83,10 @@ def _whole_lines(lines: list[str]) -> list[bool]:
 
 
 def number(before: Mapping[str, float], after: Mapping[str, float], again: Mapping[str, float]) -> Printed | None:
-    """The last global variable with one number that differs, in its first four digits, between ``before`` and ``after``
-    a repair (values by name); ``again``: those of another run before the repair.
+    """The last global variable with one number that a repair changes in its first four digits; None if there is none.
 
-    None if none differs. Variables are in the order of their first assignment; one that is not the same in ``again`` is
-    left out.
+    ``before`` and ``after`` are the values by name without and with the repair, in the order of their first assignment;
+    ``again`` are those of another run without it. A variable that is not equal in ``again`` is left out.
 
     >>> number({"lr": 0.1, "loss": 0.9}, {"lr": 0.1, "loss": 0.25}, {"lr": 0.1, "loss": 0.9})
     Printed(name='loss', before='0.9', after='0.25')
@@ -98,6 +99,6 @@ def number(before: Mapping[str, float], after: Mapping[str, float], again: Mappi
 
 
 def _apart(old: float, new: float) -> tuple[str, str] | None:
-    """Both numbers with four digits; None if these do not tell them apart."""
+    """Both numbers with four significant digits, as text; None if the two texts are equal."""
     texts = f"{old:.4g}", f"{new:.4g}"
     return texts if texts[0] != texts[1] else None

@@ -35,15 +35,13 @@ WORK_OF_ONE = 1_000
 
 
 def recorded(shop: Workshop, subject: Subject) -> Trace:
-    """Record the program ``subject`` in ``shop``: first without values, which is fastest, then with values if they are
-    needed.
+    """Record the program ``subject`` in ``shop`` and return the trace, with values if they are needed.
 
-    Raises :class:`Unchecked` if a run did not end by itself, or could not be observed.
-
-    A program with a loop may be long, and is recorded once, with values; most of its rounds are not recorded (unless
-    ``shop.every_round``). Values are needed to describe the effect of a finding; where a rule needs them to decide;
-    where a gradient became NaN or infinite; and where memory may have been written without a change of version. Most
-    programs are correct and need none.
+    A program without a loop is recorded without values first, which is fastest. Values are needed to describe the
+    effect of a finding, where a rule needs them to decide, where a gradient became NaN or infinite, and where memory
+    may have been written without a change of version; then it is recorded again. A program with a loop may be long: it
+    is recorded once, with values, and most iterations are not recorded (unless ``shop.every_round``). Raises
+    :class:`Unchecked` if a run did not end by itself, or could not be observed.
     """
     if not shop.every_round and has_loop(subject.source):
         return large_harm(shop, subject, _with_what_led_to_it(shop, subject, shop.trace(subject, whole=False)))
@@ -57,11 +55,12 @@ def recorded(shop: Workshop, subject: Subject) -> Trace:
 
 
 def _with_what_led_to_it(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
-    """If a program raised where rounds were not recorded, or made numbers that are not finite: a
-    trace that shows what led to it.
+    """Record the program again if it raised in iterations that were not recorded, or computed numbers that are not
+    finite.
 
-    Else ``trace`` itself; so, too, if the new run ended in another way. If the new run cannot be checked, ``trace``
-    with a note where numbers were not finite; otherwise :class:`Unchecked` is raised.
+    The new trace shows what led to that. ``trace`` itself is returned if neither happened, or if the new run ended in
+    another way. If the new run cannot be checked, :class:`Unchecked` is raised; but if numbers were not finite,
+    ``trace`` is returned with a note instead.
     """
     if shop.again is None and not shop.spoiled:
         return trace
@@ -95,9 +94,7 @@ def has_loop(source: str) -> bool:
 
 
 def _longer(trace: Trace, numbers: Trace) -> Trace:
-    """``numbers``, the recording with more values; but ``trace`` with a note, if observation
-    stopped early in ``numbers`` only.
-    """
+    """``numbers``, the recording with more values; if observation stopped early only there, ``trace`` with a note."""
     stopped = numbers.stopped
     if stopped is None or trace.stopped is not None:
         return numbers
@@ -106,13 +103,12 @@ def _longer(trace: Trace, numbers: Trace) -> Trace:
 
 
 def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
-    """Return ``trace``, or a trace with the values of large tensors too if a run on torch shows that a gradient is
-    wrong.
+    """``trace``, or a new trace with the values of large tensors if a gradient is found to be wrong.
 
-    Values of large tensors are not modelled, so an uncounted write to one would go unnoticed. A run on torch with
-    cloned saved tensors shows whether there was one; only then the slower trace is made. Nothing is run where there was
-    no large tensor or no way to write uncounted, where a rule finds something, and where the program raised. If one of
-    these runs cannot be checked, ``trace`` is returned.
+    Values of large tensors are not modelled, so a write to one that torch does not count would go unnoticed. A run on
+    torch whose saved tensors are cloned shows whether there was one; only then the slower trace is made. Nothing is run
+    if there was no large tensor or no way to write uncounted, if a rule finds something, or if the program raised. If
+    one of these runs cannot be checked, ``trace`` is returned.
     """
     if not (shop.was_large and shop.was_opened) or trace.outcome.kind != "finished":
         return trace
@@ -214,11 +210,12 @@ class Trial:
         return fixes
 
     def attempts(self, finding: Finding) -> Iterator[tuple[int, tuple[Fix, ...]]]:
-        """Try the fixes of ``finding`` one after the other, within the limit of work, and yield after each the number
-        of fixes looked at and those that work so far.
+        """Try the fixes of ``finding`` in order, and yield after each the number of fixes looked at and those that work
+        so far.
 
-        Of one finding at most ``MOST_TRIALS`` (12) are tried, until ``MOST_FIXES`` (2) work. One after which the
-        program raises its next error is kept only as the first. A second fix that recomputes is not tried.
+        At most ``MOST_TRIALS`` (12) fixes are tried, until ``MOST_FIXES`` (2) work or the work for the program is used
+        up. A fix after which the program raises another error is kept only if no fix works yet. A second fix of meaning
+        ``"recompute"`` is not tried.
         """
         kept: list[Fix] = []
         for number, fix in enumerate(finding.fixes[:MOST_TRIALS], 1):
@@ -258,12 +255,12 @@ class Trial:
         return replace(kept, explanation=text)
 
     def with_meant(self, finding: Finding) -> Finding:
-        """Return the finding with torch's gradient and the correct one as facts, and in its explanation, if a wrong
-        gradient raised no error.
+        """The finding with torch's gradient and the correct one as facts and in its explanation, if a wrong one raised
+        no error.
 
-        The correct one was computed by the program repaired with the first fix of meaning ``"same"``. The finding is
-        unchanged if it is no warning about a backward, has the fact already or has no such fix, or if the two gradients
-        cannot be compared.
+        The correct gradient is computed by the program with the finding's first fix of meaning ``"same"``. The finding
+        is returned unchanged if it is no warning about a backward, has the fact already, has no such fix, or if the two
+        gradients cannot be compared.
         """
         tells = finding.severity == "warning" and _backward(finding) is not None and finding.fact("meant") is None
         first = next((fix for fix in finding.fixes if fix.meaning == "same"), None) if tells else None
@@ -279,13 +276,13 @@ class Trial:
         return _both_gradients(self.trace, finding, was[0], now[0]) if was and now else finding
 
     def ending(self, finding: Finding, fix: Fix) -> str:
-        """Apply ``fix``, run the result, and return how it ends if the finding is gone and
-        every correct value is unchanged.
+        """Apply ``fix``, run the result, and return how the program ends if the fix works.
 
-        Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does
-        not work, or a run could not be checked). Values are compared with those of the unrepaired program, for the
-        meaning ``"same"`` with cloned saved tensors; if the fix has a ``reference``, with those of the program
-        after the reference's edits.
+        A fix works if the finding is gone and every correct value is unchanged. Returns ``"finished"``, ``"raised"``
+        (the program reaches its next mistake), or ``""``: the fix does not work, a run could not be checked, or numbers
+        are not finite in a way that this recording cannot explain. Values are compared with those of the unrepaired
+        program, for the meaning ``"same"`` with cloned saved tensors; if the fix has a ``reference``, with those of the
+        program after the reference's edits.
         """
         repaired = replace(self.subject, source=apply(self.subject.source, fix.edits))
         before = None if fix.reference else self._witness(meant=fix.meaning == "same")
@@ -314,10 +311,10 @@ class Trial:
     def _number(self, finding: Finding, meaning: str, before: dict[str, Any]) -> int | None:
         """How many backwards ran before the one that the finding is about; None if it is about none.
 
-        ``meaning`` is the fix's: for ``"later"`` those before the finding's own step are counted, for ``"root"`` those
-        before the backward that freed the graph. A long loop is not recorded whole: so for ``"connect"``, ``"term"``
-        and ``"root"`` a backward that ended the program is counted in ``before`` (what the program computed when it ran
-        unrecorded), where it is the last one.
+        ``meaning`` is the fix's: for ``"later"``, those before the finding's own step are counted; for ``"root"``,
+        those before the backward that freed the graph. Loops are recorded in part, so for ``"connect"``, ``"term"`` and
+        ``"root"`` a backward that ended the program is counted in ``before``, what the whole program computed: it is
+        the last one there.
         """
         number, ended = backwards_before(self.trace, finding, meaning), self.trace.outcome.failure
         own = {each.step for each in finding.related if each.role in BACKWARDS}
@@ -356,11 +353,11 @@ class Trial:
 
 
 def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: dict[str, Any]) -> Finding:
-    """The finding with the first gradient that differs between the program and the repaired
-    program, in words and as facts.
+    """The finding with the first gradient that differs in the repaired program, in its explanation and as facts.
 
-    ``was`` and ``now`` are what one backward computed in each. The finding is unchanged if the leaves differ, if no
-    gradient does, or if the trace has no tensor whose ``.grad`` held the wrong one.
+    ``was`` and ``now`` are what one backward computed in the program and in the repaired one. The finding is returned
+    unchanged if the leaves differ, if no gradient does, or if the trace has no tensor whose ``.grad`` held the wrong
+    one.
     """
     story, line = Story(trace), _backward(finding)
     alike = _same_list(was["leaves"], now["leaves"]) and len(was["gradients"]) == len(now["gradients"])
@@ -393,7 +390,7 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
 
 
 def _backward(finding: Finding) -> Related | None:
-    """The line of the finding on which a backward ran, rightly or not; None if it names none."""
+    """The first related line of the finding on which a backward ran, rightly or not; None if it names none."""
     return next((each for each in finding.related if each.role in BACKWARDS), None)
 
 
@@ -505,8 +502,9 @@ def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | None) -> bool:
     """Whether both programs ran the same backwards with the same gradients and end with equal leaves.
 
-    At a backward that raised in one of them, or at backward ``until``, only the leaves are compared, and no more after
-    it. If one of the programs ended with an error elsewhere, the repaired one must only have run as many backwards.
+    At a backward that raised in one of them, or at backward ``until``, only the leaves are compared, and nothing after
+    it. If one of the programs ended with another error, the repaired one must have run at least as many backwards
+    instead.
     """
     for index, (was, now) in enumerate(zip(before["backwards"], after["backwards"], strict=False)):
         if was["raised"] or now["raised"] or index == until:

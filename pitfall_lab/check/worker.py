@@ -102,8 +102,9 @@ def _sent(answers: TextIO, ending: dict[str, Any]) -> bool:
 
 
 def _next(jobs: TextIO, checker: int) -> str:
-    """The next line of ``jobs``; empty when the checker has ended, even if the pipe is still open in another
-    process that the checker forked.
+    """The next line of ``jobs``; "" at its end, or if the checker has ended.
+
+    The checker may have ended although the pipe is still open, in another process that the checker forked.
     """
     while os.getppid() == checker:
         if select.select([jobs], [], [], LOOK)[0]:
@@ -459,14 +460,13 @@ PACKING = ("saved_tensors", "save_on_cpu")
 
 
 def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str, bool], Trace]:
-    """The facts that the checker needs of a trace, and the trace itself: without its events if the program finished and
-    has no finding.
+    """The facts that the checker needs of a trace, and the trace, without its events if it finished without a finding.
 
-    With ``job["whole"]`` it is never shortened. Most programs that are run here, and most repaired ones, have no
-    finding; writing and reading a long trace takes as long as a short training run. The facts are bools. ``large``: see
-    :func:`is_large`; ``opened``: see :func:`is_opened`; ``needs_values``: values are needed (also where the trace has
-    them): for a finding, for a rule that requested some, because the program raised, or because a mistake that only
-    values show is possible; ``spoiled``: the run computed numbers that are not finite.
+    With ``job["whole"]`` the events are kept: writing and reading a long trace takes as long as a short training run.
+    The facts are booleans. ``large`` is :func:`is_large`, ``opened`` is :func:`is_opened`, ``spoiled`` says that the
+    run computed numbers that are not finite. ``needs_values`` says that values are needed, also if the trace has them:
+    for a finding, for a rule that asked for some, because the program raised, or because only values show some
+    mistakes.
     """
     text = own_text(job)
     opened = is_opened(trace, text)
@@ -515,11 +515,11 @@ def is_large(trace: Trace) -> bool:
 
 
 def is_opened(trace: Trace, source: str) -> bool:
-    """Whether the program of ``trace`` may write tensor memory without a change of version.
+    """Whether the program of ``trace`` may write tensor memory without changing the version counter.
 
-    Such ways are memory shared with NumPy, ``.data``, a fused optimizer, or running statistics that batch norm in eval
-    mode saved. Library code does all but the last, too, correctly: they count only if a word for them is in ``source``,
-    the program's own text. A word of ``UNOBSERVED`` (``data_ptr``) in ``source`` is enough, whatever was called.
+    That is possible through memory shared with NumPy, ``.data``, a fused optimizer, and running statistics that batch
+    norm in eval mode has saved. Libraries use all but the last correctly, so these count only if a word for them is in
+    ``source``, the program's own text. A word of ``UNOBSERVED`` (such as ``data_ptr``) in ``source`` is enough alone.
     """
     if any(word in source for word in UNOBSERVED):
         return True
@@ -536,11 +536,10 @@ def is_opened(trace: Trace, source: str) -> bool:
 
 
 def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> ast.Module | None:
-    """Return the program with a call that defines the values taken from earlier cells, before the
-    first line of the checked cell.
+    """The program with a call, before the first line of the checked cell, that defines the values of earlier cells.
 
-    At that place the classes that the values need are defined already. If no such line is found, the values are defined
-    at once and ``tree`` is returned as it is.
+    At that position the classes that the values need are defined already. If no such line is found, the values are
+    defined at once, and ``tree`` is returned unchanged.
     """
     from pitfall_lab.observe import carry, looking
 
@@ -566,16 +565,17 @@ def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> a
 
 
 def _needs_tree(job: Job) -> bool:
-    """Whether the program is a notebook that cannot be compiled as it is: it has cells that may
-    raise, or the word ``await``.
+    """Whether the program is a notebook that cannot be compiled unchanged.
+
+    That is so if it has cells that may raise, or the word ``await``.
     """
     return bool(job["forgiven"] or (job["prelude"] and "await" in job["source"]))
 
 
 def _alone(job: Job, namespace: dict[str, Any]) -> str:
-    """Run the program without observing it and return its exit code as text, or the text that it gave to ``sys.exit``.
+    """Run the program without observing it; return its exit code as text, or the text that it gave to ``sys.exit``.
 
-    Of an error only the last line is printed, of a warning the message without its location.
+    "1" if it raised. Only the last line of its error is printed, and only the message of a warning.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("always")

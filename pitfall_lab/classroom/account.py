@@ -63,13 +63,12 @@ def tell(
 def tell_again(
     entries: Sequence[LedgerLine], before: Mapping[str, Mapping[str, str]], files: Mapping[str, Sequence[str]]
 ) -> None:
-    """Print a line for each of ``entries``, the submissions that ``--only`` named: its files, its points, those that
-    the table had ``before`` (its old lines, by the student's cell), and notes. ``files`` has what each submission's
-    files are called.
+    """Print a line for each submission that was graded again with ``--only``: its points, its earlier points, its
+    notes.
 
-    A mark of the teacher's stays, also where the new answer has more points: the notes say what it replaces. A second
-    line is printed if its files have made it later than it was before (not where the roster says when it came): the
-    teacher may have repaired or copied one.
+    ``entries`` are the lines of these submissions, ``before`` the lines of the old table by student, and ``files`` the
+    names of each submission's files by student. A second line is printed where a submission is later than in the old
+    table, since the teacher may have repaired or copied a file; not where the roster says when it was received.
     """
     names = called(entries)
     for entry in entries:
@@ -86,7 +85,11 @@ def tell_again(
 
 
 def _unread(entries: Sequence[LedgerLine]) -> Iterable[str]:
-    """A line for each reason why submissions could not be read, with their names."""
+    """Lines on what could not be read: for each reason the submissions, then those without a mark, then files left
+    unread.
+
+    The last two are one line each, and each line is left out where nothing belongs in it.
+    """
     reasons: dict[str, list[str]] = {}
     names = called(entries)
     for entry in entries:
@@ -107,9 +110,10 @@ def _unread(entries: Sequence[LedgerLine]) -> Iterable[str]:
 
 
 def _late(entries: Sequence[LedgerLine], found: Sequence[Submission]) -> Iterable[str]:
-    """A line on the late submissions: who, by which times it was decided, and what it costs.
+    """Lines on late submissions: who was late, what it cost, by which times it was decided, and where Canvas disagrees.
 
-    Copying and downloading change the times of files. A second line if names of Canvas say something else.
+    A line is also given for those whose time of receipt is from the roster. Copying and downloading change the times of
+    files, so the sources of the times are named.
     """
     files = {submission.student: submission.parts or (submission.student,) for submission in found}
     names = called(entries)
@@ -135,7 +139,11 @@ def _late(entries: Sequence[LedgerLine], found: Sequence[Submission]) -> Iterabl
 
 
 def _source(entry: LedgerLine, names: Sequence[str]) -> str:
-    """Half a sentence: from which time (the files', Blackboard's) it was decided whether a submission is late."""
+    """Half a sentence on the times by which it was decided whether a submission is late.
+
+    These are the roster's, those in the file names of Blackboard, or the files' own. ``names`` are the submission's
+    files.
+    """
     if entry.person.received is not None:
         return f"as {ROSTER} says"
     is_named = entry.row.received is not None and attempted(names) == entry.row.received
@@ -143,8 +151,10 @@ def _source(entry: LedgerLine, names: Sequence[str]) -> str:
 
 
 def _canvas_differs(entry: LedgerLine, names: Sequence[str]) -> bool:
-    """Whether Canvas' names and the time of the newest file disagree, where the roster gives
-    neither more days nor a time.
+    """Whether the names that Canvas gave the files call a submission late where ``entry`` does not, or the reverse.
+
+    False if no name has Canvas' form, if the roster has extra days or a time of receipt for the student, or if the
+    submission has no known time.
     """
     forms = [said for name in names if (said := form(name)) and said.system == "canvas"]
     own = entry.person.extra_days or entry.person.received is not None
@@ -185,8 +195,8 @@ def _people(entries: Sequence[LedgerLine], found: Sequence[Submission], director
 
 
 def _has_own_word(person: Person) -> bool:
-    """Whether the roster has something of its own in the column ``student``, which is the
-    id, login or address otherwise.
+    """Whether the roster's column ``student`` has a text for this person that is neither the id, the login nor the
+    address.
     """
     return person.student not in {person.ident, person.login, person.email}
 

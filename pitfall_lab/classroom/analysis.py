@@ -30,12 +30,11 @@ class Item:
     """A property of an exercise, or a misconception at a question, counted over the students.
 
     ``key`` is the exercise or question and ``name`` the property's sentence or the misconception's key. ``handed_in``
-    is how many students handed in something readable that could be graded for this exercise (of a misconception: a
-    progress file that names one), ``answered`` how many of them have an answer (a cell that is missing or unchanged is
-    none; of a misconception: all of them),
-    ``holds`` how many have the property or misconception. ``separates`` is the correlation from -1 to 1 between having
-    it and the points (of a property: those for the other exercises); None for fewer than ten students, or if all are
-    equal.
+    is how many students have a graded cell for this exercise, missing and unchanged cells included (misconception: how
+    many progress files name at least one misconception). ``answered`` is how many of these cells are neither missing
+    nor unchanged (misconception: the same number as ``handed_in``). ``holds`` is how many students have the property or
+    misconception. ``separates`` is the correlation, from -1 to 1, between having it and the points (property: those for
+    the other exercises), as :func:`point_biserial` computes it; it may be None.
     """
 
     key: str
@@ -47,7 +46,9 @@ class Item:
 
     @property
     def share(self) -> float:
-        """Return the fraction, from 0 to 1."""
+        """The fraction of students, from 0 to 1, who have the property or misconception; 0 if nobody handed in
+        anything.
+        """
         return self.holds / self.handed_in if self.handed_in else 0.0
 
 
@@ -82,8 +83,9 @@ def misconceptions(assignment: Assignment, rows: Sequence[Row]) -> list[Item]:
 
 
 def point_biserial(has: Sequence[bool], points: Sequence[float]) -> float | None:
-    """The correlation between having a property (``has``) and the ``points``; None for fewer than ten
-    students, or if all are equal.
+    """The correlation, rounded to two digits, between having a property (``has``) and the ``points``.
+
+    None for fewer than ten students, if all or none of them have the property, or if all have the same points.
 
     >>> point_biserial([True] * 6 + [False] * 6, [3.0] * 6 + [1.0] * 6), point_biserial([True] * 12, range(12))
     (1.0, None)
@@ -148,13 +150,13 @@ class _Term:
 
 
 def terms(paths: Iterable[Path]) -> list[list[str]]:
-    """A table, as rows of cells, of the properties and misconceptions in several terms, from the state files of graded
-    folders (``paths``).
+    """A table, as rows of cells, of how often each property and misconception was found in several terms.
 
-    For each term a column with the share of ``n`` students who handed in something readable (misconceptions: of those
-    with a progress file, whose number has a line), and one with what separates. There each exercise counts 1, since a
-    state file has no points. The last lines are the versions. Raises :class:`~pitfall_lab.cli.Refusal` if a folder has
-    not been graded, or its state file cannot be read.
+    ``paths`` are graded folders or their state files. Each term has two columns: the share of its students who have the
+    property or misconception, under a title with the number ``n`` of readable submissions, and the correlation with the
+    points (:class:`Item`), where each exercise counts 1, since a state file has no points. The last lines are the
+    number of students with a progress file and the versions of pitfall_lab and torch. Raises
+    :class:`~pitfall_lab.cli.Refusal` if a folder has not been graded, or its state file cannot be read.
     """
     paths = list(paths)
     names = [path.name or str(path) for path in paths]
@@ -202,12 +204,16 @@ def _term(state: Path) -> _Term:
 
 
 def _newest(rows: Iterable[Row]) -> tuple[str, str]:
-    """The versions (pitfall_lab, torch) of the newest grading; two empty words if nothing was graded."""
+    """The highest versions (pitfall_lab, torch) that graded one of the rows, compared as text; two empty strings if
+    none did.
+    """
     return max((row.versions for row in rows if row.versions[0]), default=("", ""))
 
 
 def _listed(state: Path) -> set[tuple[str, str]] | None:
-    """The submissions (name, digest) that the table beside a state file has; None where there is no such table."""
+    """The submissions (name, beginning of the digest) in the ``.csv`` table beside a state file; None if there is no
+    table.
+    """
     grades = state.with_name(state.name.removesuffix(".state.jsonl") + ".csv")
     if not grades.is_file() or grades == state:
         return None

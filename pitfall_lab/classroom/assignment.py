@@ -230,8 +230,9 @@ _AS_DUE = "due must be a date with a time, such as 2026-11-20T23:59:00+01:00, wi
 
 
 def _refuse_due(path: Path, text: str) -> None:
-    """Raise if the line of the deadline is what is wrong with a text: TOML wants seconds, and says
-    that it expected something else.
+    """Raise :class:`~pitfall_lab.cli.Refusal` if the line ``due = …`` in ``text`` is not valid TOML; else do nothing.
+
+    The message of the TOML parser does not say that a time needs seconds, or must have no quotation marks.
     """
     for line in re.findall(r"^[ \t]*due[ \t]*=[^\n]*", text, flags=re.MULTILINE):
         try:
@@ -259,12 +260,11 @@ def _number(path: Path, values: dict[str, Any], key: str, usual: float, *, least
 
 
 def place(folder: Path) -> tuple[Path | None, Path, Path]:
-    """Three paths: the file that describes the assignment (None if there is none), the folder of its submissions, and
-    the folder for the table.
+    """Three paths: the assignment's file, the folder of its submissions, and the folder for the table of grades.
 
-    ``folder`` is the assignment's folder, or the ``submissions`` in it, which is the same; or any folder of
-    submissions. Raises :class:`~pitfall_lab.cli.Refusal` for another folder of an assignment: it may be handed out, and
-    a table has names and marks.
+    ``folder`` may be an assignment's folder or its subfolder ``submissions``. For a folder that belongs to no
+    assignment the first path is None and the other two are ``folder``. Raises :class:`~pitfall_lab.cli.Refusal` for
+    another subfolder of an assignment: it may be handed out to students, and a table has names and marks.
     """
     above = folder.resolve().parent
     if (above / NAME).is_file() and folder.resolve().name == SUBMISSIONS:

@@ -61,7 +61,7 @@ def listing(numbers: Iterable[int] | None = None, language: Language = "en") -> 
 
 
 def page() -> str:
-    """The text of the page."""
+    """The Markdown text of ``docs/exercises.md``: a table of exercises for each chapter."""
     lines = [_HEAD.format(solving=SOLVING)]
     for chapter, own in by_chapter():
         place = chapter.file.replace(".ipynb", ".md")

@@ -100,9 +100,7 @@ class Fence:
 
     @classmethod
     def of(cls, rules: int) -> Self:
-        """The fence whose rules another process has made; ``rules`` is the number of the open file that stands for
-        them.
-        """
+        """The fence whose Landlock rules another process has made; ``rules`` is the descriptor of the open ruleset."""
         made = cls.__new__(cls)
         made.rules = rules
         return made
@@ -122,7 +120,9 @@ class Fence:
 
 
 def processor(seconds: float) -> int:
-    """The seconds of processor time, of all its threads together, for a run that is to end after ``seconds``."""
+    """The limit of processor time, in seconds over all threads, of a run that may take ``seconds``: two seconds
+    more.
+    """
     return int(seconds) + 2
 
 
@@ -232,7 +232,10 @@ def _landlock_version() -> int:
 
 
 def _drop_capabilities() -> None:
-    """Give up root's capabilities. Files that root owns can still be read and written as far as the fence allows."""
+    """Give up root's capabilities; raises :class:`FenceError` if the kernel refuses.
+
+    Files that root owns can still be read and written as far as the fence allows.
+    """
     header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
     none = ctypes.create_string_buffer(bytes(24))
     if _libc().capset(header, none) != 0:

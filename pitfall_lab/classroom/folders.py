@@ -41,9 +41,9 @@ def emptied(folder: Path) -> bool:
 
 
 def _lift(place: int) -> bool:
-    """Remove the files and empty folders in an open folder and move the content of its subfolders into it.
+    """Remove what is in the open folder ``place``, except that folders two levels down are moved into ``place``.
 
-    Return whether it did anything.
+    Returns whether anything was removed; to be called until it returns False.
     """
     done = False
     for name in os.listdir(place):
@@ -58,7 +58,9 @@ def _lift(place: int) -> bool:
 
 
 def _raise_up(place: int, name: str) -> None:
-    """Move the content of a folder into the folder above it, under new names."""
+    """Move the subfolders of the folder ``name`` into its parent ``place``, under random names, and remove its
+    files.
+    """
     os.chmod(name, 0o700, dir_fd=place)  # a folder can be made that its own owner may not list
     inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
     try:
@@ -103,12 +105,12 @@ def _is_over(folder: Path, left: int, count: int) -> bool | None:
 
 
 def unlinked(process: int, folder: Path, *, largest: int) -> int:
-    """How many bytes the files have that ``process`` (its id) keeps open although they have no name any more, or has
-    mapped out of ``folder`` before they were removed. 0 if the process has ended.
+    """How many bytes ``process`` (its id) still holds in removed files: those it has open, and those mapped from
+    ``folder``.
 
-    How large a file is that is only mapped cannot be seen: it counts as ``largest``, what a file may be. All threads of
-    a process have one table of files and one memory; these are read of a thread that still runs, which the first one
-    need not be.
+    0 if the process has ended. The size of a file that is only mapped cannot be seen, so it counts as ``largest``, the
+    most that a file may have. The threads of a process share open files and memory; they are read from a thread that
+    still runs, which the first one need not be.
     """
     sizes: dict[int, int] = {}
     with contextlib.suppress(OSError):  # it has ended

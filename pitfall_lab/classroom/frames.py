@@ -100,7 +100,9 @@ _OF_MACHINE_CODE = frozenset(
 
 
 def _folders(*names: str) -> tuple[str, ...]:
-    """Folders of Python's, by their names in ``sysconfig``, each as it is written and as it is without links."""
+    """The folders with these ``names`` in ``sysconfig``, each with a separator at its end, as given and with links
+    resolved.
+    """
     paths = {sysconfig.get_path(name) for name in names}
     return tuple(f"{folder}{os.sep}" for path in paths for folder in {path, os.path.realpath(path)})
 
@@ -112,8 +114,10 @@ Known = dict[int, CodeType]
 
 
 def known() -> Known:
-    """The code of all existing functions that can reach stack frames or that pass frames on within their own file, by
-    its ``id``.
+    """The code objects, by ``id``, of all existing functions that may reach stack frames.
+
+    These are functions, and functions defined within them, that use one of the names by which frames are reached, or
+    that are in a library file with functions that return frames.
     """
     found: Known = {}
     for function in gc.get_objects():
@@ -131,10 +135,12 @@ def _collect(code: CodeType, found: Known) -> None:
 
 
 def keep_frames(trusted: Known, reached: list[str]) -> None:
-    """Install an audit hook, for good, that raises ``PermissionError`` where code of the cell gets a stack frame,
-    traces, lists all objects or imports a module that it may not have. The name of the event is added to ``reached``,
-    unless the code that did it has a library's file name. Code in ``trusted`` (of :func:`known`) may get frames, and
-    code that really is in a library's file and names the function.
+    """Install an audit hook, for good, that raises ``PermissionError`` where code of the cell reaches for stack frames.
+
+    The same holds where it traces or profiles, lists objects, or imports a module that it may not have, and
+    ``gc.set_debug`` raises from now on. Allowed is code in ``trusted`` (from :func:`known`), and code that names the
+    function and really is in the library file that it claims. The name of a refused event is appended to ``reached``,
+    unless the code has a library's file name.
     """
     frame_of, compiles, reads, mine = sys._getframe, compile, Path.read_bytes, [False]  # noqa: SLF001 - there is no other way to see who calls
 
@@ -175,9 +181,11 @@ def keep_frames(trusted: Known, reached: list[str]) -> None:
 
 
 def _refuse_machine_code(file: Any) -> None:
-    """Raise PermissionError for a compiled module that is not Python's own and of no package that an exercise may use.
+    """Raise ``PermissionError`` for a compiled module that is neither Python's own nor of a package that exercises may
+    use.
 
-    ``file`` is where it is, None for what is no compiled module. A path may be of a class of the cell's own.
+    ``file`` is the module's path; None, for a module that is not compiled, is allowed. The path may be of a class that
+    the cell defined, so it is read with ``str``'s own methods.
     """
     if file is None:
         return
@@ -190,7 +198,10 @@ def _refuse_machine_code(file: Any) -> None:
 
 
 def _word(event: str, details: tuple[Any, ...]) -> str | None:
-    """The name of what the audited event reaches for, as a program would write it; None if the event is harmless."""
+    """The name of what the audited event reaches for, as a program would write it; None if the event is harmless.
+
+    Raises ``PermissionError`` for the import of a compiled module that is not allowed (:func:`_refuse_machine_code`).
+    """
     if event == "object.__getattr__":
         return str(details[1]) if details[1] in _ATTRIBUTES else None
     if event == "import":

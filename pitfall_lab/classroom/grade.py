@@ -166,8 +166,9 @@ def run(args: argparse.Namespace) -> int:
 def _found(
     where: Path, grades: Path, people: list[roster.Person] | None
 ) -> tuple[list[submissions.Submission], Directory, list[str]]:
-    """The submissions, merged to one for each person; the directory that says whose each is; and
-    the names of all other files.
+    """The submissions, one for each person; the directory that says whose each is; and the names of all other files.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if there is no submission.
     """
     # elsewhere, a file that is called as one of the tables is a student's
     is_here = grades.parent.resolve() == where.resolve()
@@ -211,7 +212,10 @@ def _only(
     persons: dict[str, roster.Person | None],
     directory: Directory,
 ) -> set[str]:
-    """The submissions that ``--only`` names. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The names of the submissions that ``words``, the values of ``--only``, name.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` with every word that fits no student, several, or one without a submission.
+    """
     there = {submission.student for submission in found}
     parts = {part: submission.student for submission in found for part in submission.parts}
     only, faults = set(), roster.Faults()
@@ -232,10 +236,11 @@ def _only(
 
 
 def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict[str, Any]) -> dict[str, Any]:
-    """Take over the options of an earlier run that this one continues (roster, formats, pages);
-    return the options to be stored.
+    """Fill in the options that ``args`` leaves open (roster, tables, pages, language) from ``before``, an earlier
+    run's.
 
-    A state file among the submissions may come from a student, and is not used.
+    Returns the options to be stored. Where the table is in the folder of the submissions, ``before`` is not used, since
+    its state file may come from a student.
     """
     home = grades.parent
     if home.resolve() == where.resolve():
@@ -252,15 +257,15 @@ def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict
 
 
 def _tables(options: dict[str, Any], name: str) -> dict[str, Any]:
-    """The tables for Moodle or Canvas that the options of an earlier run have under ``name``: by
-    system, with their column's name.
+    """The tables for learning management systems in the options of an earlier run under ``name``: column names by
+    system.
     """
     found = options.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def _left_tables(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> dict[str, Any]:
-    """The tables of earlier runs that this one does not write again, for the run that continues it."""
+    """The tables of earlier runs that still exist and that this run does not write again: column names by system."""
     if grades.parent.resolve() == where.resolve():
         return {}
     written = {**_tables(earlier, "left_lms"), **_tables(earlier, "lms")}
@@ -362,7 +367,10 @@ def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Pat
 
 
 def _fenced(*, trust: bool) -> bool:
-    """Whether this machine can isolate submissions; if not, grading continues only with ``--trust``."""
+    """Whether this machine can isolate submissions.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if it cannot and ``trust`` is False, or if processes cannot be forked here.
+    """
     lacks = fence.missing()
     if not hasattr(os, "fork"):
         raise Refusal("Grading needs Linux: a cell runs in a forked process. On Windows, use WSL or a container.")
@@ -386,9 +394,10 @@ def _graded(
     fenced: bool,
     hidden: tuple[str, ...],
 ) -> list[Row]:
-    """Grade the submissions that no earlier run has graded, several at once; store each row as soon as it is made.
+    """The rows of all submissions; those without a usable row from an earlier run are graded now, several at once.
 
-    Return all rows.
+    Each new row is stored as soon as it is made. A submission whose files have changed is graded again, but with
+    ``only`` (the submissions named by ``--only``) all others keep their earlier row.
     """
     rows, sheets, changed, moved = [], [], [], []
     latest = {row.student: row for row in state.known.values()} if only else {}
@@ -435,10 +444,9 @@ def _graded(
 
 
 def _renewed(known: Row, sheet: submissions.Sheet, state: StateFile) -> Row:
-    """A row of an earlier run with what is read of its files each time: when they were written
-    may have been put right since.
+    """A row of an earlier run, updated with what is read from the files in each run: times, notes and other files.
 
-    So may be what the notes say of that. A row that is another one is stored.
+    Their times may have been corrected since. A row that is different after this is stored.
     """
     row = replace(known, received=sheet.received, notes=sheet.notes, asides=sheet.asides, beside=sheet.beside)
     if row != known:
@@ -465,7 +473,7 @@ def _here(
     fenced: bool,
     hidden: tuple[str, ...],
 ) -> Work:
-    """Grade submissions in worker processes of this machine."""
+    """Grade submissions in worker processes of this machine, and yield each with its outcomes as it is done."""
     if not sheets:
         return
     jobs = min(jobs or os.cpu_count() or 1, len(sheets))
@@ -482,8 +490,10 @@ def _here(
 
 
 def _on_dask(address: str, assignment: Assignment, sheets: Sequence[submissions.Sheet], *, fenced: bool) -> Work:
-    """Judge on the workers of a running Dask cluster: each needs this version of the
-    package, and a fence of its own.
+    """Grade submissions on the workers of a running Dask cluster, and yield each with its outcomes as it is done.
+
+    Each worker needs this version of the package and, if ``fenced``, a fence of its own. Raises
+    :class:`~pitfall_lab.cli.Refusal` if ``distributed`` is not installed or the scheduler cannot be reached.
     """
     try:
         from distributed import Client
@@ -505,7 +515,7 @@ def _on_dask(address: str, assignment: Assignment, sheets: Sequence[submissions.
 
 @contextlib.contextmanager
 def _bar(total: int) -> Iterator[Any]:
-    """A progress bar if standard error is a terminal. The function that it gives is called once per submission."""
+    """Show a progress bar if standard error is a terminal; the context gives a function to call once per submission."""
     if not total or not sys.stderr.isatty():
         yield lambda: None
         return

@@ -65,7 +65,9 @@ _STEPS = 1000
 
 
 def _clock(thread: int) -> Callable[[], float]:
-    """Reads the processor time of a thread, in seconds; of the process where the system has no such clock."""
+    """Return a function that reads the processor time of a thread in seconds; of the process where the system cannot
+    tell.
+    """
     of = getattr(time, "pthread_getcpuclockid", None)
     if of is None:
         return time.process_time

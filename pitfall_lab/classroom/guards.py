@@ -76,7 +76,7 @@ def _replace(owner: Any, name: str, put: Any) -> None:
 
 
 def _replace_everywhere(owner: types.ModuleType, name: str, put: Any) -> None:
-    """Do so in every module that has imported the function by its name."""
+    """Replace a function as :func:`_replace` does, also in every module that has imported it under the same name."""
     was = vars(owner)[name]
     _replace(owner, name, put)
     for module in [*sys.modules.values()]:
@@ -97,8 +97,9 @@ def _without_subclasses(kind: type) -> None:
 
 
 def _close_attributes() -> None:
-    """``setattr`` as torch's modules written in Python call it, and as a module does it itself, takes no name of
-    Python's inside: many of torch's classes set what a method returns under a name that is a text.
+    """Have ``setattr`` in torch's Python modules, and ``nn.Module.__setattr__``, refuse names such as ``__globals__``.
+
+    Many of torch's classes set an attribute under a name that is given to them as a string.
     """
     torch = sys.modules["torch"]
     put = setattr
@@ -122,7 +123,10 @@ def _close_attributes() -> None:
 
 
 def _may_have(owner: Any, name: Any) -> bool:
-    """Whether torch itself gives this to such an object: a class its methods, and a module another class."""
+    """Whether ``setattr`` of torch may set the double-underscore attribute ``name``.
+
+    On a class, any may be set but those in ``_MEMORY``; on a module, only ``__class__``; on other objects, none.
+    """
     if issubclass(type(owner), type):
         return str.__str__(name) not in _MEMORY
     return str.__str__(name) == "__class__" and issubclass(type(owner), sys.modules["torch"].nn.Module)
@@ -133,8 +137,10 @@ _MEMORY = frozenset({"__array_interface__", "__array_struct__", "__cuda_array_in
 
 
 def _close_classes() -> None:
-    """Refuse each class that says where in memory an array is, however it is made: ``type(kind)(name, (), names)`` has
-    no word of that in it. A module that is being imported may have such classes.
+    """Have ``object.__init_subclass__`` refuse a class that says where in memory an array is (``__array_interface__``).
+
+    Reading the cell's source does not find it: ``type(kind)(name, (), names)`` makes such a class without that word. A
+    module that is being imported may define one.
     """
     held = gc.get_referents(vars(object))[0]
     was = held["__init_subclass__"]
@@ -160,8 +166,8 @@ def _is_imported(name: Any) -> bool:
 
 
 def _close_enumerations() -> None:
-    """``Enum("Box", {name: value})``, and the same with a class derived from Enum: no member is called as Python's own
-    inside is.
+    """Have ``Enum("Box", {name: value})`` refuse members with names such as ``__globals__``, and enumerations
+    of dicts.
     """
     kind: Any = enum.EnumType
     make = kind._create_
@@ -179,7 +185,11 @@ def _close_enumerations() -> None:
 
 
 def _members(names: Any) -> Any:
-    """The names or pairs of an enumeration, read once: what the cell gives may return other names the next time."""
+    """The names or pairs of an enumeration as a list, dict or None, read once, since the cell's object may change
+    later.
+
+    Raises ``PermissionError`` for a name such as ``__globals__``.
+    """
     if names is None:
         return names
     found: Any
@@ -204,7 +214,9 @@ def _letters(name: Any) -> Any:
 
 
 def _keep_names(kind: Any) -> None:
-    """Let a property of an enumeration have the name that its class has for it, and no name of Python's inside."""
+    """Have a property of an enumeration keep its ``name``, and refuse names such as ``__globals__`` and derived
+    classes.
+    """
 
     def read(self: Any) -> Any:
         if "name" not in vars(self):
@@ -224,7 +236,7 @@ def _keep_names(kind: Any) -> None:
 
 
 def _close_fields() -> None:
-    """A field keeps the name that it has in its class, an ordinary one.
+    """Have a dataclass field refuse a name that is no ordinary identifier, and a change of its name.
 
     A dataclass writes the names of its fields into the text of its methods, and sets attributes by them.
     """
@@ -250,10 +262,11 @@ def _close_fields() -> None:
 
 
 def _close_copies() -> None:
-    """``deepcopy(x, memo)`` takes for what was copied what is itself, a tensor or a module, or was copied so before;
-    and nothing gets an attribute of Python's inside by being copied.
+    """Have ``copy.deepcopy`` refuse a memo that replaces objects by arbitrary others, and attributes such as
+    ``__globals__``.
 
-    A memo says by the number of an object what is put in its place: of a text, another one.
+    A memo gives, by an object's ``id``, what is put in its place in the copy. Allowed entries are the object itself,
+    tensors, modules, and what an earlier copy with the same memo put in.
     """
     torch = sys.modules["torch"]
     deepcopy, rebuild = copy.deepcopy, copy._reconstruct  # type: ignore[attr-defined]  # noqa: SLF001 - where copied attributes are set
@@ -307,8 +320,9 @@ def _held(value: Any) -> dict[Any, Any]:
 
 
 def _strip(made: Any, had: Mapping[Any, Any]) -> None:
-    """Take the attributes of Python's inside from a new object that what it is made of does not have (``had``: its
-    own), and raise PermissionError if there are any.
+    """Remove from the new object ``made`` all attributes such as ``__globals__`` that are not in ``had``.
+
+    ``had`` are the attributes of the object that was copied. Raises ``PermissionError`` if any was removed.
     """
     held = _held(made)
     found = [key for key in held if _is_pythons(key) and key not in had]
@@ -322,7 +336,9 @@ def _strip(made: Any, had: Mapping[Any, Any]) -> None:
 
 
 def _close_states() -> None:
-    """What takes any attributes from a state, as schedulers do, takes none of Python's inside."""
+    """Have torch's ``load_state_dict`` methods that write into ``__dict__``, as schedulers' do, refuse ``__globals__``
+    etc.
+    """
     importlib.import_module("torch.optim.swa_utils")
     for name, module in [*sys.modules.items()]:
         for kind in [*vars(module).values()] if name.startswith("torch.") else ():
@@ -334,7 +350,9 @@ def _close_states() -> None:
 
 def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
     def load_state_dict(self: Any, state_dict: Any) -> Any:
-        """Hand on the state as a plain dict: one of the cell's could run while half of the attributes are set."""
+        """Load a copy of the state as a plain dict: code of a dict that the cell made could run between two
+        attributes.
+        """
         state = _attributes(state_dict)
         for key in _CALLABLES:
             inner = state.get(key)
@@ -360,7 +378,7 @@ def _attributes(state: Any) -> dict[Any, Any]:
 
 
 def _close_loads() -> None:
-    """What ``torch.load`` has read, by default no programs but attributes all the same, has none of Python's inside."""
+    """Have ``torch.load`` refuse a result in which an object has an attribute such as ``__globals__``."""
     torch = sys.modules["torch"]
     read = torch.serialization.load
 
@@ -384,8 +402,8 @@ def _close_loads() -> None:
 
 
 def _close_bars() -> None:
-    """The template of a progress bar, which may have any field of what the bar shows, reads nothing of Python's
-    inside.
+    """Have tqdm refuse a template (``bar_format``) that reads attributes of Python's inside; nothing if tqdm is
+    missing.
     """
     try:
         from tqdm.std import tqdm as kind

@@ -88,11 +88,10 @@ def _named(system: str, entries: Mapping[str, LedgerLine], files: Files) -> dict
 
 
 def _newest(names: Iterable[str], system: str) -> tuple[str, DownloadName] | None:
-    """The newest of the files whose names have the form that ``system`` gives to files: the one with the
-    highest number of the attempt.
+    """The file, with its parsed name, that has the highest attempt number among names of the form that ``system``
+    gives.
 
-    None if no name has that form. A file that can show the page goes before a newer one that cannot (a
-    script beside the notebook).
+    Files that can show the page (notebook, zip, HTML) go before all others. None if no name has that form.
     """
     found = [(name, said) for name in names if (said := form(name)) and said.system == system]
     return max(found, key=lambda pair: (Path(pair[0]).suffix.lower() in _KINDS, pair[1].attempt), default=None)

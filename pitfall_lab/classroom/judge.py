@@ -166,7 +166,7 @@ class CellOutcome:
         return bool(self.detail) and not (to_student and self.status == "ungraded")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as plain data for JSON."""
+        """The outcome as a dictionary that can be written as JSON."""
         return asdict(self)
 
     @classmethod
@@ -230,9 +230,9 @@ class Room:
         return {"status": "signal", "code": signal.SIGKILL, "seconds": seconds, "output": "", "report": None}
 
     def forget(self) -> None:
-        """End the process that serves the present submission.
+        """End the process in which the present submission's cells run.
 
-        The one for the next submission is a new fork, and so has read nothing of it.
+        The process for the next submission is a new fork, which has seen nothing of the present one.
         """
         if self._process is None:
             return
@@ -291,8 +291,9 @@ class Room:
 
 @dataclass(eq=False)
 class _Sitting:
-    """Runs one cell for :func:`~pitfall_lab.lessons.exercise.grade`; after a run that ended
-    badly no other run is started.
+    """Runs one cell for :func:`~pitfall_lab.lessons.exercise.grade`, within the cell's limits.
+
+    After a run that was stopped, crashed or tampered with the grader, ``ended`` says so and nothing more is run.
     """
 
     room: Room
@@ -308,12 +309,14 @@ class _Sitting:
 
     @property
     def is_tampered(self) -> bool:
-        """Whether a run was found to reach for the grader."""
+        """Whether a run reached for the grader, or its report was forged or unreadable."""
         return self.ended == "tampered"
 
     def __call__(self, requests: Sequence[Request]) -> list[Observation]:
-        """Return what was observed in the runs; after a run that ended badly, observations that
-        contain nothing but that error.
+        """Run the requests and return their observations.
+
+        If this run or an earlier one ended badly, each observation has nothing but that error, also as the value of
+        every expression.
         """
         seen = self._seen(requests) if requests and self.ended is None else None
         if seen is not None:
@@ -325,7 +328,7 @@ class _Sitting:
         ]
 
     def _seen(self, requests: Sequence[Request]) -> list[Observation] | None:
-        """What was observed, or None: then ``ended`` says why."""
+        """Run the requests and return their observations; None if the run ended badly, and then ``ended`` says how."""
         asked = [self._with_questions(request) for request in requests]
         answer = _bounded(self.room.run([request for request, _ in asked], self.limits, max(self.left, 0.1)))
         self.left -= answer["seconds"]
@@ -393,8 +396,10 @@ def _knows(seen: Observation, question: str, answer: Any) -> bool:
 
 
 def _bounded(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer, or one without a report where that has too many parts: each takes memory of
-    this process once it is read.
+    """The room's answer; if its report has too many lists and objects, the same without the report, as status
+    ``"report"``.
+
+    Each list or object would take memory of this process once the report is parsed.
     """
     report = answer["report"] or ""
     return (
@@ -512,18 +517,12 @@ def _raised(exercise: Exercise, draw: int) -> str:
 
 
 def lacking(exercise: Exercise) -> int:
-    """Return how many of the exercise's properties do not hold for the cell as it is given to students; at least 1.
-
-    These are the properties that an answer can gain: each is worth the same part of the points.
-    """
+    """How many of the exercise's properties do not hold for the cell as it is given to students; at least 1."""
     return max(1, sum(not had for had in _had(exercise)))
 
 
 def _pair(text: T | None) -> tuple[str, str]:
-    """A text as a pair of its English and Chinese versions, ("", "") for None.
-
-    A reason may quote the cell, so it is shortened.
-    """
+    """A text as a pair of its English and Chinese versions, each cut to ``LONGEST`` characters; ("", "") for None."""
     return (_cut(text.en), _cut(text.zh)) if text else ("", "")
 
 
@@ -543,11 +542,12 @@ _here = threading.local()
 def sit(
     cells: dict[str, str], keys: Sequence[str], limits: Limits, *, fenced: bool, hidden: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Grade the cells of a submission and return their outcomes (:meth:`CellOutcome.to_dict`), one for each of
-    ``keys``. ``cells`` are their texts by the key of the exercise; one that is not there is missing.
+    """Grade the cells of a submission and return one outcome for each of ``keys``, as :meth:`CellOutcome.to_dict` gives
+    it.
 
-    They run in another process (:class:`Room`), which is kept for the next submission; ``fenced`` and ``hidden`` are
-    its. Raises :class:`RoomError` if that process cannot be started.
+    ``cells`` are the sources of the cells by the key of the exercise; a key without a cell is graded as missing. The
+    cells run in another process, a :class:`Room` with these ``fenced`` and ``hidden``, which is kept for the next
+    submission. Raises :class:`RoomError` if that process cannot be started.
     """
     from pitfall_lab.lessons.exercises import exercises
 

@@ -55,7 +55,11 @@ def _into(compute: Any, name: str) -> Any:
 
 
 def _of_pool(dims: int) -> Any:
-    """The derivative of a pool: each number of the gradient is added where the largest one came from."""
+    """Make the backward function of a max pool over ``dims`` dimensions that adds each gradient element at its saved
+    index.
+
+    The function raises where an index is out of range, or the shapes do not fit.
+    """
 
     def backward(grad: Any, x: Any, *rest: Any, **named: Any) -> Any:
         indices = named["indices"] if "indices" in named else rest[-1]
@@ -79,7 +83,9 @@ def _layout(x: Any) -> Any:
 
 
 def _checked(indices: Any, length: int) -> Any:
-    """The indices in one row; IndexError if one of them is none of ``length`` things."""
+    """The indices as a tensor of one dimension (int64); raises ``IndexError`` if one is below 0, or is ``length`` or
+    more.
+    """
     row = indices.reshape(-1).long()
     if row.numel() and not 0 <= int(row.min()) <= int(row.max()) < length:
         raise IndexError("index out of range in self")

@@ -339,8 +339,9 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
 
 
 def _given(en: str, zh: str, mark: Override, was: float | None) -> T:
-    """A note on a mark of the teacher's for what ``en`` and ``zh`` name, with the points that there
-    were; None: there was no mark.
+    """A note that the teacher gave ``mark``, with the points that it replaces (``was``; None if there were none).
+
+    ``en`` and ``zh`` are the beginning of the note: the exercise, or the whole assignment.
     """
     before = T(en=f" instead of {was:g}", zh=f"，原为 {was:g} 分") if was is not None else T(en="", zh="")
     return T(
@@ -350,7 +351,7 @@ def _given(en: str, zh: str, mark: Override, was: float | None) -> T:
 
 
 def _rounded_sum(points: dict[str, float], exact: dict[str, float]) -> float:
-    """The sum as it is shown: of the exact points, to two digits, and to all digits where no part of it was rounded."""
+    """The sum of the ``exact`` points, rounded to two digits; to six if no exercise's shown points were rounded."""
     whole = all(math.isclose(points[key], value, abs_tol=1e-9) for key, value in exact.items())
     return round(sum(exact.values()), DIGITS if whole else 2)
 

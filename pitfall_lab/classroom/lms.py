@@ -69,10 +69,10 @@ class _Class:
     everybody: Sequence[LedgerLine]
 
     def known(self, entry: LedgerLine, what: str) -> str:
-        """The student's ``what`` (a field of the roster, such as ``"ident"``); "" if the roster does not have it.
+        """The student's ``what``, a field of the roster such as ``"ident"``; "" if the roster does not have it.
 
-        In place of a missing name it is the name of the submission; also for an id or login, if
-        no row of the roster has one.
+        ``person.student`` takes the place of a missing name, and of a missing id or login if the roster has none for
+        anybody.
         """
         known = str(getattr(entry.person, what))
         unnamed = what == "name" or (what in {"ident", "login"} and not self._has_ids)
@@ -92,7 +92,7 @@ class _Class:
 
     @property
     def mapped(self) -> int:
-        """The column by which Moodle finds students: the first that all have, else the one that most have."""
+        """The index in ``_MOODLE`` of the column by which Moodle finds students: the first that most students have."""
         filled = [sum(bool(self.who(entry)[at]) for entry in self.entries) for at in range(len(_MOODLE))]
         return filled.index(max(filled))
 
@@ -143,8 +143,10 @@ SYSTEMS: dict[str, Callable[[str, float, _Class], Table]] = {
 
 
 def _passed_on(system: str, entries: Sequence[LedgerLine]) -> tuple[_Class, list[LedgerLine]]:
-    """Whose marks are in the table, and who has a mark and is left out, since the system
-    would give it to another student.
+    """The students whose marks go into the table, and those with a mark who are left out.
+
+    Left out are students whom the system could confuse with another one: for Moodle those without the mapped column,
+    for Canvas those with neither number, id nor login whose name others have, too.
     """
     everybody = [entry for entry in entries if entry.listed]
     people = _Class([entry for entry in everybody if entry.is_decided], everybody)
@@ -207,7 +209,7 @@ def other_points(system: str, column: str, possible: Mapping[str, float], most: 
 
 
 def _same_column(pattern: re.Pattern[str] | None, title: str, column: str) -> bool:
-    """Whether both name the same item: as they are, or by its number."""
+    """Whether two column titles name the same item of the gradebook: equal titles, or the same number in them."""
     numbers = [re.search(r"\|\s*(\d+)|\((\d+)\)$", text) for text in (title, column)]
     return title == column or bool(
         pattern and all(numbers) and numbers[0] and numbers[1] and numbers[0].groups() == numbers[1].groups()
@@ -215,10 +217,9 @@ def _same_column(pattern: re.Pattern[str] | None, title: str, column: str) -> bo
 
 
 def _there(system: str, column: str, titles: Sequence[str]) -> str:
-    """The end of a sentence that names the column of the roster's file with this name, which a
-    teacher may want to write into.
+    """The end of a sentence that names the roster's column with this name, which a teacher may want to write into.
 
-    "" if the roster's file has none.
+    "" if the roster's file has no such column.
     """
     named = [
         title for title in titles if (found := _NUMBERED[system].fullmatch(title)) and found["name"].strip() == column

@@ -80,11 +80,11 @@ def with_tests(book: Any, made: Assignment) -> Any:
 
 
 def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
-    """The points (of ``worth``) for the cell of the exercise ``key`` in the *saved* notebooks of ``folder``: what
-    nbgrader takes as partial credit. The reasons are printed.
+    """The points, out of ``worth``, for the cell of the exercise ``key`` in the *saved* notebooks of ``folder``.
 
-    Raises ``AssertionError`` with the reasons when there are none: nbgrader's sign for no points. Raises
-    ``RuntimeError`` as :func:`credit` does.
+    nbgrader takes the returned number as partial credit. The reasons are printed. Raises ``AssertionError`` with the
+    reasons if the cell earns nothing, which nbgrader reads as no points; raises ``RuntimeError`` as :func:`credit`
+    does.
     """
     share, reasons = credit(key, folder)
     assert share > 0, "\n".join(reasons)
@@ -122,10 +122,10 @@ def _credit(key: str, folder: Path, _saved: tuple[int, ...]) -> tuple[float, tup
 
 @cache
 def _judge() -> processes.Popen[str]:
-    """The process that grades the exercises, one for all the tests of a notebook.
+    """Start the process that grades the exercises; one process serves all tests of a notebook.
 
-    It is in a session of its own, because the interrupt that ends a kernel must not end it. It ends when
-    its standard input is closed.
+    It is in a session of its own, because the interrupt that ends a kernel must not end it. It ends when its standard
+    input is closed.
     """
     command = processes.ours("pitfall_lab.classroom.nbgrader")
     return processes.start(

@@ -60,7 +60,10 @@ def master(book: Any, made: Assignment, package: str = "pitfall-lab") -> Any:
 
 
 def _question(exercise: Exercise, worth: float) -> list[Any]:
-    """The cells of one question. In the student's version of the answer's cell Otter leaves the text of the prompt."""
+    """The notebook cells of one question of Otter-Grader: the answer's cell with solution and prompt, and the tests.
+
+    In the student's version of the answer's cell Otter leaves the text of the prompt.
+    """
     from nbformat.v4 import new_code_cell
 
     from pitfall_lab.classroom.judge import lacking

@@ -92,13 +92,13 @@ class Row:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether a cell had to be stopped, or ended its process. Another verdict may come before that in
-        :attr:`verdict`.
+        """Whether a cell was stopped at a limit, or ended or crashed its process; :attr:`verdict` may name something
+        else.
         """
         return any(outcome.status in _STOPPED for outcome in self.outcomes)
 
     def points(self, assignment: Assignment) -> float:
-        """Return the sum of the points of all exercises."""
+        """The sum of the points that the outcomes earn in all exercises, rounded to two digits."""
         return round(sum(outcome.credit * assignment.worth(outcome.key) for outcome in self.outcomes), 2)
 
     def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
@@ -119,7 +119,7 @@ class Row:
         return said
 
     def to_json(self) -> str:
-        """Return it as a line of the state file."""
+        """The row as one line of the state file, in JSON."""
         pairs, asides = ([[note.en, note.zh] for note in notes] for notes in (self.notes, self.asides))
         values = {
             "student": self.student,
@@ -155,15 +155,15 @@ class Row:
 
 
 class StateFile:
-    """The state file beside ``grades.csv``: a line for the assignment, then a line for each submission as soon as it is
+    """The state file beside ``grades.csv``: a line for the assignment, then a line for each submission once it is
     graded.
 
-    A file that does not begin so, or is of another assignment or of other exercises, is set aside under another name
-    (``aside``, None if there was none; ``why`` says why where that was not asked for); so is every earlier file without
-    ``resume``. A line that was torn by a crash is left out and its submission graded again. ``known`` is what an
-    earlier run left, when it is resumed: its rows by (submission, digest). ``draw`` is a number of this grading's own,
-    which no student knows and a resumed run keeps (:class:`pitfall_lab.classroom.judge.Limits`). Raises
-    :class:`~pitfall_lab.cli.Refusal` if the file cannot be read or written.
+    With ``resume``, what an earlier run left is in ``known``: its rows by (submission, digest). An earlier file is
+    renamed to ``aside`` (None if there was none) without ``resume``, and also if it is damaged or belongs to another
+    assignment or other exercises; then ``why`` says so. A line that a crash cut off is left out, so its submission is
+    graded again. ``draw`` is a random number of this grading, which no student knows and a resumed run keeps
+    (:class:`pitfall_lab.classroom.judge.Limits`). Raises :class:`~pitfall_lab.cli.Refusal` if the file cannot be read
+    or written.
     """
 
     def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:
@@ -199,8 +199,9 @@ class StateFile:
             raise
 
     def _read(self, head: dict[str, Any]) -> tuple[str, str]:
-        """Read the file: a word for its name if it is set aside, and why it cannot be continued; if it
-        can, ``known`` holds its rows.
+        """Read the file, and return a word for its name if it is set aside, and why it cannot be continued.
+
+        If it can be continued, the reason is "" and ``known`` and ``draw`` are set from the file.
         """
         found, rows = kept(self.path)
         if found.get(_KEY) != VERSION:
@@ -243,10 +244,10 @@ class StateFile:
 
 
 def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
-    """The first line of a state file as a dictionary ({} if it is damaged), and its rows; a line that was torn by a
-    crash is left out.
+    """The first line of a state file as a dictionary ({} if it is damaged), and its rows.
 
-    Raises ``OSError`` if the file cannot be read.
+    Lines that are not a row are left out, such as one that a crash cut off. Raises ``OSError`` if the file cannot be
+    read.
     """
     first, *lines = path.read_bytes().split(b"\n")
     rows = []
@@ -265,7 +266,7 @@ _LEAST, MOST_DRAWS = 1000, 1 << 31
 
 
 def _draw(path: Path) -> int:
-    """The draw that a state file has; 0 if it has none that could be one."""
+    """The last valid ``draw`` in a state file; 0 if it has none."""
     found = 0
     for line in path.read_bytes().split(b"\n"):
         if line.startswith(b'{"draw"'):
@@ -284,8 +285,10 @@ def _head(assignment: Assignment) -> dict[str, Any]:
 
 
 def remembered(grades: Path, assignment: Assignment) -> dict[str, Any]:
-    """The options of the last run of the assignment, which the state file beside ``grades`` has: what it wrote besides
-    the table. Empty if there is none, or it cannot be read.
+    """The options that the last run of the assignment stored in the state file beside ``grades``
+    (:meth:`StateFile.remember`).
+
+    They say what that run wrote besides the table. Empty if there are none, or if the file cannot be read.
     """
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, IndexError, RecursionError):
         first, *lines = _place(grades).read_bytes().split(b"\n")
@@ -307,7 +310,7 @@ def _free(path: Path, word: str) -> Path:
 
 
 def refuse_strangers(grades: Path, assignment: Assignment) -> None:
-    """Raise :class:`~pitfall_lab.cli.Refusal` when ``grades`` is there and is not this assignment's."""
+    """Raise :class:`~pitfall_lab.cli.Refusal` if ``grades`` exists and is not a readable table of this assignment."""
     if not grades.exists():
         return
     try:
@@ -359,8 +362,8 @@ def say(line: str, file: TextIO | None = None) -> None:
 
 
 def ending(status: Status, *, to_student: bool = False) -> T:
-    """How a cell with this ``status`` ended, in words; with ``to_student``, without what only a teacher can do about
-    it.
+    """How a cell with this ``status`` ended, in words; ``to_student``: a failure of the grader is worded for the
+    student.
     """
     return _UNGRADED if to_student and status == "ungraded" else SAYS[status]
 
@@ -371,7 +374,7 @@ def versions() -> tuple[str, str]:
 
 
 def statuses(rows: Sequence[Row], key: str) -> dict[str, int]:
-    """How many of the submissions have which status in the exercise ``key``, by status, most frequent first."""
+    """The number of submissions for each status in the exercise ``key``, the most frequent status first."""
     counts: dict[str, int] = {}
     for row in rows:
         for outcome in row.outcomes:

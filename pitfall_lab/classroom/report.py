@@ -190,10 +190,10 @@ def _remove_others(folder: Path, pages: Iterable[str]) -> None:
 
 
 def page_names(entries: Iterable[LedgerLine]) -> dict[str, str]:
-    """The file name of each student's page, by the name of the submission; no two are the same, also where case does
-    not count.
+    """The file name of each student's page, by the name of the submission; no two names are equal, also if case is
+    ignored.
 
-    Who chooses what a file is called can find a name whose hash begins as another one's: such pages get the whole hash.
+    A student can choose a submission's name whose hash begins like another's; such pages get the whole hash.
     """
     entries = list(entries)
     counts = Counter(page_name(entry).casefold() for entry in entries)
@@ -305,8 +305,10 @@ def _hints(key: str, language: Language) -> str:
 
 
 def alike_page(assignment: Assignment, entries: Sequence[LedgerLine], language: Language) -> str:
-    """The HTML page of answers that are alike, side by side; what differs is marked by a line's colour and by
-    a sign.
+    """The HTML page for the teacher on answers that are alike: the same files, pairs of students, and answers side by
+    side.
+
+    Lines that differ are marked by colour and by a sign. Answers that many students have are listed at the end.
     """
     parts = [f"<p class=quiet>{_say('alike_note', language)}</p>"]
     rows = [entry.row for entry in entries if not entry.row.absent]
@@ -354,8 +356,10 @@ def _side(text: str, same: bool) -> str:
 
 
 def class_page(assignment: Assignment, entries: Sequence[LedgerLine], language: Language) -> str:
-    """The HTML page of the class: how often each property holds in each exercise, how the cells ended, misconceptions,
-    and a line for each student.
+    """The HTML page of the class: the points, how often each property holds, how the cells ended, and a line per
+    student.
+
+    It also has the misconceptions from progress files, if there are any, and those who handed in nothing.
     """
     rows = [entry.row for entry in entries if not entry.row.absent]
     readable = [row for row in rows if row.problem is None]
@@ -498,7 +502,10 @@ def _credit(outcome: CellOutcome | None, points: float | None, worth: float, lan
 
 
 def _shaded(count: int, total: int) -> str:
-    """Return a cell of a heat map as HTML; it contains the number, since colour alone cannot be read by all."""
+    """A cell of a heat map, as HTML: ``count`` and its share of ``total`` in percent, with a colour of that strength.
+
+    It contains the number, since not everybody can read colour.
+    """
     share = count / total if total else 0.0
     return (
         f'<td class=n style="background:rgba(var(--good),{share * 0.5:.2f})">{count} <span '

@@ -183,10 +183,11 @@ run; everything is at the end.
 
 
 def main() -> None:
-    """Serve one job per line of standard input: ``{"requests", "ipython", "timeout", "memory"}``; an
-    empty line ends a submission.
+    """Serve one job per line of standard input, ``{"requests", "ipython", "timeout", "memory"}``; answer each with a
+    line.
 
-    The first line is ``{"fenced", "hidden"}``. ``ipython``: the cells may hold syntax of IPython's.
+    An empty line ends a submission. The first line is ``{"fenced", "hidden"}``. ``ipython``: the cells may have syntax
+    of IPython.
     """
     jobs = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -209,11 +210,11 @@ def main() -> None:
 
 
 def _fenced(folder: Path) -> Fence | None:
-    """The fence, made by a process that ends at once; None if there is to be none.
+    """The fence, made by a process that ends at once; None if the settings ask for no fence.
 
-    A cell can look at all memory of its process, and what was freed is not erased. So the process that all
-    are forked from never reads the first line, which has the names of the teacher's folders: it gets the
-    finished rules as an open file.
+    A cell can read all memory of its process, and freed memory is not erased. So the process from which all others are
+    forked never reads the first line, which names the teacher's folders: it gets the finished rules as an open file.
+    Raises :class:`FenceError` if the fence cannot be made.
     """
     ours, theirs = socket.socketpair()
     helper = os.fork()
@@ -259,10 +260,10 @@ def _serve(fence: Fence | None, folder: Path, jobs: TextIO, answers: TextIO) -> 
 
 
 def _seated(folder: Path, fence: Fence | None, originals: Originals, jobs: TextIO, answers: TextIO) -> bool:
-    """Answer the jobs of one submission in a process of its own, and return whether there may be another submission.
+    """Answer the jobs of one submission in a process of its own; return whether another submission may follow.
 
-    Memory that was freed is not erased, and a cell can look at all of its process's. So the process that all are forked
-    from never reads a submission.
+    A cell can read all memory of its process, and freed memory is not erased. So the process from which all others are
+    forked never reads a submission.
     """
     room = os.getpid()
     desk = os.fork()
@@ -324,7 +325,7 @@ def _remove(folder: Path) -> None:
 
 
 def _warm() -> Originals:
-    """Import everything that a run needs, use it once, and note every function as it is now."""
+    """Import everything that a run needs, use it once, and return every function as it is now, for later comparison."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pitfall_lab.lessons.tensors_alive
@@ -365,10 +366,12 @@ def _differentiated_forwards() -> None:
 def _forked(
     job: Job, home: Path, fence: Fence | None, originals: Originals, private: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Run one job in a process of its own and say how that ended.
+    """Run one job in a process of its own and return a dictionary that says how it ended.
 
-    ``status`` is ``"done"`` (there is a ``report``), ``"exit"`` or ``"signal"`` (with a ``code``), ``"timeout"``,
-    ``"output"``, ``"report"`` or ``"disk"`` (too much of it), or ``"forged"``: something else wrote into the report.
+    Its ``status`` is ``"done"`` (``report`` has what was observed), ``"exit"`` or ``"signal"`` (with a ``code``),
+    ``"timeout"``, ``"output"``, ``"report"`` or ``"disk"`` (too much of it was written), or ``"forged"`` (something
+    other than the observer wrote into the report). ``seconds`` is the time that counts, ``output`` the beginning of
+    what was printed.
     """
     word = secrets.token_hex(16)
     prints, report, room = Channel(PRINTED), Channel(REPORTED), os.getpid()
@@ -423,11 +426,11 @@ class Clock:
 
     @property
     def elapsed(self) -> float:
-        """Return the seconds since the start, by the clock on the wall."""
+        """The seconds of wall-clock time since the start."""
         return time.monotonic() - self._started
 
     def read(self) -> float:
-        """Return the seconds that count towards the limit; when the process has ended, the last number read."""
+        """Return the seconds that count towards the limit; if the process has ended, the last number that was read."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             self.seconds = self._counted()
         return self.seconds
@@ -451,8 +454,10 @@ class Clock:
 
 
 def _watched(child: int, clock: Clock, most: float, home: Path, *channels: Channel) -> tuple[str, int]:
-    """Read the output of a run until it ends or exceeds a limit; return how it ended, and its
-    exit status or signal (else 0).
+    """Read the output of a run until it ends or exceeds a limit; return how it ended, and its exit status or signal.
+
+    The second value is 0 if the run was ended at a limit. A run that a limit of processor time killed has ended as
+    ``"timeout"``.
     """
     names, look = ("output", "report"), 0.0
     while clock.read() < most and clock.elapsed < PATIENCE * most + PATIENCE:
@@ -508,7 +513,7 @@ class Channel:
         os.close(self.mouth)
 
     def read(self) -> bool:
-        """Read the available output; return False if it exceeded the limit."""
+        """Read the available output; return False if more than the limit has been written in all."""
         with contextlib.suppress(BlockingIOError):
             while self.is_open and len(self._kept) <= self._most:
                 piece = os.read(self._ear, 1 << 16)
@@ -532,7 +537,7 @@ class Channel:
 
 
 def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *, mouth: int, word: str) -> None:
-    """Observe the request behind the closed fence, write the report, and end the process."""
+    """Observe the job's requests behind the closed fence, write the report, and end the process."""
     redirect()
     os.chdir(home)
     os.environ.clear()
@@ -586,8 +591,9 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
 
 
 def _seen(requests: list[Request], look: Look, keep: Callable[[dict[str, Any]], None]) -> Steps[None]:
-    """Make all observations; they are passed to ``keep``, or, if observing itself failed (out
-    of memory, say), the error is.
+    """Make all observations and pass them to ``keep``; if observing itself failed, pass the type of the error instead.
+
+    Observing fails if memory is exhausted, for instance; ``"full"`` then says that no memory is left.
     """
     try:
         observations = []
@@ -601,7 +607,7 @@ def _seen(requests: list[Request], look: Look, keep: Callable[[dict[str, Any]], 
 
 
 def _assigned(request: Request) -> list[str]:
-    """The names of torch that the exercise's own program replaces while it runs: ``torch.optim = Refused()``."""
+    """The dotted names that the exercise's own program assigns while it runs, as in ``torch.optim = Refused()``."""
     lines = [line for text in (request.setup, request.inputs, request.drive) for line in text.splitlines()]
     return [name for line in lines for name in _DOTTED.findall(line.partition(" = ")[0]) if " = " in line]
 
@@ -665,9 +671,11 @@ class Originals:
         self._spaces.append((name, space, [*kept], [*kept.values()], frozenset(space) if closed else None))
 
     def _watch(self) -> Callable[[Where], list[str]]:
-        """Return a copy of :func:`_replaced` as it is now, so that a later change of that function has no effect on it.
+        """Return a function that compares everything that was noted, and returns the names of what was replaced.
 
-        What it is called with says how much it compares: after each expression there is time for little.
+        It runs a copy of :func:`_replaced`, so that a later change of that function has no effect on it. Its argument
+        says how much is compared: after each expression there is only time for the names in ``_NEAR`` and the
+        observer's.
         """
         near = [space for space in self._spaces if space[0] in _NEAR or space[0].startswith(_OBSERVER)]
         used = [space for space in self._spaces if space in near or not space[0].startswith("pitfall_lab")]
@@ -685,7 +693,7 @@ Compared = tuple[Space, Callable[[Any], Any], list[Any]]
 
 
 def _at_once(spaces: list[Space]) -> list[Compared]:
-    """Each namespace with what compares its values.
+    """Each namespace with a function that reads all of its compared values at once, and the expected values.
 
     ``operator.itemgetter`` returns a tuple only for two or more keys, so the first key is given twice.
     """
@@ -694,7 +702,11 @@ def _at_once(spaces: list[Space]) -> list[Compared]:
 
 
 def _replaced(touched: Callable[[], list[Compared]], changed: Callable[[], list[str]]) -> list[str]:
-    """The full names of what is another object now, has other code, or was added to a class of tensors or modules."""
+    """The full names of functions that have other code now, of values that are another object, and of names that were
+    added.
+
+    Added names are reported only for namespaces that may get none, such as ``torch.Tensor``.
+    """
     found = changed()
     for (name, space, keys, values, names), get_all, meant in touched():
         get = space.get
@@ -724,11 +736,11 @@ class _Words:
 
 
 def _touched(spaces: list[Compared]) -> Callable[[], list[Compared]]:
-    """Return a function that lists the namespaces whose dictionary is not in memory as it was, which says nothing yet:
-    a name that is not compared may have been added.
+    """Return a function that lists the namespaces whose dictionary has changed in memory since now, as candidates.
 
-    Reading the values themselves takes ten milliseconds for thirty thousand names, after every piece of a cell, and
-    counts a reference to each: the forked process then copies the pages that these objects are on.
+    A changed dictionary proves nothing yet, since a name that is not compared may have been added. Comparing the values
+    themselves would take ten milliseconds for thirty thousand names after each step of a cell, and would write to each
+    object's reference count, so that the forked process copies their memory pages.
     """
     memory = np.asarray(_Words())
     found = [(each, _entries(each[0], memory)) for each in spaces]
@@ -747,11 +759,12 @@ def _touched(spaces: list[Compared]) -> Callable[[], list[Compared]]:
 
 
 def _entries(space: Space, memory: np.ndarray) -> np.ndarray | None:
-    """The places in ``memory`` of what has to stay for a namespace to be unchanged: its number of names where none may
-    come, the table of its dictionary, and there the key and the value of each name that is compared.
+    """The indices in ``memory`` of the words that stay equal while a namespace is unchanged; None if they are not
+    found.
 
-    The pairs are searched for in the table, so nothing depends on how one release of Python lays it out. Returns None
-    where they are not found.
+    They are the number of names (if none may be added), the address of the dictionary's table, and in that table the
+    key and the value of each compared name. The pairs are searched for, so this does not depend on how a release of
+    Python lays the table out.
     """
     _, names, keys, values, closed = space
     held = names if isinstance(names, dict) else gc.get_referents(names)[0]
@@ -774,10 +787,11 @@ def _entries(space: Space, memory: np.ndarray) -> np.ndarray | None:
 
 
 def _changed_functions(spaces: list[Space]) -> Callable[[], list[str]]:
-    """Return a function that lists the names of those functions whose code or defaults were replaced.
+    """Return a function that lists the names of the functions whose code or default values have been replaced since
+    now.
 
-    It compares pointers in memory: reading a function's code would report each read to audit hooks, and
-    there are ten thousand functions.
+    It compares pointers in memory: reading a function's code would report each read to audit hooks, and there are ten
+    thousand functions.
     """
     here = [
         (f"{name}.{key}", value) for name, _, keys, values, _ in spaces for key, value in zip(keys, values, strict=True)
@@ -796,11 +810,11 @@ def _changed_functions(spaces: list[Space]) -> Callable[[], list[str]]:
 
 
 def _rewritten(spaces: list[Space]) -> Callable[[], list[str]]:
-    """Return a function that lists the names of those functions in whose code other instructions stand now.
+    """Return a function that lists the names of the functions whose bytecode has been overwritten in memory since now.
 
-    Code is replaced by another object in no program that has not named it; what writes into memory leaves the object.
-    Python itself puts quicker instructions in the place of some while it runs, and notes beside them: the first count
-    as what they stand for, the others are not compared.
+    The code object is the same then, so comparing objects does not find it. Python itself replaces some instructions by
+    quicker ones while they run, and writes caches beside them: a quick instruction counts as the one that it replaces,
+    and caches are not compared.
     """
     codes: dict[int, tuple[str, types.CodeType]] = {}
     for name, _, keys, values, _ in spaces:
@@ -830,7 +844,11 @@ def _rewritten(spaces: list[Space]) -> Callable[[], list[str]]:
 
 
 def _instructions() -> np.ndarray:
-    """What each instruction with its argument stands for, by the two bytes of both, as a word of this machine."""
+    """A table from the two bytes of an instruction and its argument to the instruction that it stands for, with
+    argument.
+
+    A specialised instruction is mapped to its general one; the index is the two bytes as a 16-bit word of this machine.
+    """
     numbers: dict[str, int] = getattr(dis, "_all_opmap", dis.opmap)
     plain = np.arange(256, dtype=np.uint16)
     for quick, base in getattr(dis, "deoptmap", {}).items():
@@ -852,9 +870,7 @@ def _fields() -> list[int]:
 
 
 def _own_copy(name: str) -> Any:
-    """Import a module once more, outside ``sys.modules``: code that changes the listed
-    module does not change this one.
-    """
+    """Import a module a second time, outside ``sys.modules``: a change of the first copy does not change this one."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.loader is not None
@@ -865,7 +881,7 @@ def _own_copy(name: str) -> Any:
 
 
 def _used_by_ours() -> set[str]:
-    """The names of the modules that this package's own use."""
+    """The names of the modules that are global variables in modules of this package."""
     ours = [module for name, module in [*sys.modules.items()] if name.startswith("pitfall_lab")]
     held = (value for module in ours for value in [*vars(module).values()])
     return {value.__name__ for value in held if isinstance(value, types.ModuleType)}

@@ -133,7 +133,7 @@ def read(path: Path, into: Faults | None = None) -> list[Person]:
 
 
 def titles(path: Path) -> list[str]:
-    """The columns of a roster as its first line has them; empty if it cannot be read.
+    """The names of the columns in the first line of a roster; empty if the roster cannot be read.
 
     In an exported gradebook the graded items are among these columns.
     """
@@ -145,10 +145,9 @@ def titles(path: Path) -> list[str]:
 
 
 def possible(path: Path) -> dict[str, float]:
-    """The points that items of an exported gradebook have, by the names of their columns: Canvas' second
-    line, Blackboard's own names.
+    """The maximal points of the items of an exported gradebook, by the names of their columns.
 
-    Empty if the roster is none of these.
+    Canvas has them in the line “Points Possible”, Blackboard in the names. Empty if the roster has neither.
     """
     names = titles(path)
     found = {name: float(points[1]) for name in names if (points := _TOTAL.search(name))}
@@ -163,7 +162,11 @@ def possible(path: Path) -> dict[str, float]:
 
 
 def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str], logins: set[str]) -> None:
-    """Raise for a line without a student and an id, or with an id or login that an earlier line has."""
+    """Raise :class:`~pitfall_lab.cli.Refusal` for a line that names no student, or whose id, name or login is there
+    already.
+
+    ``words`` are the ids and names of submissions in earlier lines, ``logins`` their logins in lower case.
+    """
     student = cells["student"]
     if not student:
         raise Refusal(f"{path}, line {number}: there is no student, id, login or email.")
@@ -177,12 +180,12 @@ def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str
 def table(
     path: Path, columns: Iterable[str], one_of: Iterable[str], faults: Faults, *, all_of: Iterable[str] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    """The rows of a CSV file, each as the number of its line and its values by the names of ``columns``: ``""`` where
-    the file has none. Rows without any value are left out.
+    """The rows of a CSV file, each as the number of its line and its values by the names of ``columns``.
 
-    ``faults`` gets lines with too many cells, which are left out. Raises :class:`~pitfall_lab.cli.Refusal` for a file
-    that cannot be read or has more than ``MOST`` rows, that lacks all columns of ``one_of`` or one of ``all_of``, that
-    has one of ``columns`` twice or a column whose name is nearly one of them, or in which a quotation mark is open.
+    A value is ``""`` where the file has none; rows without any value are left out. ``faults`` gets lines with too many
+    cells, which are left out. Raises :class:`~pitfall_lab.cli.Refusal` for a file that cannot be read or has more than
+    ``MOST`` rows, that has none of the columns ``one_of`` or lacks one of ``all_of``, that has one of ``columns`` twice
+    or a column whose name is nearly one of them, or in which a quotation mark is not closed.
     """
     columns = tuple(columns)
     try:
@@ -224,9 +227,10 @@ def table(
 def _head(
     path: Path, line: list[str], columns: tuple[str, ...], one_of: tuple[str, ...], all_of: tuple[str, ...]
 ) -> list[str]:
-    """The names of a table's columns, as its first line has them or as we call them.
+    """The names of a table's columns, in lower case, as the first line has them or translated to our names.
 
-    Raises if one is missing or nearly a known one.
+    Raises :class:`~pitfall_lab.cli.Refusal` if a needed column is missing, one is there twice, or one is nearly a known
+    one.
     """
     written = [name.strip() for name in line]
     head = [name.lower().replace(" ", "_") for name in written]
@@ -248,7 +252,9 @@ def _head(
 
 
 def _refuse_open(path: Path, number: int, line: list[str]) -> None:
-    """Raise for a row that has swallowed the end of the table."""
+    """Raise :class:`~pitfall_lab.cli.Refusal` for a row that contains the end of the table: a quotation mark is not
+    closed.
+    """
     if line != [_END] and any(cell.endswith(_END) for cell in line):
         raise Refusal(f"{path}, line {number}: a quotation mark is not closed.")
 
@@ -280,7 +286,7 @@ def _renamed(head: list[str]) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that ``word`` is a misspelling of, or None.
+    """The word of ``known`` that is most like ``word`` and so may be meant by it; None if none is like it.
 
     >>> nearest("late_penality", ["late_penalty", "late_days"]), nearest("student_id", ["student", "id"])
     ('late_penalty', None)
@@ -289,7 +295,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _delimiter(text: str) -> str:
-    """The character that separates columns: in half of Europe, spreadsheets write semicolons."""
+    """The character that separates columns in a table: the most frequent of comma, semicolon and tab in its
+    first line.
+    """
     first = text.partition("\n")[0]
     return max(",;\t", key=first.count)
 
@@ -323,8 +331,9 @@ _QUOTES = re.compile("[“”„‟«»❝❞〝〞〟＂″‶ˮʺ״]")
 
 
 def quoted(text: str) -> str:
-    """Text of a student's for a sentence of ours: in quotation marks, and none like them in it, so that what a file is
-    called, or an error says, is no sentence of the grader's.
+    """A student's text in quotation marks, for a sentence of the grader; quotation marks in it become plain ones.
+
+    So neither a file's name nor an error's text can end the quotation and look like a sentence of the grader.
 
     >>> quoted("x.pdf”; 1.2: 5 points by the teacher “y")
     '“x.pdf"; 1.2: 5 points by the teacher "y”'
@@ -338,6 +347,6 @@ def shown(text: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The number of items and the first of them, in words."""
+    """The number of ``names`` and the first ``SHOWN`` of them, as text, such as ``2 (“ada”, “bob”)``."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{len(names)} ({', '.join(shown(name) for name in names[:SHOWN])}{more})"

@@ -38,8 +38,11 @@ class _Use:
 
 
 class Scopes:
-    """The variables of a program. Of one that Python refuses nothing is wrong: it never runs. Of one whose tree is too
-    deep for this reader, nothing is proven.
+    """The variables of a program, read from its source.
+
+    ``is_python`` is False for a source with a syntax error: it never runs, so nothing in it counts as harmful.
+    ``is_read`` is False for such a source, and for one whose tree is too deep to be read, where nothing counts as
+    proven.
     """
 
     def __init__(self, source: str) -> None:
@@ -65,8 +68,11 @@ class Scopes:
             pass
 
     def passes_on(self, name: str) -> bool:
-        """Whether the library that is called so may be a value here: anything but the beginning of a chain, another
-        name for it, or what ``getattr`` reads a plain name of.
+        """Whether the program may use the library called ``name`` as a value, such as by passing it to a function.
+
+        No such use are the beginning of a chain (``F.relu``), an assignment to a single name, and the first argument of
+        a ``getattr`` with a literal name. A use that is seen to be the program's own variable does not count. If the
+        source could not be read: True, but False if it is no Python.
         """
         if not self.is_read:
             return self.is_python
@@ -77,7 +83,7 @@ class Scopes:
         return self._asked[name]
 
     def is_self(self) -> bool:
-        """Whether each ``self`` is the first parameter of a method, and always that."""
+        """Whether each ``self`` in the program is the first parameter of a method, and is never bound otherwise."""
         if not self.is_read:
             return not self.is_python
         holders = {scope for scope in self._scopes if "self" in scope.bound}
@@ -90,7 +96,7 @@ class Scopes:
         return any(scope.bound.get(name, set()) - {_PARAMETER} for scope in self._scopes)
 
     def _is_own(self, name: str, scope: _Scope) -> bool:
-        """Whether a name means a variable of the program's there, whatever runs before."""
+        """Whether ``name`` in this scope is surely a variable of the program, whichever code has run before."""
         at = self._holder(name, scope)
         hows = at.bound.get(name, set())
         if at.kind == "module":
@@ -100,8 +106,9 @@ class Scopes:
         return hows <= {_ANY, _PARAMETER}
 
     def _holder(self, name: str, scope: _Scope) -> _Scope:
-        """The function, or else the program, whose variable a name is there. That of a class's body may not be bound
-        yet, so it does not count.
+        """The scope (a function's, or else the module's) whose variable ``name`` is when it is read in ``scope``.
+
+        A class body's variable does not count, since it may not be bound yet.
         """
         for each in (scope, *scope.above):
             at = each.outside.get(name, each)
@@ -110,7 +117,9 @@ class Scopes:
         return self._scopes[0]
 
     def _begins_by_binding(self, name: str) -> bool:
-        """Whether a statement that always assigns to this variable runs before each that reads it."""
+        """Whether a statement that always assigns to the module's variable ``name`` runs before every statement that
+        reads it.
+        """
         uses = {
             id(use.name) for use in self._uses if use.name.id == name and self._holder(name, use.scope).kind == "module"
         }
@@ -143,7 +152,7 @@ class Scopes:
         self.is_read = True
 
     def _parts(self, node: ast.AST, scope: _Scope) -> Iterator[tuple[ast.AST, _Scope]]:
-        """What is in a part of the program, each with the scope that it is in."""
+        """The child nodes of a node, each with the scope in which it is evaluated."""
         if isinstance(node, _FUNCTIONS):
             yield from self._of_function(node, scope)
         elif isinstance(node, ast.ClassDef):
@@ -182,8 +191,9 @@ class Scopes:
 
 
 def _is_bound_first(body: Iterable[ast.stmt], name: str, uses: set[int], *, bound: bool) -> bool:
-    """Whether a variable is bound before each of its ``uses`` (names, by their ``id``) in these statements, which run
-    one after the other; ``bound``: it is so before the first of them.
+    """Whether ``name`` is bound before each of its ``uses`` in the statements of ``body``, which run in this order.
+
+    ``uses`` are the ``id`` of name nodes. ``bound``: the name is bound already before the first statement.
     """
     for statement in body:
         blocks = [*_blocks(statement)]
@@ -197,7 +207,10 @@ def _is_bound_first(body: Iterable[ast.stmt], name: str, uses: set[int], *, boun
 
 
 def _blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], set[str]]]:
-    """The blocks of a statement that has others in it, each with the names that are bound where it begins."""
+    """The blocks of statements within a compound statement, each with the names that are bound when it begins.
+
+    A function or class definition has none here, since its body runs in a scope of its own.
+    """
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return
     yield from ((block, set()) for each in ("orelse", "finalbody") if (block := getattr(statement, each, [])))
@@ -211,14 +224,14 @@ def _blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], set[str]]]:
 
 
 def _names(node: ast.AST) -> tuple[str, ...]:
-    """The names that a part of a program has itself, of variables and of what is bound."""
+    """The names of variables that a node itself reads or binds, without those of the nodes in it."""
     if isinstance(node, ast.Name):
         return (node.id,)
     return tuple(name for name, _ in _bindings(node, node))
 
 
 def _bindings(node: ast.AST, parent: ast.AST) -> Iterator[tuple[str, str]]:
-    """The names that a part of a program binds itself, and how."""
+    """Yield each name that a node itself binds, with how: one of ``_ANY``, ``_IMPORTED`` and ``_CHAIN``."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         if not isinstance(parent, ast.Assign | ast.Tuple | ast.List):
             yield node.id, _ANY
@@ -240,7 +253,10 @@ def _bindings(node: ast.AST, parent: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """What is assigned to what, one by one where several are assigned to as many."""
+    """Pairs of a target and the value that is assigned to it.
+
+    A tuple of targets is split up if the value is a tuple of the same length; else each target gets the whole value.
+    """
     if not isinstance(target, ast.Tuple | ast.List):
         return [(target, value)]
     values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
@@ -261,7 +277,11 @@ def _how(value: ast.expr) -> str:
 
 
 def _is_plain(use: _Use) -> bool:
-    """Whether what is done with a library is seen by its words."""
+    """Whether this use of a library shows which of its names is used, so that it is not passed on out of sight.
+
+    That is an attribute of it, a statement of its own, an assignment to one name outside of classes, or ``getattr``
+    with a constant.
+    """
     parent = use.parent
     if isinstance(parent, ast.Attribute | ast.Expr):
         return True

@@ -87,7 +87,11 @@ def together(found: Sequence[SimilarPair], keys: Sequence[str]) -> list[tuple[st
 
 
 def _unknown(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:
-    """The different answers that are none of the course's own, each with its students and what they wrote."""
+    """The different answers to an exercise that are none of the course's own, each as tokens with its students and
+    sources.
+
+    Fully right answers to a *predict* exercise are left out.
+    """
     answers: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for row in rows:
         for outcome in row.outcomes:
@@ -102,7 +106,7 @@ def _unknown(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, .
 
 
 def _answers(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:
-    """Of the different answers that are none of the course's own, those that add enough to the given cell."""
+    """The answers of :func:`_unknown` that add at least ``NEW`` tokens to the given cell."""
     given = tokens(exercise.given)
     return [(words, of) for words, of in _unknown(exercise, rows) if _adds(words, given) >= NEW]
 
@@ -148,8 +152,8 @@ class _TooLongError(Exception):
 class _Matcher(difflib.SequenceMatcher[str]):
     """Compares two answers, and raises :class:`_TooLongError` after ``most`` steps.
 
-    Where a token is often in both, each search for the longest common part looks at the square of its number, and
-    there are as many searches as common parts.
+    A search for the longest common run takes as many steps as there are pairs of equal tokens, and there is a search
+    for each common run: answers made of few different tokens take very long.
     """
 
     def __init__(self, one: Sequence[str], other: Sequence[str], most: int) -> None:
@@ -161,8 +165,9 @@ class _Matcher(difflib.SequenceMatcher[str]):
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
-        """The longest common run of tokens of a part of each answer, as the base class finds it; raises
-        ``_TooLongError`` once the comparison has taken too many steps.
+        """The longest common run of tokens in a slice of each answer, as the base class finds it.
+
+        Raises ``_TooLongError`` once the whole comparison has taken too many steps.
         """
         self.steps += self._until[len(self._until) - 1 if ahi is None else ahi] - self._until[alo]
         if self.steps > self._most:
@@ -195,7 +200,10 @@ def common(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, tuple[st
 
 
 def same_files(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The groups of students who handed in the same file, byte for byte; unchanged assignment files do not count."""
+    """The groups of students whose files are the same, byte for byte.
+
+    Submissions that could not be read, or in which nothing was done, do not count.
+    """
     by_digest: dict[str, list[str]] = {}
     for row in rows:
         if row.digest and row.problem is None and row.verdict != "empty":

@@ -16,8 +16,10 @@ run could go on.
 
 
 def plain(text: str) -> str:
-    """A text on one line that no spreadsheet reads as a formula, of at most :data:`LONGEST_CELL` characters, without
-    signs that reverse the direction of the text around it.
+    """A text on one line that no spreadsheet reads as a formula, cut to :data:`LONGEST_CELL` characters.
+
+    White space becomes single spaces, and unprintable characters, such as those that reverse the direction of text, are
+    replaced.
     """
     text = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]} …"
     text = "".join(

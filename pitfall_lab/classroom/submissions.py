@@ -41,7 +41,8 @@ from pitfall_lab.trace import T
 LARGEST = 32 << 20
 """Bytes of a notebook that are read: more than any notebook of this course with all its outputs."""
 MOST_PARTS = 3_000_000
-"""Lists and objects of a notebook, and pairs of values: each takes some sixty bytes of memory or more once it is read.
+"""Lists and objects of a notebook, and pairs of values: each takes some sixty bytes of memory or more once it
+is read.
 """
 LONGEST = 1 << 22
 """Characters of a cell that can be an answer."""
@@ -114,10 +115,10 @@ class Submission:
     is_shut: bool = False
 
     def names(self, folder: Path) -> tuple[str, ...]:
-        """The names under which a submission appears directly in ``folder``, that of the submissions: its own (or those
-        of its parts), then those of its files that lie there.
+        """The names under which a submission appears directly in ``folder``, the folder of all submissions.
 
-        Files in a folder of the submission are left out.
+        These are its own name (or those of its parts), and those of its files in that folder; files in subfolders are
+        left out.
         """
         return (*(self.parts or (self.student,)), *(path.name for path in self.files if path.parent == folder))
 
@@ -126,10 +127,11 @@ class Submission:
 class Sheet:
     """What was read of a submission.
 
-    ``student`` is what it is called; ``cells`` are the answers by the key of their exercise, ``notes`` what there is to
-    say about them, ``digest`` a hash of the files. ``beliefs`` are the misconceptions in the progress files that came
-    along, each with its item (``"12 q-3"``). ``problem`` is why nothing could be read at all (None: something was).
-    ``received`` is when the newest of the files was written, in seconds since 1970 (None: not known).
+    ``student`` is the submission's name; ``cells`` are the answers by the key of their exercise, ``notes`` are
+    sentences about the files and cells, ``digest`` is a hash of the files. ``beliefs`` are the misconceptions in the
+    progress files that were handed in, each with its item (``"12 q-3"``). ``problem`` is why the submission has no
+    mark: nothing, or not all that may count, could be read (None: all was read). ``received`` is when it came, in
+    seconds since 1970 (None: not known): the time in Blackboard's file names, else the time of the newest file.
     """
 
     student: str
@@ -146,11 +148,11 @@ class Sheet:
 
 
 def found(folder: Path, grades: str | None = "grades") -> tuple[list[Submission], list[str]]:
-    """The submissions in ``folder``, sorted by name, and the names of the files that are left out, since they are none.
+    """The submissions in ``folder``, sorted by name, and the names of other files that are left out.
 
     Each file and each folder is a submission; a link is one that cannot be read, and is not followed. ``grades`` is the
-    beginning of the file names of the tables that an earlier run wrote there: these are no submissions, and are not
-    named. None: there are no such tables. Raises ``OSError`` if ``folder`` itself cannot be listed.
+    beginning of the file names of tables that an earlier run wrote there (None: there are none): these are neither
+    submissions nor named. Raises ``OSError`` if ``folder`` itself cannot be listed.
     """
     begin = r"(?!)" if grades is None else re.escape(grades)
     generated = re.compile(rf"{begin}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
@@ -191,7 +193,7 @@ def found(folder: Path, grades: str | None = "grades") -> tuple[list[Submission]
 def _receipts(entries: Sequence[Path]) -> list[Path]:
     """The text files that Blackboard adds to each attempt, which are no submission.
 
-    One that is all there is of an attempt is kept: that student did hand something in.
+    Such a text is kept as a submission if the student has no other file, since something was handed in.
     """
     forms = [(entry, said) for entry in entries if (said := form(entry.name))]
     files = {said.who for _, said in forms if not said.note}
@@ -214,7 +216,9 @@ def _unusable(folder: Path, files: Sequence[Path]) -> T | None:
 
 
 def _shut(folder: Path, problems: Sequence[OSError]) -> T | None:
-    """The reason why a submission has no mark of which folders cannot be read, or None: what counts may be in them."""
+    """Why a submission with folders that cannot be listed gets no mark, since answers may be in them; None without
+    problems.
+    """
     if not problems:
         return None
     why, place = problems[0].strerror, Path(os.fsdecode(problems[0].filename))
@@ -223,7 +227,10 @@ def _shut(folder: Path, problems: Sequence[OSError]) -> T | None:
 
 
 def _newest(folder: Path) -> float | None:
-    """When the newest file in a folder was written, whatever it is; None where there is none."""
+    """The latest time at which a file in a folder was written, in seconds since 1970; None if there is none.
+
+    At most the first ``MOST_DATED`` files are looked at.
+    """
     files = itertools.islice(_below(folder, DEEPEST, endings=("",)), MOST_DATED)
     times = []
     for file in files:
@@ -233,7 +240,10 @@ def _newest(folder: Path) -> float | None:
 
 
 def _contents(folder: Path) -> str:
-    """The names of the first files in a folder, for a message; hidden ones only if there are no others."""
+    """The names of up to three files in a folder, for a message; hidden ones only if there are no others.
+
+    "" if the folder is empty or cannot be listed.
+    """
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in itertools.islice(entries, MOST_FILES))
@@ -244,10 +254,8 @@ def _contents(folder: Path) -> str:
 
 
 def _of_several(paths: Iterable[str]) -> T | None:
-    """A sentence if the names of files are a learning management system's names for several
-    people; then it is no submission.
-
-    None if they are not.
+    """Why files are no submission, if their names are a learning management system's names for several people; else
+    None.
     """
     if len({said.who for path in paths for part in re.split(r"[\\/]", path) if (said := form(part))}) < 2:
         return None
@@ -256,11 +264,10 @@ def _of_several(paths: Iterable[str]) -> T | None:
 
 
 def merged(submissions: Iterable[Submission], directory: Directory) -> list[Submission]:
-    """One submission for each person: several files of one are read together, oldest first. ``directory`` says whose
-    each submission is.
+    """One submission for each person: several submissions of one person are merged, and their files read oldest first.
 
-    Who may choose the name of a file can write any time into it as Blackboard does; so these times count only where at
-    least half of all names are Blackboard's.
+    ``directory`` says whose each submission is. A student who chooses a file's name can write any time into it as
+    Blackboard does; so these times count only if at least half of all names have Blackboard's form.
     """
     submissions = list(submissions)
     forms = [form(each.student) for each in submissions]
@@ -303,8 +310,9 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
 
 
 def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
-    """``ada.ipynb`` and the folder ``ada`` are two submissions, and so are two names that look the
-    same in a table: each has a name of its own.
+    """The submissions with names of their own, where ``ada.ipynb`` and the folder ``ada`` would both be ``ada``.
+
+    The file then keeps its ending, or a number is added. Names that look the same in a table count as equal.
     """
     names = [submission.student for submission in submissions]
     named, taken = [], set()
@@ -320,8 +328,8 @@ def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
 
 
 def _name(entry: Path) -> str:
-    """A student's name: what the file or folder is called, without characters that change how a
-    terminal or table shows text.
+    """The name of a submission: that of its file or folder, without ``.ipynb`` and ``.zip``, in printable
+    characters.
     """
     name = entry.name.removesuffix(".ipynb").removesuffix(".zip") if not entry.is_dir() else entry.name
     return _printable(name)
@@ -334,8 +342,10 @@ def _printable(name: str) -> str:
 def _below(
     folder: Path, depth: int, endings: tuple[str, ...] = _READ, shut: list[OSError] | None = None
 ) -> Iterator[Path]:
-    """The files with these endings in a folder, and in those inside it; links, which lead anywhere, only
-    where notebooks are looked for. Why folders cannot be read is added to ``shut``.
+    """The files in a folder and its subfolders (at most ``depth`` levels) whose names end with one of ``endings``.
+
+    Links are yielded only where notebooks are looked for, and are never followed. The errors of folders that cannot be
+    listed are appended to ``shut``.
     """
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -366,8 +376,9 @@ class _Book:
 
 @dataclass(frozen=True, slots=True)
 class _Broken:
-    """A file that cannot be read: its name, why, how many notebooks are older, and whether it
-    is known to be none (a PDF).
+    """A file that cannot be read: its ``name``, ``why``, and its ``place`` in the order of notebooks, oldest first.
+
+    ``is_other``: it is known to be no notebook, a PDF for instance.
     """
 
     name: str
@@ -387,14 +398,14 @@ class _Cell:
 
 @dataclass(slots=True)
 class _Left:
-    """How many cells, and characters of them, may still be read as IPython would."""
+    """How many more cells, and characters of them, may be read with IPython's parser, and how many were not read."""
 
     cells: int = MOST_WRAPPED
     signs: int = MOST_SIGNS_WRAPPED
     unread: int = 0
 
     def allows(self, source: str) -> bool:
-        """Whether this cell may be; it counts."""
+        """Whether this cell may be read with IPython's parser; counts the cell, also if it may not."""
         self.cells -= 1
         self.signs -= len(source)
         allowed = self.cells >= 0 and self.signs >= 0
@@ -404,8 +415,10 @@ class _Left:
 
 @dataclass(frozen=True, slots=True)
 class _Almost:
-    """A cell that looks like an answer and is not read as one: the number in it, what it says in
-    which line, whether it is code.
+    """A cell that looks like an answer and is not read as one.
+
+    ``number`` is the number in it, ``text`` and ``line`` are the text and number of the line that has it, ``is_code``
+    is whether it is a code cell.
     """
 
     number: str
@@ -428,7 +441,7 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
 
 
 def _few(notes: Sequence[T]) -> tuple[T, ...]:
-    """The first of these notes, each as far as a reader wants it, and how many others there are."""
+    """The first ``MOST_NOTES`` notes, long ones cut, and one that says how many more there are."""
     kept = [T(en=_cut(note.en), zh=_cut(note.zh)) for note in notes[:MOST_NOTES]]
     if (more := len(notes) - MOST_NOTES) > 0:
         kept.append(T(en=f"and {more} more notes", zh=f"另有 {more} 条备注"))
@@ -523,19 +536,21 @@ def _broken(name: str, problem: Exception, place: float) -> _Broken:
 
 
 def _in_part(name: str, why: T) -> T:
-    """Why a submission has no mark of which other files can be read: what counts may be in the one that cannot."""
+    """Why a submission whose other files can be read gets no mark: the file ``name``, which cannot, may hold what
+    counts.
+    """
     said = quoted(name)
     return T(en=f"{said}, which may hold what counts: {why.en}", zh=f"{said}（其中可能有应计分的答案）：{why.zh}")
 
 
 def _beside(names: Iterable[str]) -> tuple[str, ...]:
-    """The first of the names of files beside notebooks, without the teacher's README."""
+    """The names of files beside notebooks, without the teacher's README; at most ``MOST_BESIDE``."""
     own = (name for name in names if not _OURS.fullmatch(name))
     return tuple(_inside(name) for name in itertools.islice(own, MOST_BESIDE))
 
 
 def _inside(name: str) -> str:
-    """What a file inside an archive or a folder is called, for a message: of a long name the end."""
+    """The name of a file inside an archive or folder, for a message; of a long name only its end."""
     return _printable(name) if len(name) <= LONGEST_NAME else f"…{_printable(name[-LONGEST_NAME:])}"
 
 
@@ -548,7 +563,7 @@ def _left_out(name: str, why: T) -> T:
 
 
 def _files(submission: Submission, broken: list[_Broken]) -> list[_Book]:
-    """The files of a submission that can be read at all, oldest first."""
+    """The files of a submission that can be opened, oldest first; the others are appended to ``broken``."""
     files = []
     total = 0
     for path in submission.files:
@@ -563,7 +578,10 @@ def _files(submission: Submission, broken: list[_Broken]) -> list[_Book]:
 
 
 def _books(file: _Book) -> list[_Book]:
-    """The notebooks of a file, oldest first: itself, or those in a zip."""
+    """The notebooks of a file, oldest first: the file itself, or those in a zip.
+
+    Raises ``UnreadableArchive`` for other archives and documents, and for a zip with files of several people.
+    """
     archives.refuse_others(file.raw)
     if not archives.is_zip(file.raw):
         archives.refuse_documents(file.name, file.raw)
@@ -594,7 +612,9 @@ def _which(cells: dict[str, list[_Cell]], taken: dict[str, _Cell]) -> list[T]:
 
 
 def _passed_over(cells: int) -> T:
-    """A note that some cells were not read: what stands above their exercise is, as IPython reads it, slow to read."""
+    """A note that ``cells`` cells were not read: too many have something above their ``%%exercise``, which is slow to
+    read.
+    """
     return T(
         en=f"{cells} more cells with something above their %%exercise were not read: there are too many of them",
         zh=f"另有 {cells} 个在 %%exercise 之上还有内容的单元格未读取：这样的单元格太多",
@@ -623,7 +643,7 @@ def _placed(keys: Sequence[str], files: int, file: str, same_time: bool) -> T:
 
 
 def _last_filled(key: str, found: list[_Cell]) -> _Cell:
-    """The last cell in which something was done; where nothing was, the last of all: an untouched copy is no answer."""
+    """The last cell that is neither empty nor the unchanged given cell; if there is none, the last cell."""
     given = exercises()[key].given
     return next(
         (each for each in reversed(found) if _is_filled(each.source) and not same(each.source, given)), found[-1]
@@ -646,8 +666,9 @@ def _lines(text: str) -> list[str]:
 
 
 def _beliefs(submission: Submission) -> tuple[tuple[str, str], ...]:
-    """Pairs (misconception, question) from the learner's progress file, if a folder with that
-    file was handed in; else empty.
+    """Pairs (misconception, question) from the progress files in a handed-in folder, sorted.
+
+    Empty if a single file was handed in, or if there is no progress file that can be read.
     """
     found = set()
     for folder in sorted({path.parent for path in submission.files})[:MOST_PROGRESS] if submission.is_folder else ():
@@ -666,7 +687,10 @@ def _beliefs(submission: Submission) -> tuple[tuple[str, str], ...]:
 
 
 def _bytes(path: Path) -> tuple[bytes, float]:
-    """The content of a file, and the time at which it was last written."""
+    """The content of a file, and the time at which it was last written, in seconds since 1970.
+
+    Raises ``UnreadableArchive`` for a link, for what is no ordinary file, and for a file above ``LARGEST`` bytes.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as problem:
@@ -692,7 +716,10 @@ def _allow(total: int) -> None:
 
 
 def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
-    """Return the list of a notebook's cells as the file has them; raise if the file cannot be read as a notebook."""
+    """The list of a notebook's cells as the file has them; ``notes`` gets a remark if the file is not in UTF-8.
+
+    Raises ``UnreadableArchive`` if the file cannot be read as a notebook.
+    """
     if not raw.strip():
         raise UnreadableArchive("the file is empty", "文件是空的")
     encoding = json.detect_encoding(raw)
@@ -733,7 +760,7 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
 
 
 def _whole(digits: str) -> float:
-    """A whole number; one that has more digits than Python reads, of which no notebook needs the value, is infinite."""
+    """The integer written by ``digits``; infinity if it has 1000 digits or more, since no notebook needs its value."""
     return int(digits) if len(digits) < _DIGITS else math.inf
 
 
@@ -751,9 +778,9 @@ def _around(key: str, names: Sequence[str]) -> T:
 
 
 def _cells(cells: list[Any], almost: list[_Almost], left: _Left) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Each exercise cell: its key, what is below its first line, the magics above.
+    """Yield for each cell of an exercise its key, the source below its first line, and the magics above that line.
 
-    Cells that look like one come to ``almost``.
+    Cells that only look like one are appended to ``almost``.
     """
     for cell in cells:
         source = cell.get("source") if isinstance(cell, dict) else None
@@ -790,7 +817,9 @@ def _cells(cells: list[Any], almost: list[_Almost], left: _Left) -> Iterator[tup
 
 
 def _as_seen(text: str) -> str:
-    """A text as a reader sees it: without signs of no width, and with plain letters, digits and signs for wide ones."""
+    """A text as a reader sees it: without characters of no width, and with wide letters, digits and signs as plain
+    ones.
+    """
     return unicodedata.normalize("NFKC", "".join(sign for sign in text if unicodedata.category(sign) != "Cf"))
 
 
@@ -800,8 +829,8 @@ def _first(text: str) -> str:
 
 
 def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
-    """A sentence on a cell that looks like an answer to one of these exercises and was not read; None
-    if it looks like none of them.
+    """A note on a cell that looks like an answer to one of the exercises ``keys`` and was not read; None if it does
+    not.
     """
     number = ".".join(re.findall(r"\d+", almost.number))
     key = number if number in keys else None if number in exercises() else nearest(number, keys)

@@ -199,10 +199,10 @@ def _where(number: int, steps: list[Instruction]) -> list[Instruction]:
 
 
 def _argument(place: int, *, upper: bool = False) -> Instruction:
-    """The instruction that loads the lower (or ``upper``) 32 bits of a system call's argument; both
-    architectures are little-endian.
+    """The instruction that loads the lower (or ``upper``) 32 bits of argument number ``place`` of a system call.
 
-    For an argument of type ``int`` the kernel itself reads only the lower 32 bits, so comparing these is enough.
+    Both architectures are little-endian. For an argument of type ``int`` the kernel itself reads only the lower 32
+    bits, so comparing these is enough.
     """
     return (_LOAD, 0, 0, _FIRST + 8 * place + 4 * upper)
 
@@ -212,11 +212,9 @@ def _one_of(place: int, values: tuple[int, ...]) -> list[Instruction]:
 
 
 def allow_only_these() -> int:
-    """Install the filter, for good: every system call that is not in the tables is refused.
+    """Install the filter in this process, for good: every system call that the tables do not allow is refused.
 
-    Returns 0, or the number of the error.
-
-    The process must have set ``PR_SET_NO_NEW_PRIVS`` before.
+    Returns 0, or the error number. The process must have set ``PR_SET_NO_NEW_PRIVS`` before.
     """
     packed = program()
     instructions = ctypes.create_string_buffer(packed, len(packed))

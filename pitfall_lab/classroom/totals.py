@@ -37,7 +37,7 @@ _VERSIONS = ("pitfall_lab", "torch")
 
 @dataclass(slots=True, eq=False)
 class _Person:
-    """The lines of one person, by the number of the table."""
+    """The lines of one person in the tables of grades, by the index of the table."""
 
     lines: dict[int, dict[str, str]]
 
@@ -56,7 +56,11 @@ class _Person:
 
 
 def _word(line: dict[str, str], column: str) -> str:
-    """A cell in the form in which it is compared: a name with its last name first is turned, an id is as it is."""
+    """A cell of the table in the form in which it is compared; "" if it is empty.
+
+    Ids and submissions' names are unchanged; other texts are compared without case, and names with the first name
+    first.
+    """
     text = line.get(column) or ""
     if column == "name":
         last, _, first = text.partition(",")
@@ -65,13 +69,13 @@ def _word(line: dict[str, str], column: str) -> str:
 
 
 def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
-    """The points of each student in several graded assignments (``paths``: their folders or ``grades.csv``), as rows of
-    cells with the titles first, and sentences on how the tables were joined.
+    """The points of each student in several graded assignments as rows of cells, and sentences on how they were joined.
 
-    There is a column for each assignment, then the sum, computed before rounding. Who is not in an assignment's table,
-    or has no mark there, has an empty cell, which counts 0. The last columns are the versions that graded; several, if
-    the assignments had different ones. Raises :class:`~pitfall_lab.cli.Refusal` if an assignment has not been graded or
-    is named twice, or a table cannot be read, has two lines for one person, or has no number where points should be.
+    ``paths`` are the assignments' folders or their ``grades.csv``. The first row has the titles. There is a column for
+    each assignment, then the sum of the points before rounding. A student who is not in an assignment's table, or has
+    no mark there, has an empty cell, which counts 0. The last columns are the versions that graded, all of them if they
+    differ. Raises :class:`~pitfall_lab.cli.Refusal` if an assignment has not been graded or is named twice, or a table
+    cannot be read, has two lines for one person, or has no number where points should be.
     """
     files = [graded(path, "grades.csv") for path in paths]
     places = [grades.resolve() for grades in files]
@@ -107,7 +111,7 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
 
 
 def _refuse_twice(grades: Path, lines: Sequence[dict[str, str]]) -> None:
-    """Raise where a table has two lines for one person."""
+    """Raise :class:`~pitfall_lab.cli.Refusal` if two lines of a table have the same id, login or submission's name."""
     for column in ("id", "login", "student"):
         counts = Counter(word for line in lines if (word := _word(line, column)))
         if twice := next((word for word, count in counts.items() if count > 1), None):
@@ -141,7 +145,7 @@ def _joined(tables: Sequence[Sequence[dict[str, str]]], names: Sequence[str]) ->
 
 
 def _alike(people: Sequence[_Person], column: str) -> Iterator[list[_Person]]:
-    """The people who have the same word in a column, where these are several."""
+    """Yield each group of two or more people who have the same word in ``column``."""
     by_word: dict[str, list[_Person]] = {}
     for person in people:
         for word in person.words(column):
@@ -153,7 +157,7 @@ def _alike(people: Sequence[_Person], column: str) -> Iterator[list[_Person]]:
 
 
 def _merge(same: Sequence[_Person]) -> None:
-    """Add the lines of all of them to the first one."""
+    """Add the lines of all people in ``same`` to the first one; the others are left without lines."""
     first, *others = same
     for other in others:
         first.lines |= other.lines
@@ -162,8 +166,9 @@ def _merge(same: Sequence[_Person]) -> None:
 
 
 def _are_one(people: Sequence[_Person], column: str) -> bool:
-    """Whether people who have a word in common are one: no table has two of them, and no column
-    that identifies better differs.
+    """Whether people who share a word in ``column`` are one person.
+
+    They are if no table has lines of two of them, and they do not differ in a column that identifies people better.
     """
     numbers = [number for person in people for number in person.lines]
     better = list(_BY)[: list(_BY).index(column)]
@@ -173,8 +178,10 @@ def _are_one(people: Sequence[_Person], column: str) -> bool:
 
 
 def _exact(grades: Path, line: dict[str, str], points: float) -> float:
-    """The points of a line before they were rounded; as they are shown where they were changed by
-    hand, or nothing else is there.
+    """The points of a line before rounding: the cell ``unrounded``.
+
+    If that cell is missing, or differs from ``points`` by more than rounding since ``points`` was changed by hand, it
+    is ``points``.
     """
     exact = _number(grades, line.get("unrounded") or line["points"])
     return exact if abs(exact - points) < _ROUNDED else points

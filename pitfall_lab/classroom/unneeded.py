@@ -128,15 +128,15 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def _in_plain_letters(found: re.Match[str]) -> str:
-    """A letter as Python reads it in a name; what cannot be in a name stays."""
+    """The character or characters that Python reads for a non-ASCII letter in a name; other characters stay."""
     plain = unicodedata.normalize("NFKC", found[0])
     return plain if f"_{plain}".isidentifier() else found[0]
 
 
 @dataclass(frozen=True)
 class _WordsAround:
-    """What is known of the program around some tokens: its ``scopes``, the names that it has ``made``, and what it
-    calls ``libraries``.
+    """The program around some tokens: its ``scopes``, the names of its own (``made``), and its names for
+    ``libraries``.
     """
 
     scopes: Scopes
@@ -149,12 +149,12 @@ def _words_of(text: str) -> Iterator[str]:
 
 
 def _words(tokens: list[Token], around: _WordsAround) -> Iterator[str]:
-    """The words, in their order."""
+    """The words that no exercise needs among these tokens, in their order."""
     return _CellReading(tokens, around).words()
 
 
 class _CellReading:
-    """Some tokens, with what they say of names that are used in them."""
+    """Reads the tokens of a cell, and finds the words that no exercise needs (:meth:`words`)."""
 
     def __init__(self, tokens: list[Token], around: _WordsAround) -> None:
         self.tokens, self.scopes = tokens, around.scopes
@@ -226,12 +226,15 @@ _FORMATTED_PART = getattr(tokenize, "FSTRING_MIDDLE", -1)
 
 
 def _begins(before: Token) -> bool:
-    """Whether a statement may begin behind this token."""
+    """Whether a statement may begin after this token."""
     return before[0] == tokenize.NEWLINE or before[1] in (";", ":")
 
 
 def _is_cut(name: str, behind: list[Token]) -> bool:
-    """Whether the brackets behind a name, or the head of a class, do not end among these tokens."""
+    """Whether the brackets after a name, or the head of a class, are longer than the tokens ``behind``, which are cut.
+
+    False if ``behind`` has fewer tokens than are read of a call.
+    """
     if len(behind) < LONGEST_CALL - 1:
         return False
     if name == "class":
@@ -240,8 +243,10 @@ def _is_cut(name: str, behind: list[Token]) -> bool:
 
 
 def _roots(tokens: list[Token]) -> list[int]:
-    """For each token the place of the name that a chain begins with in which it is: that of ``torch`` for ``data`` in
+    """For each token the index of the name that begins its chain: the index of ``torch`` for ``data`` in
     ``torch.nn.data``.
+
+    A token in no chain has its own index.
     """
     found: list[int] = []
     for n in range(len(tokens)):
@@ -251,8 +256,9 @@ def _roots(tokens: list[Token]) -> list[int]:
 
 
 def _libraries(tokens: list[Token], aliases: dict[int, tuple[str, str]], around: Mapping[str, str]) -> dict[str, str]:
-    """What a cell calls the libraries: without importing them, and modules of them anywhere in it, as a function may
-    run after what stands below it.
+    """The names by which a cell calls libraries, modules in them and ``type``, each with its full name.
+
+    Names that are bound anywhere in the cell count, since a function may run after what stands below it.
     """
     found = {**{name: whole for name, whole in aliases.values() if whole == "type"}, **_LIBRARIES, **around}
     first, at_end = {**found}, {**found}
@@ -268,8 +274,9 @@ def _libraries(tokens: list[Token], aliases: dict[int, tuple[str, str]], around:
 
 
 def _without_modules(made: set[str], tokens: list[Token], scopes: Scopes) -> set[str]:
-    """The names that a cell has, without those of modules that it has for variables only: an attribute of such a name
-    may be a module.
+    """The names in ``made``, without those of modules that only variables of the cell have.
+
+    An attribute of such a name may be a module. All of ``made`` if the source is no Python.
     """
     if not scopes.is_python:
         return made
@@ -281,7 +288,7 @@ def _without_modules(made: set[str], tokens: list[Token], scopes: Scopes) -> set
 
 
 def _is_modules(name: str) -> bool:
-    """Whether a module that is for no answer may be called so: Python's, or one that a module for answers has."""
+    """Whether ``name`` may be that of a module that no answer needs: one of Python's, or one held by another module."""
     return name not in _MODULES and (name in sys.stdlib_module_names or name in _held())
 
 
@@ -294,8 +301,9 @@ def _held() -> frozenset[str]:
 
 
 def _theirs(tokens: list[Token], scopes: Scopes) -> set[str]:
-    """The names that a cell itself gives to functions, classes and attributes, but for those that torch's own objects
-    have for what they keep for themselves.
+    """The names that a cell itself gives to functions, classes and attributes of ``self``.
+
+    Left out are names with two leading underscores, and private names that torch's own objects have.
     """
     found = {b[1] for a, b in itertools.pairwise(tokens) if a[1] in ("def", "class")}
     if not scopes.sets("self"):
@@ -305,8 +313,9 @@ def _theirs(tokens: list[Token], scopes: Scopes) -> set[str]:
 
 
 def _made(tokens: list[Token], *, in_texts: bool = True) -> set[str]:
-    """The names that a cell has of its own: of variables, parameters and fields, also those in a text (``namedtuple``),
-    and the attributes that it sets.
+    """The names of the cell's own: of variables, parameters and fields, and of attributes that it sets.
+
+    With ``in_texts``, also every name in a string, as ``namedtuple`` takes them.
     """
     found: set[str] = set()
     for before, (kind, text) in itertools.pairwise([(0, ""), *tokens]):
@@ -322,15 +331,15 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def _is_known(name: str, made: set[str]) -> bool:
-    """Whether an attribute is one that an answer may need, or the cell's own."""
+    """Whether the attribute ``name`` is one that an answer may need, or one of the cell's own (``made``)."""
     known = name in _OWN or name in vocabulary.words() or name in _MODULES or name in _PARTS
     return known or (name in made and not vocabulary.is_left_out(name) and name not in vocabulary.inside())
 
 
 def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str]) -> bool:
-    """Whether the attribute at ``n``, or the function that is defined there, is one that no exercise needs.
+    """Whether the attribute (or the defined function) at index ``n`` is to be reported: no exercise needs it.
 
-    What a cell calls so itself is its own, but for parts of a library.
+    ``theirs`` and ``made`` are names of the cell's own, which are not reported.
     """
     text, reads = tokens[n][1], tokens[n - 1][1] == "."
     if _is_inside(text) and text not in theirs:
@@ -341,8 +350,9 @@ def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str]) -> 
 def _read_by_text(
     text: str, behind: list[Token], made: set[str], libraries: dict[str, str], scopes: Scopes
 ) -> Iterator[str]:
-    """Yield ``getattr`` if it reads an attribute by a plain text that no answer needs, and the cell does not set
-    (``made``: what it has of its own).
+    """Yield ``getattr`` if it reads an attribute under a literal name that no answer needs and the cell has not made.
+
+    ``made`` are the names of the cell's own; they do not count for attributes of a library.
     """
     if text != "getattr" or not (name := _plain_name(behind)) or _is_of_a_kind(behind, scopes):
         return
@@ -352,17 +362,20 @@ def _read_by_text(
 
 
 def _call(name: str, whole: str, libraries: dict[str, str]) -> None:
-    """Note that a cell calls a module or a class of a library by this name of its own."""
+    """Note in ``libraries`` that the cell calls the module or class ``whole`` by ``name``, if ``name`` is not there
+    yet.
+
+    Names that are neither a loaded module's nor begin with a capital letter are not noted.
+    """
     if name not in libraries and (_called(whole) or whole in _MODULES or whole.rpartition(".")[2][:1].isupper()):
         libraries[name] = whole
 
 
 def _named(text: str, behind: list[Token], scopes: Scopes, *, is_target: bool = False) -> Iterator[str]:
-    """Yield ``text`` if it is a word that is reported wherever it is used: a call such as ``exec``, or
-    a name such as ``__code__``.
+    """Yield what is reported wherever it is used: a call such as ``exec``, or a name such as ``__code__``.
 
-    An ``import`` comes here only if it does not begin a statement. A class derived from Tensor
-    or Parameter is reported too.
+    An ``import`` comes here only if it does not begin a statement. Reported, too, are classes derived from Tensor,
+    Parameter or type, or with ``**`` in their head.
     """
     if (
         text in _CALLS
@@ -390,7 +403,9 @@ _READ_TO_THE_END = frozenset(
 
 
 def _head(tokens: Iterable[Token]) -> Iterator[Token]:
-    """The tokens up to the colon that ends the head of a statement, not one in brackets or of a lambda."""
+    """Yield the tokens up to the colon that ends the head of a statement; colons in brackets and lambdas do not
+    end it.
+    """
     depth = lambdas = 0
     for kind, word in tokens:
         depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
@@ -402,19 +417,21 @@ def _head(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def _is_torchs_field(name: str, behind: list[Token]) -> bool:
-    """Whether a field is declared by a name that torch's own objects have for themselves."""
+    """Whether a field with a private name that torch's own objects use is declared here: ``_name: …``."""
     return name[:1] == "_" and behind[:1] == [(tokenize.OP, ":")] and name in vocabulary.private() - _OWN
 
 
 def _matched(behind: Iterable[Token]) -> Iterator[str]:
-    """The attributes that a pattern reads, ``hub`` in ``case object(hub=x)``, which no exercise needs."""
+    """Yield the attributes that a pattern of ``match`` reads and no exercise needs, such as ``hub`` in ``case
+    f(hub=x)``.
+    """
     for (kind, word), (_, sign) in itertools.pairwise(_head(behind)):
         if kind == tokenize.NAME and sign == "=" and (_is_inside(word) or not _is_known(word, set())):
             yield word
 
 
 def _chained(tokens: Iterable[Token]) -> Iterator[Token]:
-    """The dots and names at the beginning of these tokens, and what stands behind them."""
+    """Yield the dots and names at the beginning of ``tokens``, and the first token after them."""
     is_dot = True
     for token in tokens:
         yield token
@@ -432,8 +449,9 @@ def _chain(tokens: list[Token]) -> list[str]:
 
 
 def _statements(tokens: list[Token]) -> Iterator[tuple[int, int]]:
-    """Where each simple statement begins and ends; the head of a compound one is a statement of its own, and what
-    stands behind it in its line is another.
+    """Yield the indices at which each simple statement begins and ends (exclusive).
+
+    The head of a compound statement is a statement of its own, and what follows it in its line is another.
     """
     begin, inside = 0, 0
     for n, (kind, word) in enumerate(tokens):
@@ -452,10 +470,10 @@ _HEADS = frozenset(
 
 
 def _targets(tokens: list[Token]) -> set[int]:
-    """The places of names whose attribute is assigned to, whatever the statement is.
+    """The indices of names to whose attributes a statement assigns, in whatever form.
 
-    ``torch.exp = f``, ``x = torch.exp = f``, ``(torch.exp, x) = f, 1``, ``for torch.exp in [f]``,
-    ``with f as torch.exp``, ``del torch.exp``, ``type(x).exp = f``. A number, True, False or None is a setting and does
+    ``torch.exp = f``, ``x = torch.exp = f``, ``(torch.exp, x) = f, 1``, ``for torch.exp in [f]``, ``with f as
+    torch.exp``, ``del torch.exp``, ``type(x).exp = f``. Assigning a number, True, False or None is a setting and does
     not count.
     """
     found: set[int] = set()
@@ -487,7 +505,9 @@ def _targets(tokens: list[Token]) -> set[int]:
 
 
 def _call_length(tokens: list[Token]) -> int:
-    """How many tokens the brackets behind a name have, 0 if there are none."""
+    """The number of tokens of the brackets after the first token, both brackets included; 0 if there are none or no
+    end.
+    """
     depth = 0
     for n, (_, word) in enumerate(tokens[1:], 1):
         depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
@@ -497,7 +517,10 @@ def _call_length(tokens: list[Token]) -> int:
 
 
 def _last_assigning(tokens: list[Token], begin: int, end: int) -> int:
-    """The index of the last assignment sign of a statement, outside of brackets; 0 if there is none."""
+    """The index of the last assignment sign of a statement outside of brackets; 0 if there is none.
+
+    A sign that assigns only a number, True, False or None does not count.
+    """
     found, inside = 0, 0
     for n in range(begin, end):
         word = tokens[n][1]
@@ -508,8 +531,10 @@ def _last_assigning(tokens: list[Token], begin: int, end: int) -> int:
 
 
 def _is_handed_on(name: str, module: str, scopes: Scopes, *, is_alias: bool) -> bool:
-    """Whether a library's ``module`` that a cell calls ``name`` is named where it is a value: what is used of it would
-    not be seen. Another name for it is known as such, but for those of the modules that are imported anyway.
+    """Whether a library's ``module``, which a cell calls ``name``, is to be reported where it is used as a value.
+
+    What is used of a module that was passed on would not be seen. Giving it another name (``is_alias``) is followed, so
+    it is allowed, except for ``torch``, ``np`` and other modules that an answer may import.
     """
     if module in _ALSO_VARIABLES:
         return not is_alias and scopes.passes_on(name)
@@ -526,14 +551,16 @@ def _is_setting(token: Token) -> bool:
 
 
 def _is_value(token: Token) -> bool:
-    """Whether a bracket behind this token calls it, or takes a part of it."""
+    """Whether a bracket after this token calls it or indexes it."""
     kind, word = token
     return word in (")", "]", "}") or kind == tokenize.STRING or (kind == tokenize.NAME and not keyword.iskeyword(word))
 
 
 def _aliases(tokens: list[Token]) -> dict[int, tuple[str, str]]:
-    """What a program calls by a name of its own, as in ``d = torch.utils.data``: by the place of the library, the new
-    name and the whole of it.
+    """Other names that a program gives to chains of names, as in ``d = torch.utils.data``.
+
+    The key is the index of the chain's first token; the value is the new name and the whole chain as text. For ``d =
+    type(x)`` the chain is ``"type"``.
     """
     found = {}
     for begin, end in _statements(tokens):
@@ -556,7 +583,10 @@ def _aliases(tokens: list[Token]) -> dict[int, tuple[str, str]]:
 
 
 def _split_up(words: list[str]) -> list[tuple[int, list[str]]]:
-    """What stands between commas outside of brackets, each with where it begins; nothing where one is empty."""
+    """The parts of ``words`` between commas outside of brackets, each with the index at which it begins.
+
+    Empty if one part is empty.
+    """
     found, depth = [(0, list[str]())], 0
     for n, word in enumerate(words, 1):
         depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
@@ -568,8 +598,10 @@ def _split_up(words: list[str]) -> list[tuple[int, list[str]]]:
 
 
 def _used(name: str, module: str, behind: list[Token], *, is_target: bool, is_alias: bool) -> Iterator[str]:
-    """Yield what is reported where a library's ``name`` is used: a module in it that no exercise
-    needs, an assignment into it, or a module in it that is passed on as a value.
+    """Yield what is reported where a library's ``name`` is used with the tokens ``behind`` it.
+
+    That is a module in it that no exercise needs, an assignment to one of its attributes, or a module in it that is
+    passed on as a value. ``type`` is reported for an assignment and for more than one argument.
     """
     if module == "type":
         if is_target or _arguments(behind) > 1:
@@ -593,9 +625,9 @@ DEEPEST = 20
 
 @lru_cache(1000)
 def _is_unneeded_module(name: str) -> bool:
-    """Whether this is a module inside a library, and none that an answer may use.
+    """Whether ``name`` is a module inside a library that no answer may use; nothing is imported to find out.
 
-    Nothing is imported to find that out.
+    Modules that are not loaded are searched for as files; False for a name without a dot.
     """
     first, *inner = name.split(".")
     if not inner:
@@ -623,8 +655,10 @@ def _is_allowed(name: str) -> bool:
 
 
 def _called(name: str) -> str:
-    """What the module calls itself that a loaded module has under this name: ``enum.bltns`` is ``builtins``; "" if it
-    is no module.
+    """The own name of the module that another, loaded module has as the attribute ``name``: ``enum.bltns`` is
+    ``builtins``.
+
+    "" if there is no such attribute, or it is no module.
     """
     owner, _, last = name.rpartition(".")
     found = vars(sys.modules[owner]).get(last) if owner in sys.modules else None
@@ -632,8 +666,10 @@ def _called(name: str) -> str:
 
 
 def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
-    """Whether reading this attribute of ``owner`` can reach a name given as text, as
-    ``"{0.__class__}".format(x)`` does.
+    """Whether reading the attribute ``name`` of ``owner`` may reach internals of Python by a name that is given as
+    text.
+
+    Such are ``"{0.__class__}".format(x)``, calls such as ``exec``, and calls that make a class.
     """
     if name == "format":
         return owner[0] != tokenize.STRING or reaches_inside(owner[1]) or reaches_inside(_meant(owner[1]))
@@ -643,9 +679,9 @@ def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
 
 
 def reaches_inside(text: str) -> bool:
-    """Whether a field of a format reads an attribute or key whose name begins with a low line (``{_x}`` reads none).
+    """Whether a field in a format string reads an attribute or key that begins with an underscore; ``{_x}`` reads none.
 
-    Each sign is read once: a text may be all braces.
+    Each character is read once, since a text may be all braces; doubled braces are taken for fields.
 
     >>> reaches_inside("{0.__class__}"), reaches_inside("{0[_x]}"), reaches_inside("{0} ._x"), reaches_inside("{{ ._x")
     (True, True, False, True)
@@ -663,7 +699,7 @@ _IN_FIELD = re.compile(r"[{}]|[.\[]\s*_")
 
 
 def _is_worked_out(name: str, behind: list[Token], scopes: Scopes) -> bool:
-    """Whether a call reads or sets attributes under names that are computed, and so not visible in the text."""
+    """Whether the call of ``name`` reads or sets attributes under computed names, which the source does not show."""
     if name == "getattr":
         return not (_plain_name(behind) or _is_of_a_kind(behind, scopes))
     if name == "type" and (behind[:1] != [(tokenize.OP, "(")] or _is_called_again(behind) or _is_of_class(behind)):
@@ -676,7 +712,7 @@ _MAKING = frozenset({"type", "wraps", "Enum", "IntEnum", "StrEnum", "Flag", "Int
 
 
 def _is_of_class(tokens: list[Token]) -> bool:
-    """Whether these brackets hold a class, judged by its name: the type of a class makes classes."""
+    """Whether the brackets hold a class, judged by its name; the type of a class can make classes."""
     words = [word for _, word in tokens[1 : _call_length([(0, "type"), *tokens])]][:-1]
     last = words[-1] if words and all(word.isidentifier() or word == "." for word in words) else ""
     is_librarys = len(words) > 1 and words[0] in _MODULES | {*_LIBRARIES}
@@ -686,11 +722,11 @@ def _is_of_class(tokens: list[Token]) -> bool:
 
 
 class _Classes:
-    """The classes of a cell, and which of them may be dicts.
+    """The classes that a cell defines, and which of them may be derived from ``dict``.
 
-    What makes an object of another class a dict, too, makes it what NumPy takes for the place of an array. Names are
-    bound in more ways than a reader of words can follow, so a class with several bases is reported unless each of
-    them is seen to be none: one of a library's or Python's own, or a class of the cell's.
+    NumPy takes an object that is a dict and of another class, too, for a description of memory. Names are bound in more
+    ways than a reader of tokens can follow, so a class with several bases is reported unless each base is seen to be no
+    dict: a library's, Python's own, or a class of the cell's.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -698,10 +734,10 @@ class _Classes:
         self._known: set[str] = set()
 
     def reported(self, tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
-        """Yield ``"class … (dict)"`` if a statement begins here that defines a class with several bases of which one
-        may be a kind of dict; remember for later whether the class is known to be none.
+        """Yield ``"class … (dict)"`` if the statement defines a class with several bases of which one may be a dict.
 
         ``tokens`` are those of the statement, ``libraries`` the names under which the cell has imported modules.
+        Whether the class itself is known to be no dict is remembered for later statements.
         """
         if tokens[0][1] != "class" or len(tokens) < 2:
             return
@@ -715,7 +751,10 @@ class _Classes:
             yield "class … (dict)"
 
     def _is_known(self, base: list[str], libraries: dict[str, str]) -> bool:
-        """Whether these words are a class that is none of dicts; in brackets, ``Generic[T]`` may have something."""
+        """Whether the words of a base are a class that is known to be no dict.
+
+        Square brackets are read over only after ``Generic`` and ``Protocol``.
+        """
         at = base.index("[") if "[" in base else len(base)
         words = base[:at] if base[at - 1 : at] in (["Generic"], ["Protocol"]) else base
         whole = "".join(words)
@@ -727,7 +766,7 @@ class _Classes:
 
 
 def _bases(tokens: list[Token]) -> list[list[str]]:
-    """The words of each argument in the brackets that begin here; none if there are none."""
+    """The words of each argument in the brackets at the beginning of ``tokens``; empty if there are no brackets."""
     found: list[list[str]] = []
     depth = 0
     for _, word in tokens if tokens[:1] and tokens[0][1] == "(" else ():
@@ -743,7 +782,9 @@ def _bases(tokens: list[Token]) -> list[list[str]]:
 
 
 def _is_dict(name: str) -> bool:
-    """Whether a library has a dict, or what is called like one, under this name; so is what it has not.
+    """Whether the loaded object with this full name is ``dict`` or derived from it.
+
+    If it is not found, its last name decides: whether a dict may be called so.
 
     >>> _is_dict("collections.OrderedDict"), _is_dict("typing.Dict"), _is_dict("enum.Enum")
     (True, True, False)
@@ -759,7 +800,10 @@ def _is_dict(name: str) -> bool:
 
 
 def _bound(tokens: list[Token]) -> set[str]:
-    """The names that a cell binds otherwise than by a plain class or an import: as variables, parameters, functions."""
+    """The names that a cell binds as variables, parameters, functions or decorated classes.
+
+    Plain classes and imports do not count.
+    """
     found: set[str] = set()
     decorated = False
     for begin, end in _statements(tokens):
@@ -798,8 +842,9 @@ def _is_called_again(tokens: list[Token]) -> bool:
 
 
 def _loading(name: str, behind: list[Token]) -> Iterator[str]:
-    """Yield what is reported where ``torch.load``, which may be needed, is handed on or has keywords by ``**``: one of
-    them may be ``weights_only``.
+    """Yield ``"load … (**)"`` where ``load`` is used without a call, or is called with ``**``.
+
+    ``torch.load`` may be needed, but one of the keywords may be ``weights_only``.
     """
     inside = behind[: _call_length([(0, ""), *behind])]
     stars = any(word == "**" and before in ("(", ",") for (_, before), (_, word) in itertools.pairwise(inside))
@@ -808,7 +853,10 @@ def _loading(name: str, behind: list[Token]) -> Iterator[str]:
 
 
 def _arguments(tokens: list[Token]) -> int:
-    """How many arguments a call has; a starred one counts as several, and so does what does not end here."""
+    """The number of arguments of the call at the beginning of ``tokens``; 1 if there are none, or no call.
+
+    A starred argument counts as two, and a call that does not end here as one more.
+    """
     depth, found, before = 0, 1, ""
     for _, word in tokens if tokens[:1] and tokens[0][1] == "(" else ():
         depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
@@ -824,7 +872,7 @@ def _is_formatted(text: str) -> bool:
 
 
 def _codes(text: str) -> list[str]:
-    """The code in the fields of a formatted text, and in those of their formats, cut out of it as Python does that.
+    """The expressions in the fields of an f-string, and in the fields of their format specifications.
 
     >>> _codes('f"{a[1:2]!r:{b}} {{c}} {d != 1:>3}"')
     ['a[1:2]', 'b', 'd != 1']
@@ -848,7 +896,10 @@ def _codes(text: str) -> list[str]:
 
 
 def _end_of_code(text: str, n: int) -> int:
-    """Where the code of a field ends that begins at ``n``: at a bracket that closes it, or before its format."""
+    """The index at which the expression of an f-string's field that begins at ``n`` ends.
+
+    That is the index of the closing brace, or of the ``:`` or ``!`` before its format.
+    """
     depth, quote = 0, ""
     while n < len(text):
         sign, step = text[n], 1
@@ -867,16 +918,17 @@ def _end_of_code(text: str, n: int) -> int:
 
 
 def _in_text(text: str) -> Iterator[str]:
-    """Yield the first internal name of Python that a text contains."""
+    """Yield, in quotation marks, the first piece of code or hidden text in a string that no exercise needs; at most
+    one.
+    """
     if hidden := [word for word in _IN_TEXT.findall(f"{text} {_meant(text)}") if word not in _OWN]:
         yield f"'{hidden[0]}'"
 
 
 def _meant(text: str) -> str:
-    """The text that a literal means, without quotation marks, whatever signs it is written with; the fields of a
-    formatted one stay as they are.
+    """The value of a string literal that has escapes, with the fields of an f-string as they are written.
 
-    Empty for bytes, and for what is no literal.
+    "" if the literal has no backslash, is bytes, or is no valid literal.
     """
     if "\\" not in text:
         return ""
@@ -891,9 +943,7 @@ def _meant(text: str) -> str:
 
 
 def _joined(before: Token, text: str, behind: Iterable[Token]) -> Iterator[str]:
-    """Yield an internal name of Python that only joining several texts gives: ``"_" "_code_" +
-    "_"``; nothing if there is none.
-    """
+    """Yield an internal name of Python that only joining several strings gives: ``"_" "_code_" + "_"``; at most one."""
     if before[0] == tokenize.STRING or before[1] == "+":
         return
     parts = [text]
@@ -912,9 +962,9 @@ def _is_inside(name: str) -> bool:
 
 
 def _imported(tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
-    """The modules and names that an import statement takes from elsewhere than torch, NumPy and the like.
+    """Yield the modules and names that an import statement takes and no exercise needs; ``from a import b`` is ``a.b``.
 
-    ``from a import b`` is ``a.b``. What a library is called from there on is added to ``libraries``.
+    The names that it gives to modules and classes of libraries are added to ``libraries``.
     """
     line = [word for kind, word in _until(tokens, ";") if kind in (tokenize.NAME, tokenize.OP)]
     start, _, names = (" ".join(line[1:]).partition(" import ")) if line[0] == "from" else ("", "", " ".join(line[1:]))
@@ -949,7 +999,7 @@ def _imported(tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
 
 
 def _starred(module: str) -> list[str]:
-    """The names of modules that a star takes from a loaded one."""
+    """The names of the modules that ``from module import *`` takes from a loaded module; empty if it is not loaded."""
     inside = vars(sys.modules[module]) if module in sys.modules else {}
     names = inside.get("__all__") or [name for name in inside if name[:1] != "_"]
     return [name for name in names if isinstance(inside.get(name), ModuleType)]
@@ -963,8 +1013,9 @@ def _until(tokens: Iterable[Token], end: str) -> Iterator[Token]:
 
 
 def _plain_name(tokens: list[Token]) -> str:
-    """The second argument of ``getattr`` if it is a literal with an ordinary attribute name, no keyword and no internal
-    of Python; else empty.
+    """The second argument of ``getattr`` if it is a literal with an ordinary attribute name, else "".
+
+    ``tokens`` begin with the bracket of the call. Keywords and internal names of Python are not ordinary.
     """
     first = _bases(tokens)[:1]
     n = 1 + len(first[0]) if first else 0
@@ -977,9 +1028,11 @@ def _plain_name(tokens: list[Token]) -> str:
 
 
 def _is_of_a_kind(tokens: list[Token], scopes: Scopes) -> bool:
-    """Whether ``getattr`` asks ``self`` for a name that begins with plain letters, whatever follows:
-    ``getattr(self, "layer_" + kind)``, ``getattr(self, f"layer_{n}")``. No name of Python's inside begins so, and an
-    object of a class of the cell's has no module under one.
+    """Whether ``getattr`` asks ``self`` for a computed name that begins with four letters or digits, of which the first
+    is a letter.
+
+    ``getattr(self, "layer_" + kind)``, ``getattr(self, f"layer_{n}")``. No internal name of Python begins so, and an
+    object of the cell's own class has no module under such a name.
     """
     if [word for _, word in tokens[:3]] != ["(", "self", ","] or len(tokens) < 6 or not scopes.is_self():
         return False

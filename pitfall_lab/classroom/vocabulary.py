@@ -144,7 +144,9 @@ _AS_VALUES = ("torch.nn.functional", "torch.optim")
 
 
 def _all() -> Iterator[str]:
-    """The documented names, one by one, some more than once, before those of :func:`is_left_out` are removed."""
+    """Yield the documented names that an answer might use, with repetitions, also those that :func:`is_left_out`
+    removes.
+    """
     yield from (*_OF_TORCH, *_SPOKEN)
     for kind in _KINDS:
         yield from _of_class(kind)
@@ -192,10 +194,10 @@ def _of_class(kind: object) -> Iterable[str]:
 
 
 def _is_call(value: Any) -> bool:
-    """Whether a value is a function of torch that is not written in Python and is documented, or a dtype, layout or
-    memory format.
+    """Whether a value is a documented function of torch that is not written in Python, or a dtype, layout or memory
+    format.
 
-    Functions without documentation are for torch's own use, and some do not check the sizes of what they are given.
+    Functions without documentation are for torch's own use, and some do not check the sizes of their arguments.
     """
     is_documented = isinstance(value, types.BuiltinFunctionType) and bool(value.__doc__)
     return is_documented or type(value).__name__ in ("dtype", "layout", "memory_format")

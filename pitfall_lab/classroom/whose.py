@@ -78,10 +78,10 @@ SHORT = 2
 
 @dataclass(frozen=True, slots=True)
 class DownloadName:
-    """What the name of a downloaded file tells: which ``system`` made it, and whose it is (``who``: name or login).
+    """What the name of a downloaded file says: which ``system`` made it, and whose file it is (``who``: name or login).
 
     ``number`` is the id that Moodle or Canvas gives the student (empty for Blackboard). ``attempt`` orders one
-    student's files: Canvas's number of the file, or the date and time in Blackboard's name; empty for Moodle. ``note``:
+    student's files: Canvas' number of the file, or the date and time in Blackboard's name; empty for Moodle. ``note``:
     the file is the text that Blackboard adds to each attempt, not one of the student's. ``late``: Canvas marks it late.
     """
 
@@ -94,9 +94,9 @@ class DownloadName:
 
 
 def form(name: str) -> DownloadName | None:
-    """What a name tells that has the form of a system's downloads; None where it has none of these forms.
+    """What a file's name says if it has the form of a system's downloads; None if it has none of these forms.
 
-    Where it fits several forms, ``system`` is ``"unclear"`` and ``who`` is empty.
+    If it fits several forms, ``system`` is ``"unclear"`` and ``who`` is empty.
 
     >>> form("lovelaceada_LATE_77_912_week-3")
     DownloadName(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False, late=True)
@@ -116,15 +116,17 @@ def form(name: str) -> DownloadName | None:
 
 
 def _times(mark: re.Pattern[str], name: str) -> int:
-    """How often a name contains what a system appends to a student's name: twice, if the name itself contains it."""
+    """How often a name contains the mark that a system appends to a student's name.
+
+    It is more than once if what the student wrote contains the mark, too.
+    """
     return len(mark.findall(name))
 
 
 def attempted(names: Iterable[str]) -> float | None:
-    """When the last of these attempts was made (seconds since 1970), from the times in Blackboard's names; None without
-    names, and if one of them has no such time.
+    """The latest time in Blackboard's file names, in seconds since 1970, read as local time of this machine.
 
-    Such a name has no offset from UTC: it is read as local time of this machine.
+    None if ``names`` is empty, or if one of them is not of Blackboard's form or has no possible time.
     """
     times = []
     for name in names:
@@ -171,7 +173,7 @@ def in_order(files: Sequence[tuple[str, float]]) -> list[int]:
 
 
 def _duplicate(name: str) -> tuple[str, int]:
-    """The name that a file had before it was duplicated, and the number of the copy (0: it is no copy)."""
+    """The file's name without JupyterLab's ``-Copy1``, and the number of the copy; 0 if it is no copy."""
     found = _DUPLICATE.search(name)
     return _DUPLICATE.sub("", name), int(found[1]) if found else 0
 
@@ -211,7 +213,9 @@ def by_name(name: str) -> tuple[str, str]:
 
 
 def _both(text: str) -> set[str]:
-    """The two ways to write a name without accents: Müller is ``muller`` and ``mueller``."""
+    """The two ways to write a name without accents: Müller is ``muller`` and ``mueller``; empty if no letter is
+    left.
+    """
     return {folded(text), folded(unicodedata.normalize("NFC", text.casefold()).translate(_SPELLED))} - {""}
 
 
@@ -224,7 +228,7 @@ def _turned(name: str) -> set[str]:
 
 
 def _words(name: str) -> list[str]:
-    """The words of a name with their accents, in no order."""
+    """The words of a name with their accents and in lower case, sorted."""
     return sorted(re.split(r"[\s,]+", exact(name)))
 
 
@@ -264,8 +268,9 @@ class Directory:
         return self._people[next(iter(meant))] if len(meant) == 1 and name not in self._twofold else None
 
     def doubt(self, name: str) -> T | None:
-        """Why a submission belongs to no person although its name is in the roster, as half a sentence; None if there
-        is no such doubt.
+        """Why a submission belongs to nobody in the roster although its name seems to be there, as half a sentence.
+
+        None if there is no such doubt.
         """
         if name in self._twofold:
             en = "two people of this name handed in, and the roster has one"
@@ -336,9 +341,9 @@ class Directory:
         return set().union(*(index.get(word, set()) for word in words))
 
     def _of(self, name: str) -> set[str]:
-        """The people whom a submission's name fits.
+        """The people whom a submission's name fits, by their ``student``; empty if it fits none.
 
-        If there are several, the submission is assigned to none of them.
+        If there are several, :meth:`person` assigns the submission to none of them.
         """
         said = form(name)
         bare = _ENDING.sub("", name)
@@ -366,8 +371,9 @@ class Directory:
         return by_number if len(meant) > 1 and by_number and said.system in self._telling else meant
 
     def _of_canvas(self) -> dict[str, set[str]]:
-        """The people by their Canvas numbers; empty if no submission's number agrees with that of
-        the person whom its name fits.
+        """The people by their Canvas numbers, as the roster has them.
+
+        Empty if in no submission the Canvas number agrees with that of a person whom its name fits.
         """
         numbers: dict[str, set[str]] = {}
         for person in self._people.values():
@@ -377,9 +383,9 @@ class Directory:
         return numbers if any(numbers.get(said.number, set()) & self._by_name(said) for said in forms) else {}
 
     def _by_name(self, said: DownloadName) -> set[str]:
-        """The people whom the name or login in a form fits.
+        """The people whom the name or login in a download's file name fits.
 
-        Canvas removes accents, so they are ignored in its names, even if equal.
+        Canvas removes accents from names, so for Canvas accents are ignored.
         """
         if said.system == "moodle" and (named := self._names.get(exact(said.who))):
             return set(named)  # a name that is another one's login has been chosen
@@ -396,33 +402,35 @@ class Directory:
         return next((found for name in names if (found := self._any(self._whole, _both(name)))), set())
 
     def _has_groups(self) -> bool:
-        """Whether Moodle's names have groups before them.
+        """Whether Moodle's file names have groups before the people's names.
 
-        A single such name may be a double name that is not in the roster.
+        That needs two such names, and half of all: a single one may be a double name that is not in the roster.
         """
         senders = {said.who for said in self._forms.values() if said.system == "moodle"}
         grouped = [who for who in senders if not self.known(who) and self._in_group(who)]
         return len(grouped) >= GROUPED and 2 * len(grouped) >= len(senders)
 
     def _by_login(self, who: str) -> set[str]:
-        """The people whose login ends a Blackboard name: assignment, underscore, login; both may have underscores.
+        """The people whose login ends a Blackboard name of the form assignment, underscore, login.
 
-        Where several logins end it, the one counts before which the assignment's name is that of most others.
+        Both parts may have underscores. If several logins fit, the one counts whose remaining assignment name is the
+        most frequent among all submissions.
         """
         found = self._logins(who)
         most = max((self._assignments[begin] for begin in found), default=0)
         return set().union(*(people for begin, people in found.items() if self._assignments[begin] == most))
 
     def _logins(self, who: str) -> dict[str, set[str]]:
-        """The people whose login can be what ends a Blackboard name, by what is before it."""
+        """The people whose login may end a Blackboard name, by the part of the name before the login."""
         parts = who.split("_")
         places = range(min(1, len(parts) - 1), len(parts))
         found = {"_".join(parts[:n]): self._idents.get(exact("_".join(parts[n:])), set()) for n in places}
         return {begin: people for begin, people in found.items() if people}
 
     def _by_words(self, name: str) -> set[str]:
-        """The people whom a name in no system's form fits: the whole name, or one of the
-        parts between its underscores.
+        """The people whom a name that has no system's form fits.
+
+        First the whole name is tried, then the parts between its underscores, then a name or id beside ordinary words.
         """
         if found := self.known(name):
             return found
@@ -458,7 +466,9 @@ class Directory:
         return named | (self._idents.get(exact(word), set()) if is_id else set())
 
     def _systems_with_ids(self) -> set[str]:
-        """The systems whose numbers are the roster's ids, as far as the names that come with them can tell."""
+        """The systems whose numbers are ids of the roster: no number is unlike the ids of the people whom its name
+        fits.
+        """
         told = [(said, self._by_name(said)) for said in self._forms.values() if said.number]
         wrong = {
             said.system
@@ -468,10 +478,11 @@ class Directory:
         return {said.system for said, _ in told} - wrong
 
     def _of_two_people(self) -> set[str]:
-        """Names that have one person's name and different numbers of one system.
+        """The submissions' names that fit one person but come with different numbers of one system, so two people
+        handed in.
 
-        Moodle gives people new numbers for each of its assignments: where most have several numbers,
-        there are several downloads.
+        Moodle gives people new numbers for each of its assignments: if most people have several numbers in its names,
+        these are several downloads, and Moodle's names are left out.
         """
         numbers: dict[tuple[str, str], dict[str, list[str]]] = {}
         for name, said in self._forms.items():

@@ -55,8 +55,9 @@ UNMODELLED = "Unmodelled"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An exception: its type's name, its message, and the line of the cell that raised it
-    (``None``: it was raised elsewhere).
+    """An exception: its type's name, its message, and the line of the cell that raised it.
+
+    ``line`` is None if the exception was raised outside the cell.
     """
 
     type: str
@@ -84,16 +85,16 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` (programs as text) in this order in a fresh namespace, then
-    evaluate ``expressions``.
+    """A request to run ``setup``, ``cell``, ``inputs`` and ``drive`` in this order, and then to evaluate
+    ``expressions``.
 
-    What ``inputs`` and ``drive`` name is not in the cell's own namespace: its functions get what they are called with.
-    Random numbers start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs,
-    what the names of ``inputs`` hold is written down: expressions see it as ``before``. ``watched``: cell, inputs and
-    drive are traced. ``believing`` is the key of a misconception, or :data:`AS_TORCH`: then all is run on the shadow
-    engine, under that belief or as torch does it, and only the outcome is reported (empty: on torch). Where ``without``
-    names functions, what uses them below the cell's last definition is left out
-    (:mod:`pitfall_lab.lessons.demonstrations`).
+    The first four are program texts, run in a fresh namespace. Names that ``inputs`` and ``drive`` assign are not in
+    the cell's own namespace: its functions get only their arguments. The random number generators are seeded with
+    ``seed`` before the cell, and again before ``inputs``. The values that ``inputs`` made are copied before ``drive``
+    runs: expressions see them as ``before``. ``watched``: cell, inputs and drive are recorded. ``believing`` is the key
+    of a misconception, or :data:`AS_TORCH`: then all is run on the shadow engine, under that belief or as torch does
+    it, and nothing is recorded (empty: on torch). If ``without`` names functions, statements below the cell's last
+    definition that use them are left out (:mod:`pitfall_lab.lessons.demonstrations`).
     """
 
     cell: str
@@ -107,27 +108,27 @@ class Request:
     without: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """Return the request as text."""
+        """The request as JSON text."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """Read a request."""
+        """The request from the JSON text that :meth:`to_json` returns."""
         values = json.loads(text)
         return cls(**{**values, "expressions": tuple(values["expressions"]), "without": tuple(values["without"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen of one run of a learner's cell.
+    """What was observed in one run of a learner's cell.
 
     ``error`` is the exception that ended the program (None: it ran to its end); ``in_cell``: the cell itself did not
-    reach its end. ``printed`` is what was printed, ``warned`` are the warnings of the learner's code, each once, and
-    how many there are beyond the first :data:`MOST_WARNED`.
-    ``values`` has what each expression is: ``None``, a bool, a number, a text, an array (tensors too: their numbers), a
-    list, tuple or dict of values, :class:`Opaque`, or the :class:`Problem` that evaluating it raised. ``trace`` is the
-    recording (None: the run was not watched). ``driven`` is the first line of the traced text that belongs to
-    ``drive``, ``made`` the first that belongs to ``inputs``.
+    reach its end. ``printed`` is what was printed. ``warned`` are the different warnings of the learner's code, and a
+    line with the number of those beyond the first :data:`MOST_WARNED`. ``values`` has the value of each expression:
+    ``None``, a bool, number, string, array (also for a tensor), a list, tuple or dict of such values, :class:`Opaque`,
+    or the :class:`Problem` that evaluating it raised. ``trace`` is the recording (None: the run was not recorded).
+    ``made`` is the first line of the recorded text that belongs to ``inputs``, ``driven`` the first that belongs to
+    ``drive``.
     """
 
     error: Problem | None = None
@@ -140,7 +141,7 @@ class Observation:
     driven: int = 0
 
     def to_json(self) -> str:
-        """Return the observation as text."""
+        """The observation as JSON text."""
         return json.dumps(
             {
                 "error": _packed(self.error),
@@ -157,7 +158,9 @@ class Observation:
 
     @classmethod
     def from_json(cls, text: str) -> Observation:
-        """Read an observation; raises ``ValueError``, ``KeyError``, ``TypeError`` or ``TraceError`` when it is none."""
+        """The observation from JSON text; raises ``ValueError``, ``KeyError``, ``TypeError`` or ``TraceError`` for
+        other text.
+        """
         read = json.loads(text)
         return cls(
             _unpacked(read["error"]),
@@ -179,10 +182,11 @@ returned, or raised, comes back.
 
 
 def observe(request: Request) -> Observation:
-    r"""Run a request in this process.
+    r"""Run a request in this process and return the observation.
 
-    Output, warnings, random streams and torch's settings of the caller stay as they are. Of what the cell, the inputs,
-    the drive and the expressions raise, only ``KeyboardInterrupt`` comes out; an error in ``setup`` does.
+    The caller's output, warning filters, random streams and torch settings are unchanged afterwards. Exceptions of the
+    cell, the inputs, the drive and the expressions are part of the observation, except ``KeyboardInterrupt``, which is
+    raised; so is an exception of ``setup``.
 
     >>> seen = observe(Request("def double(a):\n    return 2 * a", drive="b = double(21)", expressions=("b", "c")))
     >>> seen.values["b"], seen.values["c"].type
@@ -192,11 +196,11 @@ def observe(request: Request) -> Observation:
 
 
 def driven(steps: Steps[A], after: Callable[[], object]) -> A:
-    """Do each of the ``steps`` (a generator that yields a function and its arguments, and is sent what that returned or
-    raised) and call ``after`` each time; return what the generator returns.
+    """Run ``steps``, a generator of function calls, to its end and return what it returns; call ``after`` after each
+    call.
 
-    A generator is on the stack only while it runs. So no frame below the learner's code holds anything of what observes
-    it.
+    The generator yields a function and its arguments, and gets the result sent or the exception thrown. It is on the
+    stack only while it runs, so no frame below the learner's code holds anything that observes it.
     """
     answer, problem = None, None
     while True:
@@ -214,8 +218,9 @@ def driven(steps: Steps[A], after: Callable[[], object]) -> A:
 
 
 class _Carried(BaseException):
-    """Carries a StopIteration that the learner's code raised into a generator: thrown in as it is, it
-    would become a RuntimeError.
+    """Wraps a StopIteration that the learner's code raised, for throwing it into a generator.
+
+    Thrown in itself, it would become a RuntimeError.
     """
 
     def __init__(self, error: StopIteration) -> None:
@@ -241,7 +246,7 @@ Look = Callable[[Where], object]
 
 
 def _looked(look: Look, where: Where, do: Callable[..., Any], *words: Any) -> Steps[Any]:
-    """One step, which may run the learner's code, and after it a check of what that code has changed."""
+    """Do one step that may run the learner's code, then call ``look(where)`` to check what that code has changed."""
     try:
         return (yield do, words)
     finally:
@@ -249,8 +254,9 @@ def _looked(look: Look, where: Where, do: Callable[..., Any], *words: Any) -> St
 
 
 def observing(request: Request, look: Look = lambda _: None) -> Steps[Observation]:
-    """The steps of :func:`observe` as a generator for :func:`driven`, which returns the observation. ``look`` is called
-    as soon as code of the learner's has run.
+    """The steps of :func:`observe` as a generator for :func:`driven`, which returns the observation.
+
+    ``look`` is called after each step in which code of the learner's may have run.
     """
     if request.without:
         request = replace(request, cell=demonstrations.without(request.cell, request.without), without=())
@@ -278,9 +284,7 @@ def observing(request: Request, look: Look = lambda _: None) -> Steps[Observatio
 
 
 class _Warned:
-    """The warnings of the learner's code: the text of the first ``MOST_WARNED``, each once and cut to
-    ``LONGEST_WARNING`` characters, and the number of the others.
-    """
+    """Collects the warnings of the learner's code: the first ``MOST_WARNED``, and the number of the others."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[str, Any]] = []
@@ -296,7 +300,9 @@ class _Warned:
             self._more += 1
 
     def texts(self) -> tuple[str, ...]:
-        """What is reported of them."""
+        """The different texts of the warnings, each cut to ``LONGEST_WARNING`` characters, and a line on those not
+        kept.
+        """
         texts = dict.fromkeys(f"{kind}: {message}"[:LONGEST_WARNING] for kind, message in self._kept)
         return (*texts, *([f"{self._more} more warnings"] if self._more else []))
 
@@ -306,7 +312,10 @@ _BUILTINS = types.MappingProxyType({name: value for name, value in vars(builtins
 
 
 def _believed(request: Request, look: Look) -> Steps[Observation]:
-    """Run a request in the world of a misconception."""
+    """Run a request on the shadow engine, under its misconception.
+
+    If the engine has no model of something in the program, the observation's error is of type :data:`UNMODELLED`.
+    """
     look("all")  # at what the cells of earlier requests have left
     program = f"{SETUP}\n{request.setup}\n{request.cell}\n{request.inputs}\n{request.drive}\n"
     world = worlds.TORCH if request.believing == AS_TORCH else MISCONCEPTIONS[request.believing](worlds.TORCH)
@@ -329,9 +338,9 @@ def _believed(request: Request, look: Look) -> Steps[Observation]:
 
 
 def _evaluated(expression: str, names: dict[str, Any], error: Problem | None, look: Look) -> Steps[Any]:
-    """Return the value of an expression as plain data, or a :class:`Problem` if evaluating it raises.
+    """The value of an expression as :func:`plain` returns it, or a :class:`Problem` if evaluating it raises.
 
-    The problem is the error that ended the program before, if one did.
+    If an error had ended the program before (``error``), that error is the problem.
     """
     try:
         return plain((yield from _looked(look, "near", eval, expression, names)))
@@ -459,11 +468,11 @@ class _Stage:
                     raise TypeError(f"a tensor was given a {own} of its own")
 
     def _refuse_modes(self, modes: tuple[int, int, Any], hooks: Any) -> None:
-        """Leave the torch function modes and dispatch modes that the cell entered and did not leave;
-        TypeError if there were any, or if it left others ``hooks`` for saved tensors than there were.
+        """Leave torch's function and dispatch modes that the cell entered and did not leave; raise ``TypeError`` if
+        there were any.
 
-        A default device is put back without an error; grad mode is not looked at here. ``modes`` is
-        :func:`_modes` before the cell.
+        ``TypeError`` is also raised if other hooks for saved tensors than ``hooks`` are active. A default device is
+        reset without an error; grad mode is not looked at. ``modes`` is :func:`_modes` before the cell.
         """
         if _leave(modes):
             self.in_cell = True
@@ -473,7 +482,9 @@ class _Stage:
             raise TypeError("hooks for saved tensors were entered and not left")
 
     def _part(self, part: str) -> types.CodeType:
-        """The compiled inputs, or the code that uses the cell, with the line numbers that it has in the traced text."""
+        """The compiled ``inputs`` or ``drive`` of the request, with the line numbers that they have in the recorded
+        text.
+        """
         text = "\n" * (self.starts[part] - 1) + getattr(self.request, part)
         return compile(text, NAME, "exec", dont_inherit=True)
 
@@ -489,7 +500,11 @@ class _Stage:
         )
 
     def value(self, expression: str) -> Steps[Any]:
-        """Return the value of an expression after the run, as plain data."""
+        """The value of an expression after the run, as :func:`plain` returns it, or a :class:`Problem` if it has none.
+
+        The problem is the error of the run, if the cell itself raised or if the expression fails after a run that
+        raised.
+        """
         if self.error is not None and self.in_cell:
             return self.error
         helpers = {
@@ -511,7 +526,9 @@ class _Stage:
             return self.error or (yield from self._problem(_as_raised(error)))
 
     def _asked(self) -> dict[str, Any]:
-        """Return the variables after the run, with those that the drive assigned, as expressions see them."""
+        """The variables after the run, as expressions see them: those of the cell, and those that inputs and drive
+        assigned.
+        """
         driven = {name: value for name, value in self.driven.items() if value is not self.made.get(name, self)}
         given = {name for name, was in self.before.items() if driven.get(name) is was.itself}
         answers = {name: value if name in given else _as_answer(value) for name, value in driven.items()}
@@ -583,8 +600,9 @@ def _attributes(tensor: Any) -> Mapping[str, Any]:
 
 
 def _as_is(value: Any) -> Any:
-    """The same memory as a tensor that has no class, no attributes and no history of its own, whatever
-    the learner has given this one.
+    """A tensor on the same memory, with torch's own class and without attributes, hooks or history.
+
+    The learner's class, and modes that the learner entered, have no effect on this.
     """
     torch = sys.modules["torch"]
     if not issubclass(type(value), torch.Tensor):
@@ -601,15 +619,16 @@ def _modes() -> tuple[int, int, Any]:
 
 
 def _hooks() -> Any:
-    """What packs saved tensors now; None if nothing does."""
+    """The pack hook for saved tensors that is active now; None if there is none."""
     top = sys.modules["torch"]._C._autograd._top_saved_tensors_default_hooks  # noqa: SLF001 - only this layer asks
     found = top(True)
     return found and found[0]
 
 
 def _leave(modes: tuple[int, int, Any]) -> int:
-    """Leave the modes that the learner's code has entered and not left, and return how many; a
-    default device is one, not counted.
+    """Leave the modes that were entered since ``modes`` was taken (:func:`_modes`), and return how many there were.
+
+    A changed default device is reset, and its mode is not counted.
     """
     torch = sys.modules["torch"]
     functions, below, device = modes
@@ -635,7 +654,10 @@ def _whole(value: Any) -> Any:
 
 
 def _bytes(value: Any) -> Any:
-    """Return a key that two values share if they are equal; NaN equals NaN."""
+    """A key that is equal for two values if they are equal, with NaN equal to NaN.
+
+    For a tensor or array: shape, dtype and bytes; any other value is its own key.
+    """
     seen = plain(value)
     return (seen.shape, seen.dtype.str, seen.tobytes()) if isinstance(seen, np.ndarray) else seen
 
@@ -677,8 +699,9 @@ compared is the number in it.
 
 
 def _without_class(value: Any) -> Any:
-    """Return a number, text, dict or array, or those in a list, tuple or dict, without the class that the learner may
-    have given it; else the value.
+    """``value`` without a class of the learner's, if it is a number, string, dict or array; other values unchanged.
+
+    The elements of lists, tuples and dicts are treated in the same way, one level deep.
     """
     kind = type(value)
     if kind in (list, tuple):
@@ -702,11 +725,10 @@ def _number_or_text(value: Any) -> Any:
 
 
 def _as_answer(value: Any) -> Any:
-    """What the drive got from the cell's functions, without methods of the learner's own: expressions
-    would ask these, not the value.
+    """A value that the drive assigned, without methods of the learner's own, which expressions would call.
 
-    A list or tuple, of any class, has its own elements; an object of a class of the learner's that is not
-    made of torch's has nothing.
+    A list or tuple of any class becomes a plain one with its own elements; an object of a class of the learner's that
+    is not derived from torch's becomes an empty object.
     """
     kind = type(value)
     for base in (list, tuple):
@@ -734,7 +756,7 @@ def _bare(value: Any) -> Any:
 
 @cache
 def _torch_kinds() -> tuple[type, ...]:
-    """The classes of torch's of which an exercise may ask for a class of one's own."""
+    """The classes of torch from which an exercise may ask the learner to derive a class."""
     torch = sys.modules["torch"]
     return torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler
 
@@ -787,8 +809,9 @@ def plain(value: Any) -> Any:
 
 
 def _key(key: Any) -> Any:
-    """A key of a dict as plain data: a number or text without a class of the learner's, whose hash would be its own
-    here and another one where it is read.
+    """A key of a dict without a class of the learner's, whose hash would be different where the key is read.
+
+    A number or string keeps its value; any other key becomes its ``str``.
     """
     kind = type(key)
     if kind is bool:
@@ -810,7 +833,7 @@ def _numbers(tensor: Any) -> Any:
 
 
 def _packed(value: Any) -> Any:
-    """Return plain data as JSON has it: what JSON does not know is an object with one key."""
+    """A value of :func:`plain` as JSON can hold it: what JSON has no type for is an object with one key."""
     if isinstance(value, np.ndarray):
         numbers = value.view(value.real.dtype) if value.dtype.kind == "c" else value
         return {"array": numbers.ravel().tolist(), "shape": value.shape, "dtype": value.dtype.str}

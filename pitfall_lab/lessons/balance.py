@@ -27,8 +27,8 @@ Trait = Callable[[list[str]], list[float]]
 
 
 def lot(*of: str) -> int:
-    """Return a whole number from 0 to 2**32 - 1 that is derived from the words ``of``: it looks random and is the same
-    in every session.
+    """An integer from 0 to 2**32 - 1 that is a hash of the words ``of``: it looks random, and is the same in every
+    session.
     """
     return int(hashlib.sha256("\0".join(of).encode()).hexdigest()[:8], 16)
 
@@ -72,7 +72,7 @@ class Lots:
     learner: str = ""
 
     def number(self, *of: str) -> int:
-        """Return a number for these words that depends on the seed."""
+        """An integer from 0 to 2**32 - 1 for these words and the seed, as :func:`lot` gives it."""
         return lot(self.seed, *of)
 
     def place(self, text: T) -> int:
@@ -89,12 +89,11 @@ class Lots:
         labels: dict[str, str] | None = None,
         weak: Callable[[str], bool] = lambda _: False,
     ) -> list[int]:
-        """Return the indices of ``count`` of the ``wrong`` answers, beside which the answer ``right`` is not
-        conspicuous; fewer if there are fewer. Only the first twelve are considered; the first ``must`` of them are
-        always included.
+        """The indices of ``count`` of the ``wrong`` answers, beside which the answer ``right`` is not conspicuous.
 
-        ``labels`` gives each answer a label: how many of the chosen ones have that of the right one is drawn, too. Of
-        those that are ``weak`` there is at most one, if that is possible.
+        Only the first twelve are considered, so there may be fewer; the first ``must`` of them are always chosen.
+        ``labels`` gives each answer a label: how many chosen ones have the label of the right answer is drawn by hash,
+        too. Of answers that are ``weak`` at most one is chosen, if that is possible.
         """
         few = range(min(len(wrong), _MOST))
         count = min(count, len(few))

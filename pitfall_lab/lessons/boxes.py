@@ -29,8 +29,7 @@ def box(kind: str, language: Language, *parts: str) -> str:
 
 
 def listing(text: str, *, wrapped: bool = False) -> str:
-    """Return a program or an output, letter by letter; long lines are ``wrapped``, or scrolled (by
-    keyboard too: it takes the focus).
+    """A program or an output as HTML, shown literally; long lines are ``wrapped`` or can be scrolled, by keyboard, too.
 
     >>> listing("a < b").endswith(">a &lt; b</pre>")
     True
@@ -43,7 +42,7 @@ def listing(text: str, *, wrapped: bool = False) -> str:
 
 
 def quiet(text: str) -> str:
-    """Return a line of small print."""
+    """A line of small print, as HTML; parts of ``text`` between backticks are code."""
     return f'<div style="{_QUIET}">{prose(text)}</div>'
 
 
@@ -65,12 +64,12 @@ def prose(text: str) -> str:
 
 
 def rule() -> str:
-    """Return a thin line across the box."""
+    """A thin line across the box, as HTML."""
     return '<hr style="border:0;border-top:1px solid var(--jp-border-color1,#bbb);margin:10px 0">'
 
 
 def items(texts: list[str]) -> str:
-    """Return a list, and nothing when it is empty."""
+    """A list as HTML; "" if there are no texts."""
     rows = "".join(f"<li>{prose(text)}</li>" for text in texts)
     return f'<ul style="margin:2px 0">{rows}</ul>' if rows else ""
 

@@ -275,8 +275,9 @@ CHAPTERS: tuple[Chapter, ...] = (
 
 
 def shown(notebook: Any) -> dict[str, str]:
-    """Return, by the id of each claim that a notebook shows, the id of the (last) cell that does; ``notebook`` is its
-    parsed JSON.
+    """For each claim that a notebook shows, by its id, the id of the last cell that shows it.
+
+    ``notebook`` is the parsed JSON.
 
     >>> shown({"cells": [{"cell_type": "code", "id": "a-1", "source": 'pitfall_lab.claim("s4-6-a").run()'}]})
     {'s4-6-a': 'a-1'}
@@ -295,10 +296,11 @@ def shown_in(source: str) -> list[str]:
 
 
 def where(folder: Path) -> list[tuple[str, str, str, str]]:
-    """Return rows of (section, claim, notebook, cell) for every section and claim: the section's place, the claim's id,
-    the file name in ``folder`` and the id of the cell that shows the claim; the cell is ``""`` where none shows it.
+    """Rows of (section, claim, notebook, cell) for every section and claim of the course.
 
-    A section without claims is a heading over others: its claim is ``""``, and its cell the first of the notebook.
+    They are the section's place, the claim's id, the notebook's file name in ``folder``, and the id of the cell that
+    shows the claim ("" if none does, or there is no such notebook). A section without claims is a heading: its claim is
+    "" and its cell the first of the notebook.
     """
     rows = []
     for chapter in CHAPTERS:

@@ -35,11 +35,12 @@ function that are tried for the shape of what it returns.
 
 
 def share(properties: Iterable[tuple[bool, bool, bool]]) -> float:
-    """The share from 0 to 1: properties gained, less properties lost, over those that the given cell lacks.
+    """The share of the points, from 0 to 1: properties gained, less properties lost, over those that the given cell
+    lacks.
 
-    A property is a triple of bools: the answer has it; the given cell has it; an answer that does nothing would have
-    it. The share is 0 if all the properties that hold would also hold for an answer that does
-    nothing (returns a constant, say).
+    Each property is a triple of bools: the answer has it, the given cell has it, an answer that does nothing (returns a
+    constant, for instance) would have it. The share is 0 if all properties that the answer has would also hold for an
+    answer that does nothing.
 
     >>> share([(True, False, False), (False, False, False), (True, True, False)]), share([(True, True, True), (False, False, False)])
     (0.5, 0.0)
@@ -51,10 +52,10 @@ def share(properties: Iterable[tuple[bool, bool, bool]]) -> float:
 
 
 def gained(properties: Iterable[tuple[bool, bool]]) -> float:
-    """The share of the points, from 0 to 1, for an answer that does something.
+    """The share of the points, from 0 to 1, of an answer that does something.
 
-    ``properties`` are pairs: whether the answer has a property, and whether the cell as it is given has it. What the
-    answer has and the given cell lacks counts for it, what it has lost counts against it.
+    ``properties`` are pairs: whether the answer has a property, and whether the cell as it is given has it. A property
+    that only the answer has counts for it, one that only the given cell has counts against it.
     """
     each = list(properties)
     more, less = sum(holds and not had for holds, had in each), sum(had and not holds for holds, had in each)
@@ -84,9 +85,9 @@ def why_nothing(properties: Iterable[tuple[bool, bool]], share: float) -> T | No
 
 
 def earned(exercise: Exercise, source: str, holds: Sequence[bool]) -> float:
-    """The share that the cell ``source`` earns, run in this process; ``holds``: which properties it has.
+    """The share of the points, from 0 to 1, that the cell ``source`` earns; it may be run in this process for that.
 
-    All of them earn everything.
+    ``holds`` says which properties it has; if it has all, the share is 1.
     """
     return (
         1.0
@@ -104,11 +105,12 @@ def had(exercise: Exercise, draw: int = 0) -> tuple[bool, ...]:
 
 
 def had_beside(exercise: Exercise, holds: Sequence[bool], draw: int = 0) -> tuple[bool, ...]:
-    """For each property, whether the given cell has it, as that counts beside an answer that has those in ``holds``.
-    ``draw`` is added to all seeds.
+    """For each property, whether the given cell has it when compared with an answer that has the properties in
+    ``holds``.
 
-    One that the answer does not have, and the given cell only because it raises or does nothing, counts as one that
-    neither has: a gradient that nothing has computed yet is not left alone.
+    A property that the answer lacks, and that the given cell has only because it raises or does nothing, counts as
+    lacking there, too: an answer that computes a gradient has not lost the property of computing none. ``draw`` is
+    added to all seeds.
     """
     before = had(exercise, draw)
     if not any(there and not it for there, it in zip(before, holds, strict=True)):
@@ -119,7 +121,11 @@ def had_beside(exercise: Exercise, holds: Sequence[bool], draw: int = 0) -> tupl
 
 @cache
 def _had_by_doing_nothing(exercise: Exercise, draw: int) -> tuple[bool, ...]:
-    """For each property, whether a constant has it too, and the given cell does nothing in the runs that decide it."""
+    """For each property, whether the given cell has it only because it does nothing.
+
+    That is so if a cell that returns a constant has the property as well, and the given cell raises or does nothing in
+    the runs that decide it.
+    """
     both = zip(had(exercise, draw), _held(exercise, _returning(exercise, {}), draw), strict=True)
     noting = _noting(exercise, alike=False)
     return tuple(
@@ -133,7 +139,7 @@ def _had_by_doing_nothing(exercise: Exercise, draw: int) -> tuple[bool, ...]:
 
 
 def _given_runs(exercise: Exercise, draw: int) -> Iterable[Request]:
-    """The runs of the given cell in which its exercise is decided, none twice."""
+    """The different runs of the given cell by which its exercise is decided, without those under a misconception."""
     runs: dict[Request, None] = {}
 
     def asked(requests: Sequence[Request]) -> list[Observation]:
@@ -145,8 +151,9 @@ def _given_runs(exercise: Exercise, draw: int) -> Iterable[Request]:
 
 
 def _did_nothing(run: Request) -> bool:
-    """Whether the cell of a watched run raised, or its functions were called, called nothing of torch, and returned
-    nothing or what they were given.
+    """Whether the cell raised in a watched run, or its functions did nothing when they were called.
+
+    They do nothing if they call nothing of torch and return None or an argument. False if none of them was called.
     """
     seen = observe(run)
     if seen.error is not None:
@@ -167,12 +174,11 @@ def _here(requests: Sequence[Request]) -> list[Observation]:
 def idle(
     exercise: Exercise, source: str, holds: Sequence[bool], runner: Runner = _here, *, draw: int = 0
 ) -> tuple[bool, ...]:
-    """For each property, whether an answer that does nothing has it too: one whose functions return a constant.
+    """For each property, whether an answer that does nothing has it, too: one whose functions return a constant.
 
-    If the functions of the cell ``source`` do not depend on what they are given, and an answer that only returns what
-    they return would have all the properties that ``source`` has (those that are True in ``holds``), the properties of
-    that answer are returned as well. ``runner`` runs the cell again to find this out, up to four times. ``draw`` is
-    added to all seeds.
+    If the results of the cell ``source`` do not depend on its inputs, and an answer that only returns these results has
+    all properties in which ``holds`` is True, then the properties of that answer count as well. ``runner`` runs the
+    cell again to find this out, up to four times. ``draw`` is added to all seeds.
     """
     constant = _held(exercise, _returning(exercise, {}), draw)
     if all(holds) or not share(zip(holds, had(exercise, draw), constant, strict=True)):
@@ -191,10 +197,10 @@ def _held(exercise: Exercise, cell: str, draw: int) -> tuple[bool, ...]:
 
 
 def _returning(exercise: Exercise, forms: Mapping[str, str]) -> str:
-    """The given cell without what it does: each function returns what ``forms`` has for its name, else a
-    constant; names have no value.
+    """The given cell with its functions replaced by ones that only return something; variables are None.
 
-    Methods that ``forms`` does not have stay as they are given. In a form, ``{1}`` is the function's second parameter.
+    A function returns the expression that ``forms`` has for its name, else a constant; methods without a form stay as
+    given. In a form, ``{1}`` stands for the function's second parameter.
     """
     tree = ast.parse(exercise.given)
     for statement in tree.body:
@@ -208,8 +214,9 @@ def _returning(exercise: Exercise, forms: Mapping[str, str]) -> str:
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """The functions of a cell, and the methods that its classes have besides ``__init__``
-    (``"Net.forward"``), without static ones.
+    """Yield the functions of a cell and the methods of its classes (``"Net.forward"``), each with its name.
+
+    ``__init__`` and methods with decorators are left out.
     """
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef):
@@ -268,10 +275,10 @@ Results = dict[str, list[Any]]
 
 
 def _only_returning(exercise: Exercise, source: str, runner: Runner, draw: int) -> Iterator[str]:
-    """Cells that only return what the functions of ``source`` return, if that is the same in all the
-    runs that decide the exercise.
+    """Yield cells that only return what the functions of ``source`` return, if that is equal in all runs of the
+    exercise.
 
-    There is none if what the right answer returns is the same as well.
+    None is yielded if the results of the right answer are equal in all runs, too.
     """
     if not _noting_runs(exercise, draw) or all(map(_forms, _of_the_right_one(exercise, draw).values())):
         return
@@ -285,7 +292,7 @@ def _only_returning(exercise: Exercise, source: str, runner: Runner, draw: int) 
 
 
 def _cells_for(exercise: Exercise, seen: Sequence[Observation]) -> Iterator[str]:
-    """The same for what was seen in these runs, the last of which is the first once more."""
+    """Yield the cells of :func:`_only_returning` for these observations, of which the last repeats the first run."""
     results, once, again = _noted(seen[:-1]), _noted(seen[:1]), _noted(seen[-1:])
     # What is not the same for the same input (the time of day, numbers of the system's) is no work on the input.
     drawn = {name for name in results if not _is_same(once.get(name), again.get(name))}
@@ -297,8 +304,9 @@ def _cells_for(exercise: Exercise, seen: Sequence[Observation]) -> Iterator[str]
 
 
 def _forms(values: Sequence[Any]) -> list[str]:
-    """Expressions for what a function returns if that is the same in all calls, or always filled with
-    the same number; [] if neither.
+    """Expressions for what a function returns, if all ``values`` are equal, or are arrays filled with the same number.
+
+    Empty otherwise, and if the expression would be too long.
 
     >>> _forms([3, 3]), _forms([3, 4]), _forms([{"argument": 1}] * 2)
     (['3'], [], ['{1}'])
@@ -318,7 +326,9 @@ def _forms(values: Sequence[Any]) -> list[str]:
 
 
 def _exactly(value: Any) -> Any:
-    """A key that plain data share if they are the same to the last digit: inputs may differ in small numbers only."""
+    """A key that two values share if they are equal to the last digit, since inputs may differ only in small
+    numbers.
+    """
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tobytes()
     if isinstance(value, dict):
@@ -327,7 +337,7 @@ def _exactly(value: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether plain data are the same to the last digit; so is what is too deep to be compared."""
+    """Whether two values are equal to the last digit; True also if they are nested too deeply to be compared."""
     try:
         return bool(_exactly(one) == _exactly(other))
     except RecursionError:
@@ -335,7 +345,8 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _as_source(value: Any) -> str:
-    """A form for plain data: all of it literals, since it comes from a learner's process; "" if there is none.
+    """An expression for a value, made of literals only, since the value comes from a learner's process; "" if there is
+    none.
 
     >>> _as_source((np.ones(2, np.float32), [True, None])), _as_source(object())
     ('(torch.tensor([1.0, 1.0], dtype=torch.float32), [True, None, ], )', '')
@@ -368,7 +379,7 @@ def _of_the_right_one(exercise: Exercise, draw: int) -> Results:
 
 
 def _noted(seen: Iterable[Observation]) -> Results:
-    """What was returned; empty if one of the runs could not be made."""
+    """What each function returned in all calls of all runs, by its name; empty if one of the runs could not be made."""
     results: Results = {}
     for observation in seen:
         match observation.values["_returned"]:
@@ -384,10 +395,11 @@ def _noted(seen: Iterable[Observation]) -> Results:
 
 @cache
 def _noting_runs(exercise: Exercise, draw: int, *, alike: bool = True) -> tuple[Request, ...]:
-    """The runs in which the exercise is decided, with what notes the results of functions that have
-    parameters; none if there are none.
+    """The runs by which the exercise is decided, with code in the drive that notes what functions with parameters
+    return.
 
-    None is watched, and none is in the world of a misconception. ``alike``: each call draws the same random numbers.
+    Empty if no function has parameters. None of the runs is watched or under a misconception. ``alike``: each call
+    draws the same random numbers.
     """
     noting = _noting(exercise, alike=alike)
     runs: dict[Request, None] = {}
@@ -405,7 +417,7 @@ def _noting_runs(exercise: Exercise, draw: int, *, alike: bool = True) -> tuple[
 
 
 def _noting(exercise: Exercise, *, alike: bool) -> str:
-    """What notes the results of the cell's functions that have parameters; "" if there are none."""
+    """Code that notes what each function of the cell with parameters returns; "" if there are none."""
     functions = [
         name for name, function in _functions(ast.parse(exercise.given)) if set(_parameters(function)) - {"self"}
     ]

@@ -21,8 +21,9 @@ def defined(given: str) -> tuple[str, ...]:
 
 
 def demonstrates(cell: str, names: tuple[str, ...]) -> bool:
-    """Whether a line at the top level of the cell that begins no definition may use one of ``names``; this is a quick
-    test, and may be True where none does.
+    """Whether a line at the top level of the cell may use one of ``names`` outside of a definition.
+
+    This is a quick test of the text, which may be True where no such name is used.
     """
     lines = (
         line
@@ -35,11 +36,10 @@ def demonstrates(cell: str, names: tuple[str, ...]) -> bool:
 
 
 def without(cell: str, names: tuple[str, ...]) -> str:
-    r"""The cell up to the first statement below its last definition (of a function, a class, or by assignment of one of
-    ``names``) that uses one of ``names``, so that nothing is left that demonstrates its answer; the whole cell if there
-    is no such statement or no definition. Every line that stays keeps its number.
+    r"""The cell up to the first statement below its last definition that uses one of ``names``.
 
-    What is no Python stays as it is.
+    Definitions are of functions, classes, or by assignment to one of ``names``. The whole cell is returned if there is
+    no such statement or no definition, or if it is not valid Python. Lines that stay keep their numbers.
 
     >>> without("def f():\n    return 1\n\nprint(f())\nx = 2\n", ("f",))
     'def f():\n    return 1\n\n'

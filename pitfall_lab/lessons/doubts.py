@@ -23,8 +23,10 @@ _MODULES = {"torch", "np", "nn", "F"}
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """An assignment to ``name`` in ``line``: the names that the value was made from, at however many
-    steps, and whether by arithmetic.
+    """An assignment to ``name`` in ``line``.
+
+    ``sources`` are the names from which the value was made, directly or through other names; ``computed`` says whether
+    the assigned expression has arithmetic or a comparison.
     """
 
     name: str
@@ -71,16 +73,16 @@ class Doubts:
         return self._true.get(fact.line if line is None else line, {}).get((kind, name), "")
 
     def _sources(self, name: str, line: int) -> set[str]:
-        """Return the names that a name was made from, by this line."""
+        """The names from which the value of ``name`` was made, by this line."""
         return {source for one in self._origins if one.name == name and one.line <= line for source in one.sources}
 
     def _alike(self, fact: ProgramFact) -> bool:
-        """Whether a reader could take two tensors for one (or for sharing memory): they have
-        one type and a common origin.
+        """Whether a reader could take two tensors for one object, or for sharing memory.
 
-        The origin: one was made from the other, or both from one tensor without arithmetic. One that was made from the
-        other must also have its shape, or all of its numbers must be among the other's; any two must have such numbers.
-        If the fact says that they are one object, they must have the same shape and values.
+        They must have one dtype and a common origin: one was made from the other, or both from one tensor without
+        arithmetic. Also, the numbers of one must all be among those of the other, or one was made from the other and
+        they have the same shape (not that of a scalar). If the false fact says that they are one object, shape and
+        values must be equal.
         """
         a, b = fact.about[1:]
         sources = {name: {name} | self._sources(name, fact.line) for name in (a, b)}
@@ -101,8 +103,10 @@ class Doubts:
         return any(x <= y or y <= x for x, y in numbers)
 
     def _elsewhere(self, fact: ProgramFact) -> bool:
-        """Whether after that line some tensor of the program really has what the false fact says (these elements, this
-        shape or this dtype), so that a reader may take the one tensor for the other.
+        """Whether some tensor of the program, after that line, has the value of the false fact, so that it may be
+        confused.
+
+        Facts of one kind are compared: elements, shape or dtype.
         """
         state = self._true.get(fact.line, {})
         return any(about[0] == fact.about[0] and value == fact.value for about, value in state.items())

@@ -119,7 +119,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exercise:
-    """An exercise; how to write one is in the module's text.
+    """An exercise; how to write one is in the docstring of this module.
 
     ``key`` is ``"chapter.number"``, ``kind`` what is to be done, ``task`` what the learner reads, ``given`` the cell as
     it is handed out. ``properties`` decide whether an answer is right, in their order; ``hints`` are given one after
@@ -149,8 +149,9 @@ class Exercise:
 
     @property
     def demonstrated(self) -> tuple[str, ...]:
-        """Return the names of functions that must fail: calls of them that the learner adds
-        below the answer are left out.
+        """The names of the functions that must fail; empty unless the kind is ``"make-it-fail"``.
+
+        Calls of these functions that the learner adds below the answer are left out.
         """
         return demonstrations.defined(self.given) if self.kind == "make-it-fail" else ()
 
@@ -161,8 +162,9 @@ class _Missing(BaseException):  # no Exception: a check's own `except` must not 
 
 @dataclass(slots=True)
 class _Wishes:
-    """The runs that the checks requested, and their observations; requests that differ only in
-    their expressions are one run.
+    """The runs that checks asked for, and their observations.
+
+    Requests that differ only in their expressions are one run. ``wanted`` are runs that have still to be made.
     """
 
     seen: dict[Request, Observation] = field(default_factory=dict)
@@ -189,8 +191,8 @@ class _Wishes:
 class Attempt:
     """A learner's cell ``source`` as the checks of an exercise see it: its methods run it and return what was observed.
 
-    ``inputs`` and ``drive`` of a run are the exercise's unless a check gives others. ``draw`` is added to every seed:
-    other random numbers, which an answer that knows those of the notebook by heart does not know.
+    ``inputs`` and ``drive`` of a run are the exercise's unless a check gives others. ``draw`` is added to every seed,
+    so that an answer that has memorized the notebook's random numbers fails.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class Attempt:
 
     @property
     def solution(self) -> Attempt:
-        """The same exercise with the first right solution in the learner's place."""
+        """The attempt with the exercise's first right solution in place of the learner's cell."""
         return self._solution or self
 
     def look(self, *expressions: str, **run: Any) -> Observation:
@@ -234,14 +236,16 @@ class Attempt:
                 self.look(*expressions, seed=seed, **run)
 
     def value(self, expression: str, **run: Any) -> Any:
-        """Return what ``expression`` is after a run (``inputs=``, ``drive=``, ``seed=``), a
-        :class:`Problem` when evaluating it raised.
+        """The value of ``expression`` after a run (``inputs=``, ``drive=``, ``seed=``); a :class:`Problem` if that
+        raised.
         """
         return self.look(expression, **run).values[expression]
 
     def call(self, name: str, *arguments: str, seed: int = 0) -> Any:
-        """Return what the cell's function ``name`` returns for ``arguments`` (expressions, as texts) after a run of the
-        cell alone; a :class:`Problem` when it raises.
+        """What the cell's function ``name`` returns for ``arguments`` after a run of the cell alone; a :class:`Problem`
+        if it raised.
+
+        ``arguments`` are expressions, as strings.
         """
         return self.value(f"{name}({', '.join(arguments)})", inputs="", drive="", seed=seed)
 
@@ -250,14 +254,14 @@ class Attempt:
         return self.look(**run).error
 
     def trace(self, **run: Any) -> Trace:
-        """Return the trace of a run: of the cell, the inputs and the drive, one below the other. Where nothing was
-        recorded, a trace with a note that says so.
+        """The trace of a run of the cell, the inputs and the drive; if nothing was recorded, an empty trace with a
+        note.
         """
         found = self.look(watched=True, **run).trace
         return found or Trace(notes=(Note("stopped", "The cell was not observed.", "没有观察此单元格。"),))
 
     def findings(self, **run: Any) -> frozenset[str]:
-        """Return the codes and names of the rules that find something in a run."""
+        """The codes and names of the rules that find something in the trace of a run."""
         return frozenset(word for finding in _found(self.trace(**run)) for word in (finding.rule, finding.name))
 
 
@@ -271,8 +275,9 @@ _OTHERWISE = Observation(error=Problem("Watched", "the cell does something else 
 
 
 def _is_the_same(seen: Observation, alone: Observation, names: tuple[str, ...]) -> bool:
-    """Whether two runs ended in the same way and made the same tensors and lists of numbers:
-    addresses and objects may differ.
+    """Whether two runs ended with the same type of error (or none) and gave ``names`` the same numbers.
+
+    Values that are not numbers must only have the same type, since addresses and objects may differ.
     """
     errors = [each.error and each.error.type for each in (seen, alone)]
     pairs = [(seen.values[name], alone.values[name]) for name in names]
@@ -290,9 +295,9 @@ def _has_same_numbers(a: Any, b: Any) -> bool:
 
 
 def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True, **run: Any) -> Check:
-    """Check that expressions are, for each of ``seeds``, what they are with the first right solution in the learner's
-    place. The reason shows the right value unless ``tell`` is False. ``run`` are fields of a run, as in
-    :meth:`Attempt.look`.
+    """Check that each expression has the value that it has with the first right solution, for each of ``seeds``.
+
+    The reason shows the right value unless ``tell`` is False. ``run`` are fields of a run, as in :meth:`Attempt.look`.
     """
     seeds = tuple(seeds)
 
@@ -319,11 +324,11 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
 
 
 def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: bool = True, **run: Any) -> Check:
-    """Check that ``expression`` and ``meant`` are alike, for each seed.
+    """Check that ``expression`` and ``meant`` have the same value, for each seed.
 
-    ``tell=False``: the reason does not show the answer, and a text that denotes it is accepted, too: ``"-20"`` for -20.
-    In a *predict* exercise ``meant`` is evaluated beside the first right solution: nothing that the learner's cell
-    defines changes what is right.
+    With ``tell=False``, the reason does not show the answer, and a string that denotes it is accepted, too: ``"-20"``
+    for -20. In a *predict* exercise ``meant`` is evaluated after a run of the first right solution, so the learner's
+    cell cannot change what is right.
     """
     seeds = tuple(seeds)
 
@@ -352,8 +357,9 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
 
 
 def chosen(expression: str, right: str, reason: T) -> Check:
-    """Check that the value of ``expression`` is the text ``right``, one of several that the task names: capitals, space
-    and a full stop do not matter. ``reason`` is shown for a wrong one.
+    """Check that the value of ``expression`` is the string ``right``, one of several that the task names.
+
+    Case, white space and a full stop at the end do not matter. ``reason`` is shown for a wrong string.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -364,8 +370,10 @@ def chosen(expression: str, right: str, reason: T) -> Check:
 
 
 def _answered(got: Any, right: Any, exercise: Exercise) -> T:
-    """Return a sentence with what the learner answered, without what would be right; or how a
-    tuple of one number is written. None is no answer where the cell was given with it in place of the answers.
+    """A sentence with what the learner answered, without the right answer.
+
+    If the right answer is a tuple of one number and the learner wrote the number, it says how such a tuple is written.
+    If the task names several strings, and the answer is none of them, it lists them.
     """
     if isinstance(right, tuple) and right == (got,) and type(got) is int:
         return T(en=f"write ({got},), not {got}: it is a tuple", zh=f"请写 ({got},)，而不是 {got}：这是元组")
@@ -386,7 +394,7 @@ def _answered(got: Any, right: Any, exercise: Exercise) -> T:
 
 
 def _words(exercise: Exercise) -> list[str]:
-    """The texts between which the task lets the learner choose."""
+    """The strings among which the task lets the learner choose; empty if it names none."""
     return re.findall(r'`"([^"`]+)"`', exercise.task.en)
 
 
@@ -394,8 +402,10 @@ UNANSWERED = T(en="no answer yet", zh="还没有回答")
 
 
 def unanswered(got: Any, exercise: Exercise) -> bool:
-    """Whether the value ``got`` of an expression is no answer yet: what the given cell has in its place (``"?"``, a
-    blank), or a key that the learner's dictionary lacks.
+    """Whether the value ``got`` of an expression is no answer yet.
+
+    That is ``"?"``, a missing key of the learner's dictionary, or None (or a list of None) if the given cell has None
+    in it.
     """
     missing = isinstance(got, Problem) and got.type == "KeyError"
     return missing or (isinstance(got, str) and got == "?") or (_blank(got) and _open(exercise.given))
@@ -411,19 +421,19 @@ def _open(given: str) -> bool:
 
 
 def _unquoted(got: Any, meant: Any) -> Any:
-    """Return the value that a string denotes if the right answer is not a string; any other answer unchanged.
+    """The value that a string denotes if the right answer ``meant`` is not a string; any other answer unchanged.
 
-    Capitals, space and a full stop at the end do not matter: a text that differs from the right one in these only is
-    returned as the right one.
-    A minus sign (as the hints write it) is read as a hyphen, and the name of a dtype may be without its module.
+    A string that differs from the right answer only in case, white space or a full stop at its end is returned as the
+    right answer. A minus sign (as the hints write it) is read as a hyphen, and the name of a dtype may be without its
+    module.
 
-    >>> _unquoted("\N{MINUS SIGN}20", -20.0), _unquoted("none", None), _unquoted("view", "copy"), _unquoted("an error", 1)
+    >>> _unquoted("−20", -20.0), _unquoted("none", None), _unquoted("view", "copy"), _unquoted("an error", 1)
     (-20, None, 'view', 'an error')
     >>> _unquoted(" Wrong  gradient.", "wrong gradient"), _unquoted("wronggradient", "wrong gradient")
     ('wrong gradient', 'wronggradient')
     >>> _unquoted("float32", "torch.float32"), _unquoted("float64", "torch.float32")
     ('torch.float32', 'float64')
-    """  # noqa: E501
+    """
     if not isinstance(got, str) or len(got) > 1000:
         return got
     said = (meant if isinstance(meant, str) else repr(meant)).casefold()
@@ -438,8 +448,11 @@ def _unquoted(got: Any, meant: Any) -> Any:
 
 
 def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
-    """Check that an expression is true (of an array: all its elements), for each seed; ``reason`` is shown when it is
-    false. Sides that it compares by ``==`` must also be equal as plain data.
+    """Check that an expression is true (of an array: all its elements), for each seed; ``reason`` is shown if it is
+    not.
+
+    If it compares two sides by ``==``, they must also be equal as plain values, since a learner's class may define
+    that.
     """
     seeds, sides = tuple(seeds), _compared(expression)
 
@@ -484,10 +497,10 @@ def _compared(expression: str) -> list[tuple[str, str]]:
 
 
 def _as_said(left: Any, right: Any) -> bool:
-    """Whether the sides of a comparison that was true are also equal as plain data: a learner's
-    class may define ``__eq__``.
+    """Whether the sides of a ``==`` that was true are also equal as plain values: a learner's class may define
+    ``__eq__``.
 
-    True for arrays and for values that cannot be sent.
+    True without a comparison if a side is an array, or the right side cannot be sent between processes or raised.
     """
     if isinstance(left, np.ndarray) or isinstance(right, (np.ndarray, Opaque, Problem)):
         return True
@@ -498,7 +511,7 @@ def _as_said(left: Any, right: Any) -> bool:
 
 
 def _unmet(expression: str, attempt: Attempt, run: dict[str, Any]) -> T:
-    """Say why an expression is not true, without what it is compared with: that may be the answer."""
+    """The reason why an expression is not true, without the value that it is compared with, which may be the answer."""
     tree = ast.parse(expression, mode="eval").body
     tree = tree.operand if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not) else tree
     compared = isinstance(tree, ast.Compare) and len(tree.ops) == 1 and not isinstance(tree.left, ast.Constant)
@@ -509,7 +522,7 @@ def _unmet(expression: str, attempt: Attempt, run: dict[str, Any]) -> T:
 
 
 def runs(*, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
-    """Check that nothing is raised."""
+    """Check that no run, one for each of ``seeds``, raises."""
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:
@@ -535,11 +548,11 @@ def gradient_as_solved(*leaves: str, **options: Any) -> Check:
 
 
 def fails(kind: str, **run: Any) -> Check:
-    """Check that the run raises after the cell itself has come to its end (in ``inputs`` or ``drive``, or in a function
-    of the cell that these call), and that ``kind`` is the kind of failure (:class:`pitfall_lab.trace.Failure`), the
-    type of the exception, or the name of torch's function that raised it.
+    """Check that the run raises an error of this ``kind``, after the cell itself has ended.
 
-    With ``inputs`` or ``drive`` of its own, only the run with these may raise: a cell that raises without them as well
+    The error is raised in ``inputs`` or ``drive``, or in a function of the cell that these call. ``kind`` is the kind
+    of failure (:class:`pitfall_lab.trace.Failure`), the type of the exception, or the name of the torch function that
+    raised it. If ``run`` has ``inputs`` or ``drive`` of its own, a cell that raises in the exercise's own run as well
     is not right.
     """
 
@@ -560,11 +573,10 @@ def fails(kind: str, **run: Any) -> Check:
 
 
 def surprises(misconception: str, **run: Any) -> Check:
-    """Check that the run raises on torch after the cell itself has come to its end, and does not where
-    ``misconception`` (its key) is true, on the shadow engine.
+    """Check that the run raises on torch although ``misconception`` (its key) predicts no error on the shadow engine.
 
-    It has to raise on the engine without that belief, too: a cell that finds out where it runs could do something else
-    there.
+    It must raise after the cell itself has ended, and also on the shadow engine without that belief: a cell that finds
+    out where it runs could do something else there.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -625,20 +637,20 @@ def finds_nothing(*rules: str, **run: Any) -> Check:
 
 
 def shared(a: str, b: str, **run: Any) -> Check:
-    """Check that two tensors (expressions) share memory."""
+    """Check that two tensors or arrays (expressions) share memory."""
     return true(f"shares({a}, {b})", T(en=f"{a} and {b} share no memory", zh=f"{a} 与 {b} 不共享内存"), **run)
 
 
 def not_shared(a: str, b: str, **run: Any) -> Check:
-    """Check that two tensors (expressions) do not share memory."""
+    """Check that two tensors or arrays (expressions) do not share memory."""
     return true(f"not shares({a}, {b})", T(en=f"{a} and {b} share their memory", zh=f"{a} 与 {b} 共享内存"), **run)
 
 
 def unchanged(name: str, **run: Any) -> Check:
-    """Check that the drive leaves what ``inputs`` made under this name as it was, and all of its storage.
+    """Check that the drive changes neither the value that ``inputs`` gave to ``name`` nor the rest of its storage.
 
-    Where the drive has several lines, and those before the last one call no ``backward``, it has to be so before the
-    last line as well: in a backward, a hook could take a change back.
+    If the drive has several lines and calls no ``backward`` before the last one, this must also hold before the last
+    line: in a backward, a hook could undo a change.
     """
     reason = T(en=f"{name} (or the memory that it is on) was changed", zh=f"{name}(或其所在的内存)被改动了")
 
@@ -651,18 +663,15 @@ def unchanged(name: str, **run: Any) -> Check:
 
 
 def in_place(name: str, **run: Any) -> Check:
-    """Check that the drive writes into what ``inputs`` made under this name: the same object,
-    the same memory, other values.
-    """
+    """Check that the drive writes new values into what ``inputs`` assigned to ``name``: same object, same memory."""
     return true(f"in_place({name!r})", T(en=f"{name} was not written in place", zh=f"{name} 没有被就地写入"), **run)
 
 
 def storages(at_most: int, *, elements: int = 1, made_for: T | None = None, **run: Any) -> Check:
-    """Check that at most ``at_most`` storages with at least ``elements`` elements are made while the exercise's
-    ``drive`` code calls what the learner's cell defines. ``made_for`` says in the reason what they were made for, where
-    the task has no numbers.
+    """Check that at most ``at_most`` storages with at least ``elements`` elements are made while the drive runs.
 
-    What the cell's functions make counts wherever torch calls them: in backward, and as hooks for saved tensors.
+    Storages that the cell's functions make count wherever torch calls them, also in backward and as hooks for saved
+    tensors. ``made_for`` says in the reason what they were made for, where the task has no numbers.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -720,9 +729,9 @@ with LargeResults({elements}, {file!r}) as large:
 
 
 def _before(seen: Observation) -> set[int]:
-    """Return the steps of the trace up to the last one that belongs to the cell's own run or to the inputs.
+    """The steps of the trace up to the last one that belongs to the cell's own run or to the inputs.
 
-    The nodes of a backward have the line and the scope of no code of their own; they belong to the call of backward.
+    Nodes that a backward runs have no line and scope of their own; they belong to the call of backward.
     """
     assert seen.trace is not None
     found: set[int] = set()
@@ -739,11 +748,11 @@ def _before(seen: Observation) -> set[int]:
 
 
 def as_many_calls(larger: str, **run: Any) -> Check:
-    """Check that ``larger`` inputs take no more calls of torch, and lines of the cell, than the exercise's own: there
-    is no loop. A loop that is written in one of the cell's functions is refused at once.
+    """Check that ``larger`` inputs take no more torch calls and executed lines than the exercise's own: there is no
+    loop.
 
-    An answer that is right on the exercise's own inputs has to be right on these, too: else it could
-    leave out work on large inputs.
+    A loop in one of the cell's functions is refused at once. An answer that is right for the exercise's own inputs must
+    be right for these, too, since it could leave out work for large inputs.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -824,8 +833,10 @@ _LOOPING |= {"apply_along_axis", "nditer", "ndenumerate", "apply_", "map_"}
 
 
 def _loop(source: str) -> int | None:
-    r"""Return the line of the first loop in a function of a cell, or of a function that loops and is kept anywhere for a
-    later call; what goes through Python's numbers calls nothing of torch.
+    r"""The line of the first loop in a function of a cell, or of a looping function that is stored for a later call.
+
+    Looping functions are ``map`` and the like. None if there is no loop, or if the cell is too long or is not valid
+    Python.
 
     >>> _loop("def f(x):\n    return [v + 1 for v in x.tolist()]\n"), _loop("def f(x):\n    return x\nfor n in (1, 2):\n    f(n)\n")
     (2, None)
@@ -852,7 +863,9 @@ def _loop(source: str) -> int | None:
 
 
 def _looping_names(body: list[ast.stmt]) -> set[str]:
-    """What a cell calls the functions that go through elements: Python's own names, and those that it imports."""
+    """The names by which a cell can call functions that loop over elements: ``map``, ``filter``, and those that it
+    imports.
+    """
     found = {"map", "filter"}
     for node in (each for statement in body for each in ast.walk(statement) if isinstance(each, ast.ImportFrom)):
         for each in node.names:
@@ -861,7 +874,9 @@ def _looping_names(body: list[ast.stmt]) -> set[str]:
 
 
 def _goes_through(node: ast.AST, names: set[str]) -> bool:
-    """Whether this is a function that goes through elements in Python, read by its name or by a text."""
+    """Whether this node reads a function that loops over elements, by its name, as an attribute, or with
+    ``getattr``.
+    """
     if isinstance(node, ast.Name):
         return node.id in names and isinstance(node.ctx, ast.Load)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
@@ -873,8 +888,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def _calls(seen: Observation) -> int | None:
-    """Return how many calls of torch were made after the cell and the inputs had run; None if
-    the run raised or has no trace.
+    """The number of torch calls after the cell and the inputs had run; None if the run raised or has no trace.
+
+    Calls within another torch call are not counted.
     """
     if seen.error is not None or seen.trace is None:
         return None
@@ -923,11 +939,10 @@ finally:
 
 
 def updated_once(parameter: str | None, steps: int, **run: Any) -> Check:
-    """Check that a parameter (its first name in the trace; ``None``: each leaf that requires grad and has a name) was
-    written once in each of ``steps`` steps.
+    """Check that a parameter was written exactly ``steps`` times: once in each step.
 
-    Writes before the first backward (initial values) do not count; writes by one line between
-    two backwards are one update.
+    ``parameter`` is its first name in the trace; None: each leaf that requires grad and has a name. Writes before the
+    first backward (initial values) do not count; writes by one line between two backwards are one update.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -965,8 +980,10 @@ def _updates(trace: Trace) -> dict[str, int]:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two plain values (see :class:`Observation`) are the same: floating numbers up to rounding, everything
-    else exactly; a :class:`Problem` or :class:`Opaque` never is.
+    """Whether two plain values (see :class:`Observation`) are equal, floating-point numbers up to rounding.
+
+    Types must agree, except that a list may equal a tuple, and an array of one element without dimensions equals a
+    number. A :class:`Problem` or :class:`Opaque` equals nothing.
 
     >>> alike([0.1 + 0.2, "x"], (0.3, "x")), alike(True, 1), alike(np.ones(2), np.ones((2, 1)))
     (True, False, False)
@@ -989,14 +1006,20 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def _absent(place: str) -> T:
-    """Return a sentence for what is looked up among the things that the run has noted, and is not there."""
+    """A sentence that something which the check looks up in the run's notes is not there.
+
+    ``place`` is what the learner calls it, "" if it has no name for the learner.
+    """
     if place:
         return T(en=f"there is no {place}", zh=f"没有 {place}")
     return T(en="your cell did not get that far", zh="你的单元格没有走到这一步")
 
 
 def _differs(place: str, got: Any, meant: Any) -> T:
-    """Return a sentence with what was found; ``place`` is what the learner calls it, empty if there is no name."""
+    """A sentence with the value that was found, and the right one unless ``meant`` is None.
+
+    ``place`` is what the learner calls the value, "" if there is no name.
+    """
     if isinstance(got, Problem):
         return got.say()
     what = T(en=place or "the result", zh=place or "结果")
@@ -1068,9 +1091,9 @@ def _place(expression: str) -> str:
 
 
 def _spoken(expression: str, exercise: Exercise) -> str:
-    """Like :func:`_place`, but empty where the learner has not read of it: a variable of the drive, or an entry of it.
+    """Like :func:`_place`, but "" if the learner has not read the name, because it is a variable of the drive.
 
-    What was read are the texts of the exercise and the given cell. Attributes are torch's own, and known.
+    The learner has read the exercise's texts and the given cell. Names of attributes count as known.
     """
     place = _place(expression)
     texts = (exercise.title, exercise.task, *(each.sentence for each in exercise.properties))
@@ -1125,8 +1148,8 @@ class Result:
     ``marks`` are its properties, each with whether it holds; ``error`` is the exception that ended the cell (None:
     none), ``printed`` and ``warned`` what it printed and its warnings. ``hints`` is how many hints the learner gets.
     ``had``: which properties the given cell has; ``earned``: the share of the points from 0 to 1
-    (:mod:`pitfall_lab.lessons.credit`); ``why_nothing``: why it is 0 though something holds. These three are empty or
-    None where :func:`grade` made the result: what shows it to a learner adds them.
+    (:mod:`pitfall_lab.lessons.credit`); ``why_nothing``: why that share is 0 although properties hold. :func:`grade`
+    leaves these three empty or None; the code that shows a result to a learner sets them.
     """
 
     exercise: Exercise
@@ -1172,9 +1195,7 @@ class Result:
         ]
 
     def _worth(self) -> str:
-        """What the properties that hold are worth where this is graded, as the end of a
-        sentence; nothing where it is not.
-        """
+        """The end of a sentence that says what the properties that hold are worth; "" if ``earned`` is None."""
         if self.earned is None:
             return ""
         held = [had for mark, had in zip(self.marks, self.had, strict=False) if mark.holds]
@@ -1188,8 +1209,9 @@ class Result:
         return [f"{_HINT.say(say).format(n=n + 1)} {self.exercise.hints[n].say(say)}" for n in shown]
 
     def _in_order(self) -> list[int]:
-        """Return the hints in the order in which they are given, each by its place: first the one for the first
-        property that fails and has one, then the others as they are written. A hint has the same number in every try.
+        """The indices of the hints in the order in which they are given.
+
+        First comes the hint for the first failing property that has one, then the others as they are written.
         """
         places = range(len(self.exercise.hints))
         first = [n - 1 for n, mark in zip(self.exercise.hint_for, self.marks, strict=False) if n and not mark.holds][:1]
@@ -1241,7 +1263,7 @@ _SOLVED_ONCE = _Wishes()
 def grade(
     exercise: Exercise, source: str, runner: Runner = _here, language: Language = "en", *, draw: int = 0
 ) -> Result:
-    """Run ``source`` as the cell of ``exercise`` and say which properties hold.
+    """Run ``source`` as the cell of ``exercise`` and return which properties hold.
 
     ``runner`` runs requests of the learner's cell, by default in this process; the right solution always runs here.
     ``draw`` is added to the seeds of all runs.
@@ -1268,7 +1290,10 @@ def grade(
 
 
 def _try(prop: Property, attempt: Attempt, verdicts: dict[int, bool | T], n: int) -> None:
-    """Decide whether one property holds, if the observations that it needs are there."""
+    """Store in ``verdicts`` whether property ``n`` holds; nothing if a run that its check needs has not been made yet.
+
+    A check that raises is a property that does not hold.
+    """
     try:
         verdicts[n] = prop.check(attempt)
     except _Missing:

@@ -61,8 +61,9 @@ MOVES = _moves()
 
 
 def candidates(longest: int = LONGEST) -> Iterator[tuple[Move, ...]]:
-    """Yield sequences of at most ``longest`` moves, the short ones first; every name is made once, before its first
-    use, and all but the last name made are used.
+    """Yield sequences of at most ``longest`` moves, the short ones first.
+
+    Only the first move starts from nothing; every name is made once, before its use, and all but the last one are used.
     """
     level: list[tuple[Move, ...]] = [()]
     for _ in range(longest):
@@ -80,7 +81,7 @@ def _fits(program: tuple[Move, ...], move: Move) -> bool:
 
 
 def _is_used(program: tuple[Move, ...]) -> bool:
-    """Whether everything but the last thing that a program makes is used in it."""
+    """Whether every name that a program makes, except the last, is used in it."""
     used = {name for move in program for name in move.uses}
     made = [move.makes for move in program if move.makes]
     return all(name in used for name in made[:-1])
@@ -93,10 +94,10 @@ def source(program: tuple[Move, ...]) -> str:
 
 
 def smallest(belief: Misconception, longest: int = LONGEST) -> str | None:
-    """Return the text of the first of the shortest programs, of at most ``longest`` statements, whose outcome differs
-    under ``belief`` and on torch; None if none is that short.
+    """The text of a shortest program whose outcome differs under ``belief`` and on torch; the first one that is found.
 
-    The engine must predict what the real torch does: a program on which they differ is skipped.
+    None if there is none of at most ``longest`` statements. A program for which the shadow engine predicts something
+    else than torch does is skipped.
     """
     policy = belief(shadow.TORCH)
     for program in candidates(longest):

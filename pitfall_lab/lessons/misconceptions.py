@@ -18,7 +18,7 @@ from pitfall_lab.trace import T
 class Misconception:
     """One false belief about torch.
 
-    ``key`` is its name; ``belief`` says it in the first person, ``tempting`` why it is believed, ``fact`` what is so
+    ``key`` is its name; ``belief`` says it in the first person, ``tempting`` why it is believed, ``fact`` what is true
     instead. ``check`` is a small program of assertions that hold on torch. Calling the misconception with a policy
     returns that policy with the belief's switch on (``change``).
     """

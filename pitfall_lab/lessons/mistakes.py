@@ -25,10 +25,10 @@ Taken = tuple[int, str] | tuple[int, str, str, str]
 class Slip:
     """What a learner may overlook or misread in one line of a program.
 
-    ``line`` is its number. ``call`` is the call or the operation with a constant (``* 3``) that is overlooked; empty:
-    the whole statement. With ``taken_for`` nothing was overlooked: the line was taken for this text; ``said`` is then
-    what the lesson answers to that (None: nothing of its own). With ``said`` alone the line was thought to be refused
-    by torch.
+    ``line`` is the number of the line. ``call`` is the overlooked call or operation with a constant (``* 3``); if it is
+    empty, the whole statement is overlooked. If ``taken_for`` is set, nothing is overlooked: the line is read as this
+    text, and ``said`` is the lesson's answer to that (None: there is none). If only ``said`` is set, the learner
+    expects torch to refuse the line.
     """
 
     line: int
@@ -49,7 +49,7 @@ class Mistake:
 
     @property
     def policy(self) -> shadow.Policy:
-        """Return the rules of torch as the misconceptions change them."""
+        """The policy of torch, changed by all ``beliefs``."""
         policy = shadow.TORCH
         for belief in self.beliefs:
             policy = belief(policy)
@@ -62,9 +62,11 @@ def single(program: str, held: list[Misconception]) -> Iterator[Mistake]:
 
 
 def slips(program: str) -> Iterator[Mistake]:
-    """Yield a mistake for each part of the program that may be overlooked, with the program without it: an operation
-    with a constant on its right (``* 3``), then a method call, both only where they are on one line, then a statement
-    other than an import, the last first. Yield nothing for a program with a ``while`` loop.
+    """Yield a mistake for each part of the program that may be overlooked, with the program without that part.
+
+    First come operations with a constant on their right (``* 3``), then method calls, both only if they are on one
+    line, then statements other than imports, the last statement first. Nothing is yielded for a program with a
+    ``while`` loop.
     """
     tree = ast.parse(program)
     if any(isinstance(node, ast.While) for node in ast.walk(tree)):
@@ -90,8 +92,10 @@ def slips(program: str) -> Iterator[Mistake]:
 
 
 def misread(program: str, lines: Iterable[Taken]) -> Iterator[Mistake]:
-    """Yield a mistake for each of ``lines`` (the number of a line, the text that it may be taken for and, if there is
-    one, the answer to that in English and Chinese): the program with that text in place of the line.
+    """Yield a mistake for each of ``lines``: the program with another text in place of the line.
+
+    Each of ``lines`` has the line's number, the text for which it may be taken and, optionally, the answer to that in
+    English and in Chinese.
     """
     for line, text, *answer in lines:
         read = program.splitlines()
@@ -101,8 +105,8 @@ def misread(program: str, lines: Iterable[Taken]) -> Iterator[Mistake]:
 
 
 def together(first: list[Mistake], second: list[Mistake]) -> Iterator[Mistake]:
-    """Yield combined mistakes: each two of ``first`` (beliefs), and each of ``first`` with each of ``second`` (slips:
-    lines or calls that a learner overlooks or misreads).
+    """Yield combined mistakes: each pair of ``first`` (beliefs), then each of ``first`` with each of ``second``
+    (slips).
     """
     for a, b in itertools.combinations(first, 2):
         yield Mistake(a.program, (*a.beliefs, *b.beliefs))
@@ -111,7 +115,10 @@ def together(first: list[Mistake], second: list[Mistake]) -> Iterator[Mistake]:
 
 
 def _cut(program: str, line: int, begin: int | None, end: int | None) -> tuple[str, str]:
-    """Return the program without a part of a line, and that part; ``begin`` and ``end`` count bytes of the line."""
+    """The program without a slice of one line, and that slice without spaces and brackets around it.
+
+    ``begin`` and ``end`` count the bytes of the line.
+    """
     lines = program.splitlines()
     whole = lines[line - 1].encode()
     lines[line - 1] = (whole[:begin] + whole[end:]).decode()

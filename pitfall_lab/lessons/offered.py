@@ -35,11 +35,11 @@ Offered = tuple[int, str, str, str] | tuple[int, str, str, str, str, str]
 
 
 def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
-    """Return the sentences of ``offered`` (as the module's text describes them), each with whether it is true of
-    ``program``.
+    """The sentences of ``offered``, each with whether it is true of ``program``.
 
-    Raises ``ValueError`` unless exactly one sentence is true, and in the line that each is about a statement ends and
-    has run (one that fails counts only where the expression uses ``raised``).
+    The form of ``offered`` is described in this module's docstring. Raises ``ValueError`` unless exactly one sentence
+    is true, and if a sentence is about a line in which no statement ends, or that has not run. A line that raises
+    counts only if the expression uses ``raised``.
     """
     look = Evaluations(offered)
     ran = execute(program, worlds.NAME, look)
@@ -57,13 +57,12 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
 
 
 def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]) -> list[Reason]:
-    """Return the sentences of ``offered`` as reasons, in their order.
+    """The sentences of ``offered`` as reasons, in their order.
 
-    A wrong one has the lesson's own answer to it, if there is one. Else those of the ``mistakes`` decide that are one
-    belief, or one misreading with an answer, and under which it is true: if the first of these is a belief, it has this
-    belief; if the only one is a misreading, it has what is answered to that; otherwise it has no answer.
-
-    Raises what :func:`judged` raises.
+    A wrong one has the lesson's own answer, if there is one. If not, those of ``mistakes`` count under which the
+    sentence is true, and that are either one belief or a misreading with an answer: if the first of them is a belief,
+    the reason has that belief; if a misreading is the only one, the reason has its answer; otherwise it has none.
+    Raises ``ValueError`` as :func:`judged` does.
     """
     texts, rights = zip(*judged(program, offered), strict=True)
     true = rights.index(True)
@@ -81,10 +80,11 @@ def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]
 
 
 def _held_by(ways: Sequence[Mistake], offered: tuple[Offered, ...], n: int) -> dict[str, Any]:
-    """What is answered to sentence ``n``: by the lesson, or to the first of the mistakes in whose world it is true;
-    empty if there is no answer.
+    """Fields of :class:`Reason` with the answer to the wrong sentence ``n``; empty if there is none.
 
-    That of a misreading only where no other mistake makes it true: else it may answer what the learner has not thought.
+    They have the lesson's own answer, else the first mistake under which the sentence is true: its belief, or its
+    answer if it is a misreading and no other mistake makes the sentence true, since another one may be what the learner
+    thought.
     """
     if own := offered[n][4:]:
         return {"said": T(*own), "own": True}
@@ -95,14 +95,15 @@ def _held_by(ways: Sequence[Mistake], offered: tuple[Offered, ...], n: int) -> d
 
 
 def _holds(offered: tuple[Offered, ...], n: int, mistake: Mistake) -> bool:
-    """Whether a sentence is true in the world of a mistake; also where that is not known."""
+    """Whether sentence ``n`` is true under a mistake; True also if that is not known."""
     return in_world(mistake, offered).get(n, True)
 
 
 @lru_cache(maxsize=256)
 def in_world(mistake: Mistake, offered: tuple[Offered, ...]) -> dict[int, bool]:
-    """Which of the sentences are true for who makes ``mistake``, by their index; without those whose expression cannot
-    be evaluated there. Empty if the engine has no model of the program.
+    """Which of the sentences are true under ``mistake``, by their index.
+
+    Sentences whose expression cannot be evaluated there are left out; empty if the engine has no model of the program.
     """
     look = Evaluations(offered, tolerant=True)
     ran = worlds.run(mistake.program, mistake.policy, look)
@@ -113,9 +114,10 @@ def in_world(mistake: Mistake, offered: tuple[Offered, ...]) -> dict[int, bool]:
 
 
 class Evaluations:
-    """Evaluates the expressions of ``offered`` after their lines, while a program runs (it is called after each
-    statement); ``held`` has the last result of each by the index of the sentence in ``offered`` (from 0). With
-    ``tolerant`` an expression that raises has none; else its exception is raised.
+    """Evaluates the expressions of ``offered`` while a program runs; it is called after each statement.
+
+    ``held`` has the last result of each expression, by its index in ``offered``. If an expression raises, its result is
+    removed with ``tolerant``; otherwise the exception is raised.
     """
 
     def __init__(self, offered: Sequence[Offered], *, tolerant: bool = False) -> None:
@@ -126,8 +128,10 @@ class Evaluations:
         self._changed: dict[str, list[int]] = {}
 
     def end(self, error: BaseException | None, line: int | None, names: dict[str, Any]) -> None:
-        """Call at the end of the program: if ``error`` ended it in ``line``, evaluate those expressions about that line
-        which use ``raised``; the others are about what is so after a line that has run.
+        """Evaluate the expressions about the line that ended the program with ``error``; nothing if it ended without
+        one.
+
+        Only expressions that use ``raised`` are evaluated: the others are about the state after a line that has run.
         """
         if error is not None and line is not None:
             self(line, names, "", type(error).__name__)
@@ -183,9 +187,7 @@ def _savers(tensors: Iterable[Any], saved: Any) -> Iterator[str]:
 
 
 def _node(tensor: Any) -> Any:
-    """Return the node of a tensor; None where torch refuses to say it: of a view that was made
-    and written under ``no_grad``.
-    """
+    """The ``grad_fn`` of a tensor; None if torch raises when it is read, as for a view written under ``no_grad``."""
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -193,7 +195,7 @@ def _node(tensor: Any) -> Any:
 
 
 def _kept(node: Any) -> Iterator[Any]:
-    """Yield the tensors that a node has saved and not freed."""
+    """Yield the tensors that a node has saved and not freed, of those that are ``_saved_…`` attributes."""
     for name in dir(node):
         if name.startswith("_saved_"):
             try:
@@ -205,7 +207,10 @@ def _kept(node: Any) -> Iterator[Any]:
 
 
 def _slope(torch: Any, y: Any, x: Any) -> Any:
-    """Return the gradient of ``y.sum()`` at ``x`` as a list, None, or why backward would refuse."""
+    """The gradient of ``y.sum()`` at ``x`` as a list; None if none flows there.
+
+    "freed" or "overwritten" if backward refuses for that reason.
+    """
     if not (y.requires_grad and x.requires_grad):
         return None
     try:
@@ -216,7 +221,7 @@ def _slope(torch: Any, y: Any, x: Any) -> Any:
 
 
 def _begun(torch: Any, y: Any, x: Any) -> Any:
-    """Return what a backward from ``y`` itself would bring to ``x``, as a list, or "refused"."""
+    """The gradient that a backward from ``y`` without an argument gives ``x``, as a list; "refused" if torch raises."""
     try:
         (gradient,) = torch.autograd.grad(y, x, retain_graph=True)
     except RuntimeError:

@@ -31,8 +31,11 @@ _KEPT = T(
 
 @dataclass(frozen=True, slots=True)
 class ChapterRow:
-    """One chapter: ``number`` (two digits; empty for what belongs to no chapter) and title, ``solved`` of its
-    ``exercises`` (numbers of them), and ``right`` of the questions that were ``answered``.
+    """One chapter in the overview.
+
+    ``number`` has two digits (empty for answers that belong to no chapter). ``exercises`` is the number of the
+    chapter's exercises and ``solved`` how many of them are solved; ``answered`` is the number of answered questions and
+    ``right`` how many of them were answered right.
     """
 
     number: str
@@ -44,13 +47,13 @@ class ChapterRow:
 
     @property
     def part(self) -> float:
-        """Return the solved fraction of the chapter's exercises, from 0 to 1."""
+        """The fraction of the chapter's exercises, from 0 to 1, that are solved; 0 if it has none."""
         return self.solved / self.exercises if self.exercises else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The progress, one of ``rows`` for each chapter; shows itself in a notebook.
+    """The learner's progress with a row for each chapter; it is shown as a table in a notebook.
 
     ``beliefs`` are misconceptions (keys) with how many answers fitted each, most frequent first; ``torn`` is the number
     of lines in the progress file that could not be read; ``problem`` is why the file could not be read at all (empty:
@@ -118,9 +121,10 @@ def _row(row: ChapterRow, language: Language) -> str:
 
 
 def progress(folder: str | os.PathLike[str] = ".", language: Language = "en") -> Overview:
-    """Return an overview of what has been answered and solved, as kept in ``folder`` (that of the notebooks), for the
-    chapters that have exercises or answered questions. It raises nothing for a file that cannot be read: the overview
-    says so.
+    """An overview of what has been answered and solved, from the progress file in ``folder``.
+
+    It has the chapters that have exercises or answered questions. If the file cannot be read, nothing is raised: the
+    overview says so.
     """
     try:
         kept = load(folder)

@@ -78,8 +78,10 @@ KINDS = tuple(_SAID)
 
 @dataclass(frozen=True, slots=True)
 class ProgramFact:
-    """What is true after the line number ``line`` has run: ``about`` is a kind of fact (``"memory"``, ``"version"``)
-    and the names that it is about, ``value`` what was found (``"separate"``, ``"2"``).
+    """A fact that holds after the line with the number ``line`` has run.
+
+    ``about`` is the kind of fact (``"memory"``, ``"version"``) and the names that it is about, ``value`` what was found
+    (``"separate"``, ``"2"``).
     """
 
     line: int
@@ -92,11 +94,11 @@ class ProgramFact:
         return self.said({})
 
     def said(self, loops: dict[int, int]) -> T:
-        """Return the fact as a sentence about a program; ``loops`` has, for the last line of each of its loops, the
-        first one (line numbers).
+        """The fact as a sentence about a program; ``loops`` has the first line of each of its loops, by the loop's last
+        line.
 
-        The last line of a loop runs in every round, so a sentence on what holds after the line could be read as one on
-        the first round.
+        The last line of a loop runs in every iteration, so the sentence then speaks of the whole loop: "after line 4"
+        could be read as after the first iteration.
         """
         forms = _SAID[self.about[0]]
         form = forms.get(self.value) or forms[""]
@@ -104,7 +106,9 @@ class ProgramFact:
 
 
 def after(line: int, loops: dict[int, int], en: str, zh: str) -> T:
-    """Return a sentence about what holds after a line."""
+    """The sentence ``en`` and ``zh`` with "after line 4" before it, or "after the loop of lines 2 to 4" at a loop's
+    last line.
+    """
     if line in loops:
         first = loops[line]
         return T(en=f"after the loop of lines {first} to {line}, {en}", zh=f"第 {first} 至 {line} 行的循环之后，{zh}")
@@ -115,9 +119,9 @@ def after(line: int, loops: dict[int, int], en: str, zh: str) -> T:
 class Watched:
     """What was found on the real torch.
 
-    ``states`` has, for each statement, its last line and what holds after it. ``passes`` has, by line, how many
-    backward passes have reached a named leaf so far. ``also`` has what holds beside the one value in the state, as
-    (line, kind and names, value): a gradient of zeros is that of a pass as well if this pass brought zeros.
+    ``states`` has, for each statement, its last line and the facts after it. ``passes`` has, by line, how many backward
+    passes have reached a named leaf so far. ``also`` has further values of the same facts, as (line, kind and names,
+    value): a ``.grad`` of zeros is also the sum of one pass if that pass computed zeros.
     """
 
     states: list[tuple[int, State]]
@@ -137,7 +141,7 @@ class _FactCollector:
     probing: bool = False
 
     def __call__(self, line: int, names: dict[str, Any], printed: str) -> None:
-        """Store the facts that hold after this line."""
+        """Store the facts that hold after this line; it is called after each statement."""
         known = {name: value for name, value in names.items() if not name.startswith("__")}
         shown = {name: value for name, value in known.items() if _is_number(value) or _address(value) is not None}
         self.probing = True
@@ -185,9 +189,10 @@ class _FactCollector:
                     yield from _graph(name, value, tensors, torch)
 
     def _sum(self, name: str, leaf: Any) -> Iterator[tuple[About, str]]:
-        """Yield how many of the gradients that arrived, counted back from the last one, add up to a leaf's ``.grad``.
+        """Yield the fact that says what a leaf's ``.grad`` is.
 
-        "None" if it has none, "zeros" if it is all zeros.
+        Its value is "None", "zeros", or the number of the latest backward passes whose gradients add up to it. Nothing
+        is yielded if no such number fits.
         """
         if name not in self.arrived:
             came = self.arrived.setdefault(name, [])
@@ -198,7 +203,11 @@ class _FactCollector:
         yield from ((("sum", name), value) for value in itertools.islice(self._sums(name, leaf), 1))
 
     def _sums(self, name: str, leaf: Any) -> Iterator[str]:
-        """Yield all that a leaf's ``.grad`` is: zeros, and the sum of so many of the gradients that arrived last."""
+        """Yield all descriptions of a leaf's ``.grad`` that fit: "zeros", and numbers of the latest gradients that add
+        up to it.
+
+        Nothing is yielded without a ``.grad``, or if the tensor is no leaf any more.
+        """
         if not leaf.is_leaf or leaf.grad is None:
             return
         total, held = [0.0] * leaf.grad.numel(), _flat(leaf.grad)
@@ -220,8 +229,9 @@ def _held(shown: dict[str, Any], modules: dict[str, Any]) -> Iterator[tuple[Abou
 
 
 def _graph(name: str, value: Any, tensors: dict[str, Any], torch: Any) -> Iterator[tuple[About, str]]:
-    """Yield whether backward from a tensor would work now ("whole", or why not), and which other
-    tensors would get a gradient.
+    """Yield facts on a backward from a tensor: whether it would work now, and which other tensors would get a gradient.
+
+    If it would not work, only the reason is yielded.
     """
     others = {
         other: one for other, one in tensors.items() if one is not value and one.requires_grad and _has_history(one)
@@ -267,7 +277,9 @@ def _address(value: Any) -> int | None:
 
 
 def _overlap(one: Any, other: Any) -> bool:
-    """Whether two tensors or arrays are on the same memory: a tensor's own may begin inside an array's."""
+    """Whether the memory of two tensors or arrays overlaps, by address and size; a tensor's may begin inside an
+    array's.
+    """
     (a, first), (b, second) = ((_address(value) or 0, _size(value)) for value in (one, other))
     return a == b or a < b < a + first or b < a < b + second
 
@@ -293,19 +305,19 @@ def _flat(gradient: Any) -> list[float]:
 
 
 def watched(program: str) -> Watched:
-    """Return what was found after each statement on the real torch."""
+    """Run ``program`` on the real torch, and return the facts after each statement."""
     look = _FactCollector()
     execute(program, worlds.NAME, look)
     return Watched(look.states, look.passes, frozenset(look.also))
 
 
 def real_facts(program: str) -> list[tuple[int, State]]:
-    """Return for each statement its last line, and what holds after it on the real torch."""
+    """For each statement its last line, and the facts after it on the real torch."""
     return watched(program).states
 
 
 def loops(program: str) -> dict[int, int]:
-    """Return, by the last line of each loop on the program's outermost level, its first line."""
+    """The first line of each loop on the program's outermost level, by the loop's last line."""
     return {
         node.end_lineno or node.lineno: node.lineno
         for node in ast.parse(program).body
@@ -314,8 +326,9 @@ def loops(program: str) -> dict[int, int]:
 
 
 def facts(program: str, policy: shadow.Policy) -> list[tuple[int, State]]:
-    """Return for each statement of ``program`` its last line, and what holds after it on the engine under ``policy``;
-    empty if the engine has no model of something in it.
+    """For each statement of ``program`` its last line, and the facts after it on the shadow engine under ``policy``.
+
+    Empty if the engine has no model of something in the program.
     """
     look = _FactCollector()
     return look.states if worlds.run(program, policy, look) is not None else []

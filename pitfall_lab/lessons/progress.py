@@ -45,11 +45,11 @@ class ProgressError(Exception):
 class Entry:
     """One answer of a learner, or a decision about a claim.
 
-    ``item`` (``"12.3"``, ``"q-"`` and a question's key, a claim's id) of ``chapter`` (``"12"``) earned ``held`` of
-    ``total``: properties of an exercise; of a question one for the answer and one for the reason, if it asks for one; 1
-    of 1 for a right decision. ``beliefs`` are the keys of the misconceptions that a wrong answer fits; ``at`` is the
-    time in UTC, ISO 8601 (empty: not set yet). ``note`` is ``"skipped"``, the words of a wrong answer that fits no
-    misconception, or a wrong decision; else empty.
+    ``item`` is ``"12.3"`` for an exercise, ``"q-"`` and its key for a question, or a claim's id, in ``chapter``
+    (``"12"``). The answer earned ``held`` of ``total``: of an exercise these are properties; of a question one for the
+    answer and one for the reason, if it asks for one; a right decision has 1 of 1. ``beliefs`` are the keys of the
+    misconceptions that a wrong answer fits; ``at`` is the time in UTC, ISO 8601 (empty: not set yet). ``note`` is
+    ``"skipped"``, the text of a wrong answer that fits no misconception, or a wrong decision; else empty.
     """
 
     chapter: str
@@ -63,22 +63,25 @@ class Entry:
 
     @property
     def solved(self) -> bool:
-        """Whether all properties of the answer held."""
+        """Whether the answer earned everything: all properties, or the right answer and reason."""
         return self.held == self.total > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything in one progress file: its ``entries``, oldest first, and how many lines were ``torn``: these were not
-    readable and are left where they are.
+    """Everything in one progress file.
+
+    ``entries`` are its answers, oldest first; ``torn`` is the number of lines that could not be read, which stay in the
+    file.
     """
 
     entries: tuple[Entry, ...] = ()
     torn: int = 0
 
     def best(self) -> dict[tuple[str, str], Entry]:
-        """The best answer to each item, by (chapter, item): the one with the largest share of its total; of equal ones
-        the first.
+        """The best answer to each item, by (chapter, item).
+
+        It is the one that earned the largest share of its total; of equal ones the first.
         """
         found: dict[tuple[str, str], Entry] = {}
         for entry in self.entries:
@@ -96,8 +99,9 @@ class Progress:
 
 
 def chapter_here() -> str:
-    """The number of the chapter whose notebook this kernel runs (``"05"``), as far as the Jupyter
-    server says so; else ``""``.
+    """The number of the chapter whose notebook this kernel runs (``"05"``), from the name of the Jupyter session.
+
+    "" if Jupyter does not give a name, or the name does not begin with a number.
     """
     found = re.match(r"\d\d(?=-)", Path(os.environ.get("JPY_SESSION_NAME", "")).name)
     return found[0] if found else ""
@@ -111,9 +115,9 @@ def learner() -> str:
 
 
 def load(folder: str | os.PathLike[str] = ".") -> Progress:
-    """The progress kept in ``folder``; empty where there is none.
+    """The progress in ``folder``; empty if there is no progress file.
 
-    Raises :class:`ProgressError`, and changes nothing, when it cannot be read.
+    Raises :class:`ProgressError`, and changes nothing, if the file cannot be read or is not a progress file.
     """
     path = Path(folder) / NAME
     try:

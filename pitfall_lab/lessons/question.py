@@ -119,8 +119,10 @@ _LABELS: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How a program ends: ``value`` is the value in question, as text; or ``error`` is the type of the exception that
-    ended it at ``line`` (empty and None: none did).
+    """How a program ends.
+
+    ``value`` is the value in question, as text; or ``error`` is the type of the exception that ended it, and ``line``
+    the line that raised (empty and None if none did).
     """
 
     value: str = ""
@@ -142,10 +144,10 @@ class ProgramEnd:
 class Choice:
     """One answer to choose.
 
-    ``right``: torch agrees with it. ``beliefs`` are the misconceptions that predict it. ``line`` is the line of code
-    that it is (None: it is none). ``without``: what has to be left out of the program to give this answer, or why torch
-    does not refuse the line (None: nothing). ``both``: only all of these mistakes together give it. ``way`` is that
-    mistake, of both or of leaving something out (None: only beliefs give the answer).
+    ``right``: torch does what it says. ``beliefs`` are the misconceptions that predict it. ``line`` is the number of
+    the line of code that it is (None: it is no line). ``without`` is the slip that leads to it, or why torch does not
+    refuse the line (None: neither). ``both``: only the beliefs together with the slip, or several beliefs together,
+    lead to it. ``way`` is the mistake that leads to it (None: single beliefs do).
     """
 
     text: T
@@ -163,11 +165,11 @@ class Prediction:
 
     ``marks`` are the indices of its choices, ``beliefs`` the misconceptions that predict it, ``without`` what was
     overlooked or misread (None: nothing); ``both`` and ``way`` are as in :class:`Choice`. ``parting`` is the first
-    difference between torch and the only belief; ``separating`` a program that distinguishes several beliefs (None:
-    none is known). Up to line ``until`` torch does what was predicted; that line is the first that does something else
-    (None: only the end shows it). ``against``: the right reason denies the mistake, so who gives that reason has not
-    made it, or does not see what follows from it. ``places`` says which places were taken for those of the tensor in
-    question (None: that is not the mistake).
+    difference between torch and the belief, if there is only one; ``separating`` is a program that distinguishes
+    several beliefs (None: none is known). ``until`` is the first line at which torch does something else than was
+    predicted (None: only the end shows it). ``against``: the right reason contradicts the mistake, so a learner who
+    gives that reason has not made it, or does not see what follows from it. ``places`` is the answer to a learner who
+    looked for the changed cells at the indices that they have in another tensor (None: that is not the mistake).
     """
 
     marks: frozenset[int]
@@ -184,8 +186,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class StatementEffects:
-    """What the statement that ends in ``line`` changed on real torch: ``came`` has a sentence for each new value (at
-    most ``MOST_CAME``, then "…").
+    """What the statement that ends in ``line`` changed on the real torch.
+
+    ``came`` has a sentence for each new value, at most ``MOST_CAME``, and then "…".
     """
 
     line: int
@@ -242,20 +245,21 @@ def pose(
     draw: tuple[int, int] | None = None,
     learner: str = "",
 ) -> Question:
-    """Compute a question: run ``program``, evaluate the expression, and compute what each mistake or
-    misconception predicts for it.
+    """Compute a question: run ``program``, evaluate the expression ``ask``, and compute what each mistake predicts for
+    it.
 
-    ``because``: whether to ask for the deciding fact; or the reasons to choose from in the lesson's own words
-    (:mod:`~pitfall_lab.lessons.offered`), where none of the facts that are known by themselves decides. ``beliefs``
-    restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`): what each of them leads to is offered,
-    as many as there is room for. ``taken_for`` are lines that many take for another: ``(6, "w.grad = g")`` is what line
-    6 is read as, and what would come of it is offered next. Two sentences, in English and in Chinese, may follow in the
-    tuple: they are what is answered to who chooses it, in the place of "so it would be if line 6 were …". ``draw`` are
-    the numbers by which the offered outcomes and reasons are drawn, those of the course where none are given; each
-    ``learner`` has an order of their own. Raises ``SyntaxError`` for a program or expression that is no Python,
-    ``KeyError`` for an unknown belief, ``ValueError`` for an unknown kind, for reasons of which not exactly one is
-    true, and for a question about changes whose program raises or whose tensor has too many cells; and what the
-    expression raises. All are mistakes of the lesson, not of the learner.
+    ``because`` says whether to ask for the fact that decides the outcome; it may also be the reasons to choose from
+    (:mod:`~pitfall_lab.lessons.offered`), if no fact that is known by itself decides. ``beliefs`` are the keys of the
+    misconceptions that are used (None: all); the outcomes that they lead to are offered, as many as there is room for.
+    ``taken_for`` are lines that many take for another: ``(6, "w.grad = g")`` is what line 6 is read as, and the outcome
+    of that is offered next. The tuple may have two more sentences, in English and in Chinese: the answer to a learner
+    who chooses that outcome, in place of "so it would be if line 6 were …". ``draw`` are the numbers by which outcomes
+    and reasons are chosen (None: those of the course); each ``learner`` gets an order of their own.
+
+    Raises ``SyntaxError`` for a program or expression that is not valid Python, ``KeyError`` for an unknown belief,
+    ``ValueError`` for an unknown kind, for reasons of which not exactly one is true, and for a question about changes
+    whose program raises or whose tensor has too many cells; and what the expression raises. All these are mistakes of
+    the lesson.
     """
     program = program.strip("\n")  # so that lines count as the reader sees them
     compile(program, "<program>", "exec"), compile(ask, "<ask>", "eval")
@@ -302,8 +306,9 @@ def pose(
 
 
 def _against(program: str, one: Prediction, found: Sequence[Reason]) -> bool:
-    """Whether the right reason denies each mistake by which a wrong answer is explained: it holds in none of their
-    worlds.
+    """Whether the right reason is false under each mistake that explains this wrong answer.
+
+    False if there is no right reason, or no mistake explains the answer.
     """
     right = next((reason for reason in found if reason.right), None)
     ways = [one.way] if one.way else [Mistake(program, (belief,)) for belief in one.beliefs]
@@ -313,9 +318,11 @@ def _against(program: str, one: Prediction, found: Sequence[Reason]) -> bool:
 def _fit_no_other(
     program: str, offered: Sequence[Offered], endings: dict[ProgramEnd, list[Mistake]], lots: balance.Lots
 ) -> list[ProgramEnd]:
-    """Return the endings that have to be offered beside the natural ones, so that each of the lesson's sentences fits
-    one of the answers: who believes it must find an answer that follows from it. Only what comes of overlooking an
-    operation with a number counts (``/ 2``), not that of a call or a statement; of several, one is taken by lot.
+    """The outcomes that must be offered so that each sentence of the lesson fits one of the answers.
+
+    A learner who believes a sentence must find an answer that follows from it. Outcomes that natural mistakes lead to
+    are offered anyway. Of the others only those count that come from overlooking an operation with a constant (``/
+    2``); they are added in an order drawn by ``lots``, while they make more sentences fit.
     """
 
     def true(one: Mistake) -> set[int]:
@@ -339,8 +346,9 @@ def _overlooks_number(one: Mistake) -> bool:
 
 
 def _predictions(program: str, choices: tuple[Choice, ...], *, values: bool) -> tuple[Prediction, ...]:
-    """Return the wrong answers, each with the mistakes that lead to it; ``values``: only runs that differ in a value
-    count.
+    """The wrong answers, each with the mistakes that lead to it.
+
+    ``values``: the line at which a belief's run differs from torch's is looked for in values, not in version counters.
     """
     believed = [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs and not c.both]
     fitting = _fitting(program, believed, values=values)
@@ -360,7 +368,7 @@ def _predictions(program: str, choices: tuple[Choice, ...], *, values: bool) -> 
 
 
 def _torch_outcome(ran: ProgramRan, expression: str) -> ProgramEnd:
-    """Return what the real torch did with the program."""
+    """How the program ended on the real torch: the value of the expression, or the error."""
     if ran.error:
         return ProgramEnd(error=type(ran.error).__name__, line=ran.line)
     return ProgramEnd(value=_asked(expression, ran.namespace))
@@ -376,7 +384,7 @@ def _asked(expression: str, names: dict[str, Any]) -> str:
 
 
 def _asked_if_there(expression: str, names: dict[str, Any]) -> str:
-    """Return the value of the expression as text; nothing if the program has ended too early for it."""
+    """The value of the expression as text; "" if it raises, since the program ended too early for it."""
     try:
         return _asked(expression, names)
     except Exception:
@@ -414,8 +422,8 @@ def _came(what: str, value: str, before: dict[str, str]) -> T | None:
 
 
 def _gone(before: dict[str, str], state: dict[str, str]) -> Iterator[T]:
-    """Yield a sentence for each gradient that a tensor has no longer, and for each tensor
-    that no longer requires one.
+    """Yield a sentence for each ``.grad`` that a tensor has no more, and for each tensor that no longer
+    requires grad.
     """
     for what in [what for what in before if what not in state]:
         name, _, part = what.rpartition(".")
@@ -428,8 +436,9 @@ def _short(text: str) -> str:
 
 
 def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> ProgramEnd | None:
-    """Return how the program ends in the world of ``policy``; ``None`` when the engine has
-    no model of something in it.
+    """How the program ends on the shadow engine under ``policy``; None if the engine has no model of something in it.
+
+    If the program finishes and the expression raises, that error is the end.
     """
     ran = worlds.run(program, policy)
     if ran is None:
@@ -444,8 +453,10 @@ def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Pro
 
 
 def _endings(look: Callable[[Mistake], A | None], actual: A, *stages: Iterable[Mistake]) -> dict[A, list[Mistake]]:
-    """Return wrong endings of a program, each with the mistakes that lead to it; later stages only if
-    fewer than ``ENOUGH`` are found.
+    """The wrong endings of a program, each with the mistakes that lead to it.
+
+    ``look`` returns how the program ends under a mistake (None: unknown). All of the first stage are tried; mistakes of
+    later stages only until ``ENOUGH`` endings are found, and only for endings that are new.
     """
     found: dict[A, list[Mistake]] = {}
     for number, stage in enumerate(stages):
@@ -461,10 +472,10 @@ def _endings(look: Callable[[Mistake], A | None], actual: A, *stages: Iterable[M
 def _believed(
     look: Callable[[Mistake], A | None], actual: A, program: str, held: list[Misconception]
 ) -> dict[A, list[Mistake]]:
-    """Return the ways in which the program ends under one misconception, each with the misconceptions that lead to it.
+    """How the program ends under single misconceptions, each ending with the misconceptions that lead to it.
 
-    Empty unless the engine under torch's own rules ends as torch did: otherwise the belief would
-    not be the cause of a difference.
+    Empty unless the engine under torch's rules ends as torch did: otherwise the belief would not be the cause of a
+    difference.
     """
     return _endings(look, actual, single(program, held)) if look(Mistake(program)) == actual else {}
 
@@ -472,10 +483,10 @@ def _believed(
 def _mistaken(
     program: str, expression: str, actual: ProgramEnd, held: list[Misconception], taken: list[Mistake]
 ) -> dict[ProgramEnd, list[Mistake]]:
-    """Return how the program ends for those who make a mistake, in the order in which that is to be offered.
+    """How the program ends for learners who make a mistake, in the order in which the endings are to be offered.
 
-    What a belief leads to comes first, then what comes of taking a line for another, then a slip,
-    then two mistakes at a time.
+    First come endings under a belief, then those of taking a line for another one, then those of a slip, then those of
+    two mistakes. Empty if the engine under torch's rules does not end as torch did.
     """
 
     def look(one: Mistake) -> ProgramEnd | None:
@@ -510,12 +521,12 @@ def _choices(
     *,
     wanted: Sequence[ProgramEnd] = (),
 ) -> tuple[Choice, ...]:
-    """Return torch's outcome and three wrong ones: what natural mistakes lead to and the ``wanted`` ones, then a
-    refusal, then what slips lead to.
+    """The answers to choose from: torch's outcome and up to three wrong ones.
 
-    So an answer that a question is about is never left out for another one. Unless natural mistakes take every place,
-    an error is among the answers also of a program that does not raise. By lot, natural ones are not filled up with
-    others: that an error is offered must not say that none comes.
+    First come outcomes of natural mistakes and the ``wanted`` ones, then one in which torch refuses a line, then
+    outcomes of slips. Unless natural mistakes fill all places, an error is offered also for a program that does not
+    raise. For some questions, drawn by ``lots``, natural outcomes are not filled up with others, so that an offered
+    error does not show that none is raised.
     """
     places = MOST_CHOICES - 1
     natural = [outcome for outcome, mistakes in endings.items() if any(map(_natural, mistakes))]
@@ -560,7 +571,9 @@ def _believing(one: Mistake) -> bool:
 
 
 def _unfounded(refusals: dict[ProgramEnd, Slip], outcome: ProgramEnd, actual: ProgramEnd) -> Slip | None:
-    """Return what is answered to who expects torch to refuse a line; None for another outcome than that."""
+    """The slip with the answer to a learner who expects torch to refuse a line; None if ``outcome`` is no such
+    refusal.
+    """
     slip = refusals.get(outcome)
     if slip is None or not actual.error or actual.line is None or actual.line >= slip.line:
         return slip
@@ -572,8 +585,10 @@ def _unfounded(refusals: dict[ProgramEnd, Slip], outcome: ProgramEnd, actual: Pr
 
 
 def _choice(text: T, mistakes: list[Mistake], refused: Slip | None) -> Choice:
-    """Return a wrong answer with the mistakes that lead to it: each belief by itself, or else the first way there; or
-    that torch does not refuse the line.
+    """A wrong answer with what leads to it.
+
+    That is each single belief that predicts it; if there is none, the first mistake; if there is no mistake at all, the
+    expectation that torch refuses the line (``refused``).
     """
     alone = tuple(one.beliefs[0] for one in mistakes if _believing(one))
     if alone or not mistakes:
@@ -583,8 +598,10 @@ def _choice(text: T, mistakes: list[Mistake], refused: Slip | None) -> Choice:
 
 
 def _refusals(program: str) -> dict[ProgramEnd, Slip]:
-    """Return where one could expect torch to refuse, the last line first: writes in place, backward and
-    step, views; else arithmetic. With each is what is answered to who expects it.
+    """Lines at which a learner could expect torch to refuse, the last line first, each with the answer to that.
+
+    They are in-place writes, ``backward``, ``step``, views and the like; only if there are none, arithmetic without
+    constants.
     """
     lines, arithmetic = dict[int, str](), dict[int, str]()
     for node in ast.walk(ast.parse(program)):
@@ -625,14 +642,16 @@ def _mixed(actual: ProgramEnd, endings: Iterable[ProgramEnd]) -> list[ProgramEnd
 
 
 def _parts(value: str) -> list[str]:
-    """Return the elements of a tuple's text, each as text."""
+    """The elements of a tuple's text, each as text; empty if the text is no tuple."""
     tree = ast.parse(value, mode="eval").body if value.startswith("(") else None
     return [ast.get_source_segment(value, part) or "" for part in tree.elts] if isinstance(tree, ast.Tuple) else []
 
 
 def _others(kind: Kind, actual: ProgramEnd, names: dict[str, Any]) -> list[ProgramEnd]:
-    """Return further wrong answers close to the right one: shapes that occur in the program, or
-    versions near the right one.
+    """Further wrong answers close to the right one: shapes of the program's tensors, or version numbers near the right
+    one.
+
+    Empty for questions about a value, and for a program that raises.
     """
     if actual.error or kind == "value":
         return []
@@ -653,7 +672,9 @@ def _others(kind: Kind, actual: ProgramEnd, names: dict[str, Any]) -> list[Progr
 def _lines(
     program: str, actual: ProgramEnd, endings: dict[ProgramEnd, list[Mistake]], refusals: dict[ProgramEnd, Slip]
 ) -> tuple[Choice, ...]:
-    """Return the program's lines as choices, and that none of them fails."""
+    """The program's lines as choices, each with the mistakes by which it would fail, and a last choice that no line
+    fails.
+    """
     beliefs: dict[int | None, list[Misconception]] = {}
     for outcome, mistakes in endings.items():
         alone = [one.beliefs[0] for one in mistakes if one.beliefs and not one.slip]
@@ -695,7 +716,11 @@ def _changes(
     *,
     taken: list[Mistake],
 ) -> Question:
-    """Compute a question about what the last statement changes; ``taken`` are misread lines."""
+    """Compute a question about what the last statement changes; arguments are as for :func:`pose`, ``taken`` misread
+    lines.
+
+    Raises ``ValueError`` if the program raises or the tensor has too many cells.
+    """
     last = ast.parse(program).body[-1]
     before = "\n".join(program.splitlines()[: last.lineno - 1])
     names = [name.strip() for name in ask.split(",")]
@@ -753,10 +778,10 @@ def _changes(
 
 
 def _misplaced(name: str, before: dict[str, Any], after: dict[str, Any]) -> dict[frozenset[int], T]:
-    """Return sets of cells of a tensor that are taken for the changed ones by who looks for them at the places that
-    they have in another tensor on the same memory, each with what is answered to that.
+    """Sets of cells that a learner may take for the changed ones, each with the answer to that.
 
-    The same place can be the same index, the same row or column, or the same number when it is read row by row.
+    The learner looks at the indices that the changed cells have in another tensor on the same memory with other
+    strides: the same row or column, the same index, or the same position when it is read row by row.
     """
     own, shape = after[name], tuple(after[name].shape)
     number = {index: n for n, index in enumerate(itertools.product(*map(range, shape)))}
@@ -796,8 +821,10 @@ def _changed(tensor: Any, before: Any) -> set[tuple[int, ...]]:
 def _lines_of(
     places: set[tuple[int, ...]], there: tuple[int, ...], shape: tuple[int, ...]
 ) -> Iterator[set[tuple[int, ...]]]:
-    """Yield the row or column of a tensor of ``shape`` with the number of the one that ``places`` are in one of the
-    shape ``there``; none if they are no whole one.
+    """Yield the rows or columns of a tensor of ``shape`` that have the same number as the row or column ``places``.
+
+    ``places`` are indices of a tensor of the shape ``there``; nothing is yielded if they are no whole row or column of
+    it.
     """
     for dim in range(len(there)):
         numbers = {place[dim] for place in places}
@@ -806,7 +833,9 @@ def _lines_of(
 
 
 def _elsewhere(name: str, other: str, places: set[tuple[int, ...]], changed: set[tuple[int, ...]]) -> T:
-    """Return what is answered to who takes the places of ``other`` for those of the tensor called ``name``."""
+    """The answer to a learner who takes the indices of the changed cells in ``other`` for those in the tensor
+    ``name``.
+    """
 
     def listed(of: str, cells: set[tuple[int, ...]], joint: str) -> str:
         return joint.join(f"`{of}[{', '.join(map(str, cell))}]`" for cell in sorted(cells))
@@ -820,7 +849,11 @@ def _elsewhere(name: str, other: str, places: set[tuple[int, ...]], changed: set
 
 
 def _cells(names: list[str], namespace: dict[str, Any]) -> tuple[list[str], int]:
-    """Return the expressions that may change, and the columns of the grid when they are the cells of one tensor."""
+    """The expressions that may change, and the number of columns of their grid.
+
+    For several names these are the names, and 0; for one tensor its cells. Raises ``ValueError`` for a tensor with no
+    dimensions, or with too many cells.
+    """
     if len(names) > 1:
         return names, 0
     shape = tuple(eval(names[0], namespace).shape)  # noqa: S307 - the lesson's own expression
@@ -836,9 +869,10 @@ def _cells(names: list[str], namespace: dict[str, Any]) -> tuple[list[str], int]
 def _fitting(
     program: str, wrong: Iterable[tuple[frozenset[int], tuple[Misconception, ...]]], *, values: bool = True
 ) -> tuple[Prediction, ...]:
-    """Return the wrong answers that misconceptions predict, with what is shown to a learner who chooses them.
+    """The wrong answers that misconceptions predict, with what is shown to a learner who chooses one.
 
-    With ``values``, two runs differ where a value does, and not where only a version counter does.
+    With ``values``, the first line at which two runs differ in a value is taken, not one at which only a version
+    counter does.
     """
     found = []
     for marks, beliefs in wrong:

@@ -71,12 +71,11 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One sentence to choose as the reason for an outcome; ``right`` if it holds and the program would end differently
-    without it.
+    """One sentence to choose as the reason for an outcome; ``right`` if it holds and decides the outcome.
 
     A wrong one does not hold: ``instead`` is what holds in its place (None for the right one), and ``beliefs`` has the
-    misconception (at most one) under which it would hold. ``said`` is what the lesson answers to who reads the program
-    so that it holds (None: nothing); ``own`` that it answers this very reason.
+    misconception (at most one) under which it would hold. ``said`` is the lesson's answer to a learner who reads the
+    program so that it holds (None: there is none); ``own``: the lesson gives that answer to this very reason.
     """
 
     text: T
@@ -98,11 +97,11 @@ def reasons(
     message: str,
     lots: balance.Lots,
 ) -> tuple[Reason, ...]:
-    """Return one fact that decides how ``program`` ends and three that do not hold, in an order drawn by ``lots``; an
-    empty tuple where nothing is known to decide it.
+    """One fact that decides how ``program`` ends and three that do not hold, in an order drawn by ``lots``.
 
-    ``ask`` is the expression in question. ``mistakes`` end the program differently, each group in a way of its own that
-    is offered as an answer; ``others`` in ways that are not. ``message`` is torch's, when it raises.
+    Empty if no deciding fact is known. ``ask`` is the expression in question. Each group of ``mistakes`` leads to one
+    wrong outcome that is offered as an answer; each group of ``others`` to one that is not. ``message`` is torch's
+    error message (empty: none).
     """
     real = watched(program)
     true = _agreed(program, real)
@@ -125,13 +124,13 @@ def reasons(
 
 
 def _instead(fact: ProgramFact, true: dict[int, State]) -> ProgramFact:
-    """Return what holds after a fact's line in its place."""
+    """The fact that holds on torch in place of a false fact, after the same line."""
     return ProgramFact(fact.line, fact.about, true[fact.line][fact.about])
 
 
 def _holds(fact: ProgramFact, mistake: Mistake) -> bool:
-    """Whether a fact holds in the world of a mistake; also where that world does not come so far, or says nothing of
-    it.
+    """Whether a fact holds under a mistake; True also if the program then does not reach its line, or nothing
+    is known.
     """
     state = dict(facts(mistake.program, mistake.policy)).get(fact.line, {})
     return state.get(fact.about, fact.value) == fact.value
@@ -139,8 +138,9 @@ def _holds(fact: ProgramFact, mistake: Mistake) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A program with the facts that hold, and with mistakes about it, grouped by how it then ends;
-    ``near`` are the names that matter.
+    """A program with the facts that hold on torch, and mistakes about it, grouped by how the program then ends.
+
+    ``near`` are the names in the question and those in the last write.
     """
 
     program: str
@@ -152,7 +152,7 @@ class _Case:
     believable: Callable[[ProgramFact], bool]
 
     def false(self, fact: ProgramFact) -> bool:
-        """Whether a fact that the state contradicts does not hold beside it."""
+        """Whether a fact with another value than torch's is really false: two values of one kind may both hold."""
         return (fact.line, fact.about, fact.value) not in self.real.also
 
 
@@ -163,13 +163,12 @@ def _among(
     worth: Callable[[ProgramFact], bool],
     lots: balance.Lots,
 ) -> list[tuple[ProgramFact, Misconception | None]]:
-    """Return the right reason and then three wrong ones among the facts that ``worth`` accepts, each with the belief
-    in whose world it holds, if there is one; empty if there are not enough.
+    """The right reason and then three wrong ones among the facts that ``worth`` accepts; empty if there are not enough.
 
-    ``certain`` has two lists of facts that torch's message names. The right reason is taken from the first list if it
-    has any facts, else from the facts in which mistaken worlds differ from torch's, else from the second list. The
-    wrong ones are, first, what those think who give one of the offered answers because of a belief; then others that
-    can be believed, and the rest only where there are too few of these.
+    Each has the belief under which it holds, or None. ``certain`` has two lists of facts that torch's message names:
+    the right reason is taken from the first list if it has any facts, else from the facts on which mistaken worlds
+    differ from torch's, else from the second list. Wrong ones are first what learners think who give an offered answer
+    because of a belief, then others that can be believed, and the rest only if there are too few of these.
     """
     every = [one for group in (*case.mistakes, *case.others) for one in group]
     apart = {one: [pair for pair in _apart(one, case.true) if all(map(worth, pair))] for one in every}
@@ -227,12 +226,12 @@ def _deciding(
     certain: tuple[list[ProgramFact], list[ProgramFact]],
     apart: dict[Mistake, list[tuple[ProgramFact, ProgramFact]]],
 ) -> list[list[ProgramFact]]:
-    """Return the facts of which one will be the right reason, in groups by the wrong ending that they rule out.
+    """The facts of which one will be the right reason, in groups by the wrong outcome that they rule out.
 
-    The first of these sources that has a fact of a kind in ``_WHY``: the facts that torch's message names; those
-    that the beliefs behind the offered endings get wrong, then those of all beliefs; the second list of
-    ``certain``. If none has one: the first source with any facts, at last the facts that a reader who overlooks a
-    part of the program gets wrong.
+    They are taken from the first of these sources that has a fact of a kind in ``_WHY``: those that torch's message
+    names; those that the beliefs behind the offered outcomes get wrong; those that any belief gets wrong; the second
+    list of ``certain``. If none has one: from the first source with any facts, and last from what a reader who
+    overlooks something gets wrong.
     """
     every = [*case.mistakes, *case.others]
     ways: list[list[list[ProgramFact]]] = [[certain[0]]]
@@ -248,10 +247,11 @@ def _deciding(
 def _tempting(
     case: _Case, right: ProgramFact, apart: dict[Mistake, list[tuple[ProgramFact, ProgramFact]]]
 ) -> list[ProgramFact]:
-    """Return for each offered ending that a belief leads to the false fact by which its holder would explain it.
+    """For each offered outcome that a belief leads to, the false fact by which its holder would explain it; at most
+    three.
 
-    That is the opposite of the right fact where the belief denies this one, else the fact that says most about why. A
-    fact that is taken for one ending and holds in the world of another one as well serves both.
+    That is the opposite of the right fact if the belief denies that fact, else the fact that says most about why. If a
+    fact taken for one outcome holds under the beliefs of another outcome as well, it serves both.
     """
     ways = [[one for one in group if len(one.beliefs) == 1 and not one.slip] for group in case.mistakes]
     worlds = [
@@ -289,10 +289,10 @@ def _both_hold(fact: ProgramFact, other: ProgramFact) -> bool:
 
 
 def _overlooked(program: str, one: Mistake, fact: ProgramFact) -> bool:
-    """Whether a reader believes the false fact only after overlooking a part of the program: ``one`` is
-    the mistake of overlooking it.
+    """Whether a reader believes the false fact only after overlooking a statement, call or operation that it is about.
 
-    True if that part is in the line after which the fact is said to hold, or in the line that made one of its names.
+    ``one`` is the mistake of overlooking it. True if it is in the fact's line, or in the line that made one of its
+    names.
     """
     if one.slip is None or one.slip.taken_for:
         return False
@@ -301,11 +301,10 @@ def _overlooked(program: str, one: Mistake, fact: ProgramFact) -> bool:
 
 
 def _different(wrong: list[ProgramFact], right: ProgramFact, true: dict[int, State]) -> list[ProgramFact]:
-    """Return one of several wrong facts that say the same of the same tensors after different lines, or of
-    which one implies the other.
+    """The wrong facts, with one of each group that say the same of the same tensors, or of which one implies the other.
 
-    Of those the one that is about the line of the right fact is taken, else the first: a learner who sees that the
-    right fact holds would strike out all of them at once.
+    Of each group the fact about the line of the right fact is kept, else the first: a learner who sees that the right
+    fact holds would rule out all of them at once.
     """
     kept: dict[tuple[str, ...], ProgramFact] = {}
     for fact in wrong:
@@ -336,7 +335,7 @@ def _offered(fact: ProgramFact, subject: set[About]) -> int:
 
 
 def _agreed(program: str, real: Watched) -> dict[int, State]:
-    """Return the facts that hold after each line on the real torch and, as predicted, in the engine.
+    """For each line the facts after it that hold on the real torch and that the engine predicts, too.
 
     Facts about what backward needs are left out after the last backward.
     """
@@ -350,8 +349,8 @@ def _agreed(program: str, real: Watched) -> dict[int, State]:
 
 
 def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[ProgramFact, ProgramFact]]:
-    """Yield pairs of facts at the first lines where a mistaken world differs from torch's: what holds
-    in torch, and in that world.
+    """Yield pairs of a fact on torch and the differing fact under a mistake, at the first two lines with a
+    difference.
     """
     parted = 0
     for line, state in facts(mistake.program, mistake.policy):
@@ -364,11 +363,10 @@ def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[ProgramFa
 
 
 def _strongest(deciding: list[list[ProgramFact]], near: tuple[set[str], set[str]]) -> list[ProgramFact]:
-    """Return the facts that rule out most: those that are false in the largest number of wrong
-    endings, then of mistaken worlds.
+    """The facts that rule out most: those that are false in the most wrong outcomes, then under the most mistakes.
 
-    Facts that say why come before those that only say what. Among equals those are taken that connect what is asked
-    with what is written, and of these those whose kind comes first in ``_WHY``.
+    Facts that say why come before those that only say what. Among equals those count that are about both a name in the
+    question and a name in the last write, and of these those whose kind comes first in ``_WHY``.
     """
     every = [fact for group in deciding for fact in group]
     why = [fact for fact in every if fact.about[0] in _WHY] or every[:1]
@@ -388,7 +386,9 @@ def _strongest(deciding: list[list[ProgramFact]], near: tuple[set[str], set[str]
 
 
 def _near(program: str, ask: str) -> tuple[set[str], set[str]]:
-    """Return the names that are asked for, and the names in the last statement that writes into a tensor."""
+    """The names in the expression ``ask``, and the names in the last statement that writes into a tensor (empty: none
+    does).
+    """
     asked = {node.id for node in ast.walk(ast.parse(ask)) if isinstance(node, ast.Name)}
     writes = [node for node in ast.walk(ast.parse(program)) if _writes(node)]
     last = max(writes, key=lambda node: getattr(node, "lineno", 0), default=None)
@@ -408,7 +408,7 @@ def _rank(fact: ProgramFact) -> int:
 
 
 def _over(program: str) -> int:
-    """Return the line of the last backward; a number that is larger than all where there is none."""
+    """The line of the last ``backward`` in the program; ``sys.maxsize`` if there is none."""
     calls = [
         node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Attribute) and node.attr == "backward"
     ]
@@ -416,9 +416,7 @@ def _over(program: str) -> int:
 
 
 def _worth(ask: str, true: dict[int, State]) -> Callable[[ProgramFact], bool]:
-    """Return a test for facts that can be reasons; the question's own answer and facts that
-    are too long to read cannot.
-    """
+    """Make a test for facts that can be reasons: not the question's own answer, and not too long to read."""
     tree = ast.parse(ask)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     shown = names - {
@@ -443,7 +441,7 @@ def _readable(fact: ProgramFact) -> bool:
 
 
 def _named(program: str, message: str, true: dict[int, State]) -> Iterator[ProgramFact]:
-    """Yield the facts that torch's message is about, of the names in the line that raises."""
+    """Yield the facts of the kind that torch's message is about, of the names in the line that raises."""
     kind = next((kind for part, kind in _CAUSES.items() if part in message), None)
     if kind is None or not true:
         return
@@ -456,7 +454,10 @@ def _named(program: str, message: str, true: dict[int, State]) -> Iterator[Progr
 
 
 def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[ProgramFact]:
-    """Yield the fact that a tensor is no leaf if the program reads its ``.grad``: torch keeps none there."""
+    """Yield the fact that a tensor is a result in the graph, for each tensor whose ``.grad`` the question reads.
+
+    Torch keeps no ``.grad`` there. The fact is given after the first line at which it holds.
+    """
     attributes = [node for node in ast.walk(ast.parse(ask)) if isinstance(node, ast.Attribute) and node.attr == "grad"]
     asked = [node.value.id for node in attributes if isinstance(node.value, ast.Name)]
     for about in (("role", name) for name in asked):
@@ -469,9 +470,9 @@ def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[ProgramFact]:
 def _otherwise(true: dict[int, State], real: Watched) -> Iterator[ProgramFact]:
     """Yield, for each fact and the line after which it first holds, false facts that a learner could believe instead.
 
-    Facts about graphs are left out if nothing in the program requires grad, and for tensors of whole numbers, which
-    cannot. So is what only a backward pass or a write brings about where there was none: nothing is freed before the
-    first pass, and no ``.grad`` is the sum over two passes before the second.
+    Facts about roles in the graph are left out if nothing in the program requires grad, and for integer tensors.
+    Effects of a backward pass or a write are left out where there was none: nothing is freed before the first pass, and
+    no ``.grad`` is the sum over two passes before the second.
     """
     before: State = {}
     passes = 0
@@ -497,14 +498,12 @@ def _otherwise(true: dict[int, State], real: Watched) -> Iterator[ProgramFact]:
 
 
 def _written(before: State, state: State) -> bool:
-    """Whether a name's value or version changed: a statement wrote, or gave the name to another tensor,
-    which can be taken for a write.
-    """
+    """Whether a value or version of any name changed: a write, or an assignment that can be taken for one."""
     return any(about[0] in ("value", "version") and before.get(about, value) != value for about, value in state.items())
 
 
 def _before(true: dict[int, State]) -> Iterator[ProgramFact]:
-    """Yield false facts: that a value is still the one before the line that changed it."""
+    """Yield false facts that a value is still the one from before the line that changed it."""
     known: State = {}
     for line, state in true.items():
         yield from (

@@ -37,10 +37,10 @@ class ProgramRan:
 
 
 def execute(source: str, name: str = "<lesson>", after: After | None = None) -> ProgramRan:
-    r"""Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer, except
-    ``SystemExit`` and ``KeyboardInterrupt``, which are raised.
+    r"""Execute ``source`` in a fresh namespace and return what it did.
 
-    ``after`` is called after each top-level statement with its last line, the names, and what has been printed.
+    Its exceptions are part of the result, except ``SystemExit`` and ``KeyboardInterrupt``, which are raised. ``after``
+    is called after each top-level statement with its last line, the names, and what has been printed.
 
     >>> execute("print(6 * 7)").printed
     '42\n'
@@ -67,10 +67,10 @@ def execute(source: str, name: str = "<lesson>", after: After | None = None) -> 
 
 
 def failing_line(error: BaseException | None, name: str) -> int | None:
-    """Return the innermost line of the program ``name`` in the traceback of ``error``; None if there is none. Of a
-    SyntaxError in the program itself, none of which has run, the line that it names.
+    """The innermost line of the program ``name`` in the traceback of ``error``; None if there is none.
 
-    No method of the error's own class is called: it may be one of the learner's.
+    For a SyntaxError in the program itself, which then has not run, it is the line that the error names. No method of
+    the error's own class is called, since the class may be the learner's.
     """
     if error is None:
         return None
@@ -86,7 +86,9 @@ def failing_line(error: BaseException | None, name: str) -> int | None:
 
 
 def _of_python(kind: type, name: str, value: object) -> Any:
-    """The attribute that Python itself gives to each object of ``kind``, whatever a derived class has so."""
+    """The value of the attribute ``name`` as the built-in class ``kind`` defines it, whatever a derived class
+    overrides.
+    """
     return vars(kind)[name].__get__(value)
 
 
@@ -127,11 +129,11 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
 
 @contextlib.contextmanager
 def undisturbed(source: str) -> Iterator[None]:
-    """A context manager that runs a lesson as in a process of its own, whatever the learner has set in torch, and puts
-    the learner's settings back afterwards. ``source`` is the program: only one that mentions torch has torch imported.
+    """A context manager that runs a lesson with torch's default settings, and restores the learner's settings
+    afterwards.
 
-    torch is looked up, not imported: this layer does not depend on it, only the programs it runs do. When a program is
-    the first to import it, its import is done before, so that there is a state to note.
+    ``source`` is the program. This layer does not import torch for itself; but if the program mentions torch, it is
+    imported first, so that there are settings to restore.
     """
     if "torch" in source and "torch" not in sys.modules:
         with contextlib.suppress(ImportError):

@@ -116,12 +116,13 @@ class Matrix:
     endings: dict[str, dict[str, worlds.Ending | None]]
 
     def exposes(self, program: str) -> tuple[str, ...]:
-        """Return the beliefs that a program exposes: they predict another ending than torch's."""
+        """The beliefs under which a program ends in another way than on torch."""
         return tuple(b for b in self.beliefs if self.endings[program][b] not in (None, self.torch[program]))
 
     def separates(self, program: str) -> frozenset[tuple[str, str]]:
-        """Return the pairs of beliefs that end a program differently; in the pair ``("", belief)`` the empty key is
-        torch. Endings that are not known count for no pair.
+        """The pairs of beliefs under which a program ends differently; "" stands for torch in a pair.
+
+        An ending that is not known differs from none.
         """
         row = {"": self.torch[program], **self.endings[program]}
         known = [key for key in ("", *self.beliefs) if row[key] is not None]
@@ -133,7 +134,10 @@ class Matrix:
 
 
 def matrix(sources: Mapping[str, str] | None = None, beliefs: Iterable[str] = MISCONCEPTIONS) -> Matrix:
-    """Run every program in every world."""
+    """Run every program on the engine, under torch's rules and under each belief, and return the endings.
+
+    ``sources`` are programs by name (None: those of :func:`programs`).
+    """
     sources, held = programs() if sources is None else sources, tuple(beliefs)
     return Matrix(
         held,
@@ -146,10 +150,10 @@ def matrix(sources: Mapping[str, str] | None = None, beliefs: Iterable[str] = MI
 
 
 def smallest_quiz(table: Matrix) -> tuple[str, ...]:
-    """Return the names of the fewest programs in ``table`` that expose every belief and distinguish every two (an exact
-    search, not a greedy one).
+    """The names of the fewest programs in ``table`` that expose every belief and distinguish every two; an exact
+    search.
 
-    Raises ``ValueError`` when all programs together do not.
+    Raises ``ValueError`` if even all programs together do not.
     """
     names = list(table.endings)
     covers = {name: table.separates(name) for name in names}
@@ -196,9 +200,10 @@ def _search(
 
 
 def page(table: Matrix) -> str:
-    """Return the matrix ``table`` as text: a row for each program, a column for each belief; a letter for each ending
-    other than torch's, "?" where it is not known. The smallest quiz follows (ValueError where :func:`smallest_quiz`
-    raises it).
+    """The matrix ``table`` as text: a row for each program, a column for each belief, then the smallest quiz.
+
+    Each ending other than torch's has a letter, an unknown one "?". Raises ``ValueError`` as :func:`smallest_quiz`
+    does.
     """
     width = max(map(len, table.endings))
     lines = [

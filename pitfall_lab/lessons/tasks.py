@@ -72,16 +72,18 @@ def _emphasised(text: str) -> str:
 
 
 def split(source: str) -> tuple[str, str]:
-    """The text of a notebook's cell (``source``) above an exercise's task, and the exercise's key; the whole text and
-    "" if there is no task.
+    """The text in the source of a notebook cell above an exercise's task, and the exercise's key.
+
+    The whole source and "" if there is no task in it.
     """
     begin = _BEGIN.search(source)
     return (source[: begin.start()], begin[1]) if begin else (source, "")
 
 
 def written(source: str) -> str:
-    """The text of a notebook's cell (``source``) in which the title and task of its exercise are as they are here; a
-    cell without an exercise stays as it is.
+    """The source of a notebook cell, with the title and task of its exercise replaced by the current ones.
+
+    Unchanged if it has no exercise.
     """
     text, key = split(source)
     exercise = exercises().get(key)

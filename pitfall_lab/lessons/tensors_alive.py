@@ -13,11 +13,10 @@ from typing import Any, Self
 
 
 class TensorsAlive:
-    """A context manager; :meth:`now` lists the tensors that were made inside of the block and that the garbage
-    collector knows.
+    """A context manager whose :meth:`now` lists the living tensors that were made inside the block.
 
-    What was there before is frozen for as long, so that the collector does not list it: a notebook has a million
-    objects, and what other code keeps alive is not the function's.
+    Objects from before are frozen until the block ends, so that the garbage collector does not list them: a notebook
+    has a million objects, and what other code keeps alive is not the function's.
     """
 
     def __enter__(self) -> Self:

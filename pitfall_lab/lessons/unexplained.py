@@ -19,8 +19,10 @@ from pitfall_lab.lessons.question import key_of
 
 
 def unexplained(folders: Iterable[Path]) -> Counter[tuple[str, str, str]]:
-    """Count wrong answers that fit no misconception, by (chapter, item, what was answered), in all progress files in
-    and below some folders. Files that cannot be read are left out.
+    """Count wrong answers that fit no misconception, by (chapter, item, answer), in all progress files below some
+    folders.
+
+    Files that cannot be read are left out.
     """
     found: Counter[tuple[str, str, str]] = Counter()
     for folder in folders:
@@ -36,9 +38,10 @@ def unexplained(folders: Iterable[Path]) -> Counter[tuple[str, str, str]]:
 
 
 def programs(notebooks: Path) -> dict[str, str]:
-    """Return the programs of the questions in a folder of notebooks, by the item of their question (``"q-"`` and its
-    key), each followed by a comment line with its question. Of each cell the first question; one whose arguments are
-    not written out in the cell is left out.
+    """The programs of the questions in a folder of notebooks, by the item of the question (``"q-"`` and its key).
+
+    Each program ends with a comment line with its question. Only the first question of a cell is taken, and only if its
+    arguments are literals.
     """
     found = {}
     for path in sorted(notebooks.glob("*.ipynb")):

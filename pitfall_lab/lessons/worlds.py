@@ -27,8 +27,10 @@ TORCH = shadow.TORCH
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a program ends: what it ``printed``, and the type (``error``) and ``line`` of the exception that ended it;
-    empty and None if none did.
+    """How a program ends.
+
+    ``printed`` is its output, ``error`` the type of the exception that ended it and ``line`` the line that raised;
+    these are empty and None if none did.
     """
 
     printed: str = ""
@@ -46,7 +48,9 @@ PRINTED, RAISED = "print()", "raise"
 
 @cache
 def _release() -> Release:
-    """Return the installed torch's release: the program runs on it, so torch's world follows the same one."""
+    """The release (major, minor) of the installed torch, which the engine's world of torch follows; else the newest
+    one.
+    """
     with contextlib.suppress(PackageNotFoundError):
         major, minor = version("torch").split(".")[:2]
         return int(major), int(minor)
@@ -56,11 +60,12 @@ def _release() -> Release:
 def run(
     program: str, policy: shadow.Policy, after: After | None = None
 ) -> tuple[dict[str, Any], BaseException | None, str] | None:
-    """Run ``program`` on the engine under ``policy``, and return its names, the error that ended it (or None) and what
-    it printed; None when the engine has no model of something in it, when it is no Python, and when an exception ended
-    it that is no ``Exception`` (``SystemExit``). ``KeyboardInterrupt`` is raised.
+    """Run ``program`` on the engine under ``policy``; return its names, the error that ended it (or None), and its
+    output.
 
-    ``after`` is called after each top-level statement with its last line, the names, and the text printed so far.
+    None if the engine has no model of something in it, if it is not valid Python, or if it ended with an exception that
+    is no ``Exception`` (``SystemExit``). ``KeyboardInterrupt`` is raised. ``after`` is called after each top-level
+    statement with its last line, the names, and the text printed so far.
     """
     try:
         compile(program, NAME, "exec", dont_inherit=True)
@@ -78,8 +83,7 @@ def run(
 
 
 def ending(program: str, policy: shadow.Policy) -> Ending | None:
-    r"""Return how ``program`` ends on the engine under ``policy``; None where :func:`run` gives None, as if the engine
-    has no model of something in it.
+    r"""How ``program`` ends on the engine under ``policy``; None if :func:`run` returns None.
 
     >>> str(ending("import torch\nx = torch.ones(2)\nx.clone().add_(1)\nprint(x.tolist())", shadow.Policy(clone_shares_memory=True)))
     '[2.0, 2.0]'
@@ -99,8 +103,9 @@ def real(program: str) -> Ending:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The first ``line`` after which the world of a belief differs from torch's; ``rows`` are the differences, as
-    (what, its value in the belief's world, its value in torch's), all texts.
+    """The first ``line`` after which a run under a belief differs from one under torch's rules.
+
+    ``rows`` are the differences as (what, its value under the belief, its value on torch), all text.
     """
 
     line: int
@@ -110,11 +115,11 @@ class Parting:
 def parting(
     program: str, belief: Misconception | Callable[[shadow.Policy], shadow.Policy], *, values: bool = False
 ) -> Parting | None:
-    r"""Return the first line after which the world of ``belief`` differs from torch's; None if no line shows a
-    difference, or the engine has no model of something in the program.
+    r"""The first line after which a run under ``belief`` differs from one under torch's rules.
 
-    With ``values``, a line after which only version counters differ is passed over where a later one differs in a
-    value: of a counter, who predicts values has thought nothing.
+    None if no line shows a difference, or the engine has no model of something in the program. With ``values``, lines
+    after which only version counters differ are passed over if values differ at a later line: a learner who predicted a
+    value has not thought of counters.
 
     >>> from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
     >>> parting("import torch\nx = torch.ones(2)\ny = x\ny += 1\nz = 0", MISCONCEPTIONS["augmented_assignment_rebinds"])
@@ -137,7 +142,7 @@ def parting(
 
 @lru_cache(maxsize=8)
 def _torchs(program: str) -> list[tuple[int, dict[str, str]]] | None:
-    """Return :func:`unfolded` of the program under torch's own rules; kept, because every belief is compared with it.
+    """:func:`unfolded` of the program under torch's rules, cached because every belief is compared with it.
 
     None if the engine has no model of something in the program.
     """
@@ -145,10 +150,11 @@ def _torchs(program: str) -> list[tuple[int, dict[str, str]]] | None:
 
 
 def unfolded(program: str, policy: shadow.Policy) -> list[tuple[int, dict[str, str]]] | None:
-    """Return for each statement of ``program`` its last line and the observable values after it, on the engine under
-    ``policy``; None if the engine has no model of something.
+    """For each statement of ``program`` its last line and the observable values after it, on the engine under
+    ``policy``.
 
-    Values are given as text, and include gradients, versions, the error and the output.
+    Values are text, and include gradients, versions, the error and the output. None if the engine has no model of
+    something in the program.
     """
     states: list[tuple[int, dict[str, str]]] = []
     ran = run(program, policy, lambda line, names, printed: states.append((line, _state(names, None, printed))))
@@ -156,9 +162,9 @@ def unfolded(program: str, policy: shadow.Policy) -> list[tuple[int, dict[str, s
 
 
 def real_unfolded(program: str, ran: ProgramRan) -> list[tuple[int, dict[str, str]]]:
-    """Return for each statement its last line and the observable values after it on the real torch.
+    """For each statement its last line and the observable values after it, on the real torch.
 
-    Empty if reading the values makes the program end otherwise than in the run ``ran``.
+    Empty if reading the values makes the program end in another way than in the run ``ran``.
     """
     states: list[tuple[int, dict[str, str]]] = []
     looked = execute(program, NAME, lambda line, names, printed: states.append((line, _state(names, None, printed))))
@@ -200,7 +206,7 @@ def real_seen(program: str) -> dict[str, str]:
 
 
 def _state(names: dict[str, Any], error: BaseException | None, printed: str) -> dict[str, str]:
-    """Return what a person could observe of a world, as texts: values, gradients, versions, the error, the output."""
+    """The observable values at one moment, as text: values, gradients, versions, the error and the output."""
     seen = {}
     for name, value in names.items():
         if not name.startswith("__"):
@@ -235,7 +241,8 @@ def _is_tensor(value: Any) -> bool:
 
 
 def say(value: Any) -> str:
-    """Return a value as text that two engines agree on and a person can read: tensors as lists, floats to four digits.
+    """A value as text that torch and the engine agree on and a person can read: tensors as lists, floats with four
+    digits.
 
     >>> say((1.0, [2 / 3, None, "x"])), say((3,))
     ("(1, [0.6667, None, 'x'])", '(3,)')
@@ -251,9 +258,9 @@ def say(value: Any) -> str:
 
 
 def separating(sources: Iterable[str], beliefs: Iterable[Misconception]) -> str | None:
-    """Return, of the programs ``sources``, the one that ends differently for the most of ``beliefs``, the shortest of
-    several; None if all end alike in all. Programs of which the engine has no model under one of the beliefs are left
-    out.
+    """The program of ``sources`` that has the most different endings under ``beliefs``; of several, the shortest.
+
+    Programs that the engine cannot run under one of the beliefs are left out. None if no program has two endings.
     """
     held = list(beliefs)
     best: tuple[int, str] = (1, "")

@@ -37,10 +37,10 @@ Record = tuple[
 class NodeRun(NamedTuple):
     """A node that ran in backward.
 
-    ``node`` is the graph node; ``gradient`` the values of the gradient of its first output that it received, after
-    hooks (None where no gradient arrived, or its values are unknown); ``shape`` the shape of that gradient. ``parts``:
-    where several gradients were added up to it, and all are known and have at most ``CELL_LIMIT`` elements, each with
-    the node that sent it; otherwise ``()``.
+    ``node`` is the graph node. ``gradient`` is the gradient of its first output that it received, after hooks; None
+    where no gradient arrived or its values are unknown. ``shape`` is the shape of that gradient. ``parts`` are the
+    summands of that gradient, each with the node that sent it; ``()`` if there was only one, or if one is unknown or
+    has more than ``CELL_LIMIT`` elements.
     """
 
     node: Node
@@ -53,9 +53,9 @@ class NodeRun(NamedTuple):
 class WrongGradient:
     """A gradient that backward computed wrongly without an error, because values that nodes had saved were overwritten.
 
-    ``leaf`` is the tensor with the gradient (a leaf, a result with ``retain_grad``, or an input of ``autograd.grad``);
-    ``torch`` the gradient that torch computes and ``meant`` the one with the values as they were when saved, both
-    including what ``.grad`` held before; each None where it is unknown. ``causes`` are the overwritten saved tensors,
+    ``leaf`` is the tensor with the gradient: a leaf, a result with ``retain_grad``, or an input of ``autograd.grad``.
+    ``torch`` is the gradient that torch computes, ``meant`` the gradient computed from the values that were saved. Both
+    include what ``.grad`` held before, and each is None if it is unknown. ``causes`` are the overwritten saved tensors,
     each as a pair with the node that saved it.
     """
 
@@ -74,12 +74,15 @@ then, and the one that was meant.
 class Applied(NamedTuple):
     """What one call did: the record that :meth:`Engine.call` returns.
 
-    ``result`` has the structure of torch's result, with shadow tensors in place of tensors. ``nodes`` are the nodes
-    that the call created, in this order; ``writes`` the storages it wrote; ``stale`` pairs of a node and a tensor saved
-    by it whose version no longer fits because of this call, so that a backward through the node will raise. The other
-    fields are filled by a backward only: ``ran`` are the nodes that ran, in this order; ``passed`` the same for a
-    backward that computes no values (then ``ran`` is empty); ``harms`` the gradients that are silently wrong;
-    ``arrived`` pairs of the new ``.grad`` (or result) and the gradient that it was made of.
+    ``result`` has the structure of torch's result, with shadow tensors instead of tensors. ``nodes`` are the nodes that
+    the call created, in the order of their creation; ``writes`` are the storages that it wrote. ``stale`` are pairs of
+    a node and a tensor saved by it whose version differs from the saved one since this call, so that a backward through
+    the node will raise.
+
+    The other fields are set by a backward only. ``ran`` are the nodes that ran, in order; for a backward that computes
+    no values, ``ran`` is empty and ``passed`` has the nodes. ``harms`` are the gradients that are wrong without an
+    error. ``arrived`` are pairs of the new ``.grad`` (or the result of ``autograd.grad``) and the gradient that it was
+    made from.
     """
 
     result: Any = None

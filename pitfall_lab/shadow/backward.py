@@ -1,8 +1,9 @@
-"""The backward pass: newest node first, gradients summed where paths meet, leaves filled as soon as they are ready.
-:class:`Pass` is one.
+"""The backward pass: runs the newest node first, sums gradients where paths meet, and sets ``.grad`` of each leaf.
 
-Source in torch: ``torch/csrc/autograd/engine.cpp`` (``compute_dependencies``, ``evaluate_function``). It is iterative,
-as torch's is: a chain of 100,000 operations needs no deep stack.
+:class:`Pass` is one backward pass.
+
+Source in torch: ``torch/csrc/autograd/engine.cpp`` (``compute_dependencies``, ``evaluate_function``). Like torch's, it
+is iterative: a chain of 100,000 operations needs no deep call stack.
 """
 
 from __future__ import annotations
@@ -66,11 +67,13 @@ class Pass:
     """One backward pass: how many gradients each node still waits for, and the gradients that have arrived.
 
     ``roots`` are the edges at which the pass starts, each with its first gradient. ``captures`` maps (``id`` of a node,
-    index of its output) to the places in the result of ``autograd.grad`` that get the gradient arriving there; it is
-    empty for ``backward()``. ``captured`` maps such a place to its gradient. ``keep_graph``: the saved tensors are not
-    freed (``retain_graph``). By the ``id`` of a node: ``nodes`` are those that can be reached, ``waiting`` is how many
-    gradients each has still to receive, and ``arrived`` has those received so far, one sum per output of the node
-    (None: none yet).
+    index of its output) to the indices in the result of ``autograd.grad`` at which the gradient that arrives there is
+    returned; it is empty for ``backward()``. ``captured`` maps such an index to its gradient. ``keep_graph`` says that
+    the saved tensors are not freed (``retain_graph``).
+
+    ``nodes``, ``waiting`` and ``arrived`` have the ``id`` of a node as key. ``nodes`` are those that can be reached
+    from the roots. ``waiting`` is the number of gradients that a node has still to receive. ``arrived`` has the
+    gradients received so far, one sum per output of the node (None: none yet).
 
     In torch: ``GraphTask`` in ``torch/csrc/autograd/graph_task.h``; torch has one thread and one queue for each device.
     """
@@ -102,10 +105,10 @@ class Pass:
     """By node, the gradients that are added up to its first one, with the nodes that they come from."""
 
     def plan(self) -> None:
-        """Find every node that can be reached from the roots (``nodes``), and count the edges that lead to it
+        """Find every node that can be reached from the roots (``nodes``) and count the edges that lead to it
         (``waiting``).
 
-        Raises Unmodelled if a node has a derivative that is not modelled.
+        Raises :class:`Unmodelled` if a node has a derivative that is not modelled.
         """
         stack = [node for (node, _), _ in self.roots if node is not None]
         for node in stack:
@@ -123,8 +126,9 @@ class Pass:
                     stack.append(child)
 
     def restrict(self, wanted: Iterable[int]) -> None:
-        """Set ``targets``, the nodes that run, to those in ``wanted`` (``id`` of nodes) and those from which one of
-        these can be reached (in torch: ``GraphTask::init_to_execute``).
+        """Set ``targets`` to the nodes in ``wanted`` and all nodes from which one of these can be reached.
+
+        ``wanted`` has the ``id`` of nodes. Only the nodes in ``targets`` run. In torch: ``GraphTask::init_to_execute``.
         """
         needed = set(wanted)
         done: set[int] = set()
@@ -142,16 +146,20 @@ class Pass:
         self.targets = needed
 
     def run(self) -> None:
-        """Run the pass to its end, without stopping for user code; raises ShadowError where torch raises, with
-        everything before that already done, and what :meth:`steps` raises.
+        """Run the pass to its end without stopping for user code.
+
+        Raises :class:`ShadowError` where torch raises, after everything that torch does before that error, and whatever
+        :meth:`steps` raises.
         """
         for stop in self.steps():
             raise AssertionError(f"the gradients that user code returned at {stop.node} are not known")
 
     def steps(self) -> Generator[Stop, Answer, None]:
-        """Run the pass. With ``engine.pauses_for_user_code``, yield a Stop at every node with hooks or with a backward
-        of its own, and go on with the gradients that are sent back for it. Raises ShadowError where torch raises, and
-        Unmodelled where what torch does is not modelled.
+        """Run the pass, stopping for user code if ``engine.pauses_for_user_code`` is set.
+
+        It then yields a :class:`Stop` at every node with hooks or with a backward written by the user, and continues
+        with the gradients that are sent back. Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`
+        if it is not modelled what torch does.
         """
         pauses_for_user_code = self.engine.pauses_for_user_code and not self.as_meant
         queue = ReadyQueue()
@@ -177,8 +185,9 @@ class Pass:
             self.hand_on(queue, node, outgoing)
 
     def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
-        """Add the outgoing gradients of a node to what the nodes at its edges have received, and put those that have
-        all of theirs into ``queue``.
+        """Add the outgoing gradients of a node to the sums of its child nodes.
+
+        Nodes that have then received all their gradients are added to ``queue``.
         """
         for child, gradient in zip(node.children, outgoing, strict=False):
             if gradient is not None and (
@@ -190,9 +199,10 @@ class Pass:
             self.deliver(queue, child, index, gradient)
 
     def note(self, sender: Node, node: Node | None, index: int, gradient: Gradient | None) -> None:
-        """Remember in ``parts`` the gradient that ``sender`` sends to output ``index`` of ``node``; only where that is
-        its first output and ``node`` receives several gradients. Its values are copied if they are known and at most
-        ``CELL_LIMIT``; else None is noted.
+        """Record in ``parts`` the gradient that ``sender`` sends to output ``index`` of ``node``.
+
+        It does so only if ``index`` is 0 and ``node`` receives several gradients. The recorded gradient is a copy of
+        the values, or None if these are unknown or more than ``CELL_LIMIT``.
         """
         if (
             node is None
@@ -206,18 +216,19 @@ class Pass:
         self.parts.setdefault(id(node), []).append((sender, np.array(gradient.array) if known else None))
 
     def added(self, node: Node) -> tuple[tuple[Node, np.ndarray], ...]:
-        """The gradients that were added up in ``node``, each with its sender, which are forgotten then.
+        """Remove and return the gradients that were added up in ``node``, each as a pair with the node that sent it.
 
-        Empty if there was only one, or if one is unknown or has more than ``CELL_LIMIT`` elements.
+        The result is empty if there was only one, or if one is unknown or has more than ``CELL_LIMIT`` elements.
         """
         parts = self.parts.pop(id(node), [])
         known = tuple((sender, array) for sender, array in parts if array is not None)
         return known if MANY <= len(parts) == len(known) else ()
 
     def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:
-        """Keep the gradients in ``incoming`` that ``autograd.grad`` has to return (``captures``): after the tensor's
-        hooks if the node does not run (``runs`` is False), else before them. A node that does not run has its hooks run
-        here.
+        """Keep the gradients in ``incoming`` that ``autograd.grad`` has to return.
+
+        If the node runs (``runs``), they are kept as they are before the hooks. If it does not run, its hooks are run
+        here, and the gradients are kept as they are after the hooks.
         """
         wanted = [
             (index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())
@@ -238,10 +249,10 @@ class Pass:
         return any(self.has_hooks(node) or self.is_foreign(node) for node in self.nodes.values())
 
     def has_hooks(self, node: Node) -> bool:
-        """Whether user hooks may see and replace the gradients that the node receives. True at every node where
-        ``engine.suspicious`` says that there may be node hooks, which cannot be observed.
+        """Whether user hooks may see and replace the gradients that the node receives.
 
-        Post-accumulate-grad hooks count too, except those of a leaf that is a root.
+        It is True for every node if ``engine.suspicious`` is set, since there may then be node hooks, which cannot be
+        observed. Post-accumulate-grad hooks count too, except those of a leaf that is a root.
         """
         hooks = node.hooks if node.leaf is None else node.leaf.hooks or ()
         if node.leaf is not None and any(root is node for (root, _), _ in self.roots):
@@ -251,11 +262,11 @@ class Pass:
         return self.engine.suspicious or bool(hooks)
 
     def is_foreign(self, node: Node) -> bool:
-        """Whether user code computes the node's outgoing gradients (a custom Function, or ``saved_tensors_hooks`` that
-        keep one of its saved tensors), or they have no model (in an engine with values). True for every node but a
-        leaf's where ``engine.suspicious`` says that there may be node hooks.
+        """Whether the outgoing gradients of the node are computed by user code or have no model.
 
-        For a leaf: whether it has post-accumulate-grad hooks.
+        User code is a custom Function, or ``saved_tensors_hooks`` that keep one of the saved tensors; only an engine
+        with values needs a model. For a leaf, the result says whether it has post-accumulate-grad hooks. It is True for
+        every other node if ``engine.suspicious`` is set, since there may then be node hooks.
         """
         if node.leaf is not None:
             return any(index == AFTER for index, _ in node.leaf.hooks or ())

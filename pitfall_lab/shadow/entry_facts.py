@@ -1,4 +1,4 @@
-"""What the entries say of operations, by short name, for :mod:`pitfall_lab.trace.operation_facts`.
+"""Collects what the entries define about operations, by short name, for :mod:`pitfall_lab.trace.operation_facts`.
 
 ``python -m pitfall_lab.shadow.entry_facts`` writes the table there.
 """
@@ -17,11 +17,12 @@ OF_TENSORS = ("torch", "torch.Tensor", "torch.nn.functional")
 
 
 def facts() -> OperationFacts:
-    """What the table of :mod:`pitfall_lab.trace.operation_facts` holds: under ``spelled``, for each operation that has
-    several short names, those by how they compute it (``same``, ``in_place``, or ``exchanged``: with operands
-    exchanged); under ``traits``, the short names of the operations with each trait (:class:`Op`).
+    """Return the table of :mod:`pitfall_lab.trace.operation_facts`.
 
-    All are sorted, so that the table changes only where an entry does.
+    ``spelled`` has, for each operation with several short names, these names in three lists: ``same``, ``in_place``,
+    and ``exchanged`` (names that take the two operands in reverse order). ``traits`` has, for each trait of
+    :class:`Op`, the short names of the operations with it. All lists are sorted, so that the table changes only if an
+    entry does.
     """
     entries = list({id(entry): entry for entry in ENTRIES.values()}.values())
     groups: dict[str, dict[str, set[str]]] = {}
@@ -45,7 +46,9 @@ def facts() -> OperationFacts:
 
 
 def _names(entry: Op, *, anywhere: bool = False) -> Iterator[str]:
-    """The short names of an entry; only those of :data:`OF_TENSORS` unless ``anywhere``, and no private function's."""
+    """The short names of an entry, without those of private functions; only names of :data:`OF_TENSORS` unless
+    ``anywhere``.
+    """
     for full in entry.names:
         where, _, short = full.rpartition(".")
         if (anywhere or where in OF_TENSORS) and (short.startswith("__") or not short.startswith("_")):
@@ -53,7 +56,9 @@ def _names(entry: Op, *, anywhere: bool = False) -> Iterator[str]:
 
 
 def _add(groups: dict[str, dict[str, set[str]]], known: str, method: str) -> None:
-    """Give the method of an operator to the group in which the operation that it calls is."""
+    """Add the name ``method`` of an operator to every group of names that contains ``known``, the operation that it
+    calls.
+    """
     for found in groups.values():
         for names in found.values():
             if known in names:
@@ -61,7 +66,7 @@ def _add(groups: dict[str, dict[str, set[str]]], known: str, method: str) -> Non
 
 
 def _spelled(found: dict[str, set[str]]) -> Spelled:
-    """The names of an operation, each method of an operator with and without its underscores."""
+    """The sorted names of an operation, with each operator method listed both with and without its underscores."""
 
     def names(how: str) -> list[str]:
         given = found.get(how, set())

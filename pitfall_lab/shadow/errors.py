@@ -1,7 +1,7 @@
-"""The exceptions of the shadow engine, and the exact texts of torch's errors.
+"""The exceptions of the shadow engine, and the exact messages of torch's errors.
 
-Two kinds of failure must not be mixed up: :class:`ShadowError` is a *prediction* ("torch raises this here"),
-:class:`Unmodelled` says that the shadow does not know what torch does here.
+There are two kinds of failure: :class:`ShadowError` is a prediction ("torch raises this here"), and :class:`Unmodelled`
+says that the shadow engine does not know what torch does here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Unmodelled(Exception):
-    """The shadow has no model for this call; ``reason`` says why in one line."""
+    """Raised for a call that the shadow engine has no model for; ``reason`` says why in one line."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -23,16 +23,16 @@ class Unmodelled(Exception):
 
 
 class Absent(AttributeError):
-    """The stand-alone engine has no function of this name."""
+    """Raised for a name that the stand-alone engine has no function for."""
 
 
 class ShadowError(Exception):
-    """The error that torch will raise: its type, its message, and the facts behind it.
+    """The error that torch will raise: its type, its message, and the objects that it is about.
 
-    ``type_name`` is the class (``RuntimeError``), ``message`` torch's text, ``kind`` one of the kinds of
-    :class:`pitfall_lab.trace.Failure`. Each is None where the error is not about such a thing: ``node`` is the node of
-    the graph at which it is raised, ``saved`` the saved tensor that is freed or modified, ``tensor`` the tensor that is
-    refused, ``expected`` and ``found`` the version that was saved and the present one.
+    ``type_name`` is the name of the class (``RuntimeError``), ``message`` torch's message, and ``kind`` one of the
+    kinds of :class:`pitfall_lab.trace.Failure`. ``node`` is the node of the graph at which it is raised, ``saved`` the
+    saved tensor that is freed or modified, ``tensor`` the tensor that is refused, ``expected`` the version that was
+    saved, and ``found`` the current one. Each of these five is None if it does not apply to the error.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ def runtime(message: str, kind: str = "other", **facts: object) -> ShadowError:
 
 
 def no_kernel(kernel: str, scalar_name: str) -> ShadowError:
-    """Torch's error for a dtype that a kernel was not compiled for: ``"abs_cpu" not implemented for 'Bool'``."""
+    """Return torch's error for a dtype that a kernel is not compiled for: ``"abs_cpu" not implemented for 'Bool'``."""
     return ShadowError("NotImplementedError", f"\"{kernel}\" not implemented for '{scalar_name}'", "dtype")
 
 

@@ -1,8 +1,7 @@
-"""Gradients in memory: their strides, how many references hold them, when torch adds in
-place, and what becomes ``.grad``.
+"""How torch stores gradients: their strides, reference counts, in-place addition, and which tensor becomes ``.grad``.
 
-Source in torch: ``torch/csrc/autograd/input_buffer.cpp`` and ``functions/accumulate_grad.h``. None of it changes a
-number; it decides what ``.grad._version``, ``.grad.stride()`` and the storage of ``.grad`` are.
+Source in torch: ``torch/csrc/autograd/input_buffer.cpp`` and ``functions/accumulate_grad.h``. None of this changes a
+value; it determines ``.grad._version``, ``.grad.stride()`` and the storage of ``.grad``.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """The memory of a gradient, which its views share.
+    """The storage of a gradient, which its views share.
 
-    ``holders`` is how many references hold it; ``counter`` and ``storage`` are those that it has when it becomes a
-    ``.grad`` (``storage`` is None until one is needed). In torch: the reference count of the gradient's own tensor
+    ``holders`` is the number of references to it. ``counter`` and ``storage`` are those that it has when it becomes a
+    ``.grad``; ``storage`` is None until one is needed. In torch: the reference count of the gradient's tensor
     (``input_buffer.cpp``, ``functions/accumulate_grad.h``).
     """
 
@@ -53,12 +52,12 @@ class Held:
 
 
 class Gradient:
-    """A gradient passed between nodes. ``array`` is None when its values are unknown.
+    """A gradient passed between nodes; ``array`` is None if its values are unknown.
 
-    torch adds in place into a gradient with no other holder, which is visible in ``.grad._version``. So ``holders``
-    counts the references to this gradient, and ``held.holders`` those to its memory, by views of it too (the gradient
-    of a transpose, of a sum). ``origin`` is the formula that computed it, or the two gradients that were added (None:
-    unknown).
+    torch adds in place into a gradient with no other reference, which is visible in ``.grad._version``. ``holders``
+    therefore counts the references to this gradient, and ``held.holders`` those to its storage, including references by
+    views of it (the gradient of a transpose, of a sum). ``origin`` is the formula that computed it, or the two
+    gradients that were added (None: unknown).
     """
 
     __slots__ = ("array", "held", "holders", "loose", "origin", "outline", "shape", "tensor")
@@ -85,7 +84,7 @@ class Gradient:
         """
 
     def hold(self, by: int = 1) -> None:
-        """Count one more holder (or, with -1, one less)."""
+        """Add ``by`` to the number of references; -1 removes one."""
         self.holders += by
         self.held.holders += by
 

@@ -96,9 +96,10 @@ def _made(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any], tar
 
 
 def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
-    """The function name in torch's error for ``out=``: for a composite, that of the operation inside it that raises.
+    """Return the function name in torch's error for ``out=``: for a composite, that of the inner operation that raises.
 
-    Declines composites that are not in :data:`REFUSED_AS`; without a node among the results, the name is ``short``.
+    The name is ``short`` if no result has a node. Raises :class:`Unmodelled` for composites that are not in
+    :data:`REFUSED_AS`.
     """
     node = next((r.node for r in results if r.node is not None), None)
     if node is None:
@@ -112,11 +113,10 @@ def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
 
 
 def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], in_place: bool) -> None:
-    """Decline an ``out=`` tensor that overlaps an operand or itself, or has another shape: the
-    outcome depends on the kernel.
+    """Raise :class:`Unmodelled` for an ``out=`` tensor for which the outcome depends on the kernel.
 
-    An empty one at the beginning of a storage of its own may have another shape; an operand
-    may be written ``in_place``.
+    These are tensors that overlap an operand or themselves, or have another shape than the result. An empty one that is
+    alone on its storage may have another shape, and an operand may be written if ``in_place``.
     """
     if result.storage is target.storage or target.inference:
         raise Unmodelled("out= that the result already shares memory with, or that is an inference tensor")

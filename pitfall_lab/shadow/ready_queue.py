@@ -1,4 +1,4 @@
-"""Which node of a backward pass runs next. :class:`ReadyQueue` decides it.
+"""Determines which node of a backward pass runs next: :class:`ReadyQueue`.
 
 Source in torch: ``ReadyQueue`` in ``torch/csrc/autograd/engine.h``.
 """
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class ReadyQueue:
-    """The nodes that have received all their gradients; ``pop`` takes the one with the highest sequence number, which
-    was created last.
+    """The nodes that have received all their gradients; ``pop`` returns the one with the highest sequence number.
 
-    All AccumulateGrad nodes have the same sequence number, and their order decides which of two leaves gets a copy of a
-    gradient: so this is the same heap as in libstdc++, which torch uses (``std::push_heap``, ``std::pop_heap``).
+    That is the node that was created last. All AccumulateGrad nodes have the same sequence number, and their order
+    determines which of two leaves gets a copy of a gradient. The heap is therefore the same as in libstdc++, which
+    torch uses (``std::push_heap``, ``std::pop_heap``).
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class ReadyQueue:
         heap[place] = node
 
     def pop(self) -> Node:
-        """Take the next node out."""
+        """Remove and return the next node."""
         heap = self.heap
         first, last = heap[0], heap.pop()
         size = len(heap)

@@ -1,10 +1,9 @@
-"""Recipes: repeat what an operation did, for operands of the same shape, dtype and autograd state, without running its
-entry. :class:`Recipe` is one.
+"""Recipes: repeat what an operation did, for operands of the same shape, dtype and autograd state.
 
-A recipe is derived from what the engine did for one call: which nodes it made, what they saved, which storages the
-results are on. Following it makes the same objects for other operands of the same :class:`Form`. Only calls that return
-new tensors or views have a recipe, not those that change memory, a grad_fn or a counter otherwise. Recipes handle no
-values: an engine with values runs each call itself.
+:class:`Recipe` is one. It is derived from what the engine did for one call: which nodes it made, what they saved, and
+which storages the results use. Following it makes the same objects for other operands of the same :class:`Form`,
+without running the entry of the operation. Only calls that return new tensors or views, or only write their first
+operand, have a recipe. Recipes handle no values: an engine with values runs each call itself.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ class Forms:
         return len(self._known)
 
     def of(self, x: ShadowTensor) -> Form | None:
-        """The form of ``x``; None where an operation may depend on more than a form holds.
+        """Return the form of ``x``; None if an operation may depend on more than a form contains.
 
-        None for inference tensors, memory that NumPy shares, and views whose grad_fn must be regenerated.
+        That is the case for inference tensors, storages shared with NumPy, and views whose grad_fn must be regenerated.
         """
         storage, view = x.storage, x.view
         if x.inference or x.counter is None or storage.shared:
@@ -100,9 +99,10 @@ class Underivable(Exception):
 class Way(NamedTuple):
     """An edge from a node that a recipe makes.
 
-    With ``own``, it leads to the node with the index ``place`` among those that the recipe makes; else to the grad_fn,
-    or with ``is_leaf`` the AccumulateGrad, of the operand with that index. ``place`` None: it leads to no node.
-    ``output_nr``: which output of the node at its end the gradient is of.
+    ``own`` is True if it leads to one of the nodes that the recipe makes, and ``place`` is the index of that node.
+    Otherwise ``place`` is the index of an operand, and the edge leads to the grad_fn of the operand, or to its
+    AccumulateGrad node if ``is_leaf``. It is None if the edge leads to no node. ``output_nr`` is the index of the
+    output, of the node at the end of the edge, that the gradient is for.
     """
 
     own: bool
@@ -114,12 +114,12 @@ class Way(NamedTuple):
 class Made:
     """A node that the recipe makes.
 
-    ``edges`` are its :class:`Way` to other nodes; ``saved`` holds, for each saved tensor, the private ``Saved`` itself
-    (no write can invalidate it, so all calls share one), or ``(name in the node, name of the tensor in the recipe's
-    code, is_output)``. The other fields are those of :class:`Node`.
+    ``edges`` are its :class:`Way` to other nodes. ``saved`` has one item for each saved tensor: ``(name in the node,
+    name of the tensor in the recipe's code, is_output)``, or the ``Saved`` object itself if it is private (no write can
+    invalidate it, so that all calls share it). The other fields are those of :class:`Node`.
 
-    Raises :class:`Underivable` for a mirrored node, a CopySlices, one with hooks, and one whose edges or saved tensors
-    belong neither to an operand nor to what the call made.
+    Raises :class:`Underivable` for a mirrored node, a CopySlices, a node with hooks, and a node whose edges or saved
+    tensors belong neither to an operand nor to what the call made.
     """
 
     __slots__ = ("edges", "multiple", "name", "outputs", "saved", "vjp")
@@ -137,12 +137,14 @@ class Made:
 class Window:
     """A tensor that the recipe makes.
 
-    ``on`` is the index of the operand whose storage it uses, ``counts_with`` of the one whose version counter; None: it
-    gets a new one, with the number ``storage`` or ``counter`` (else -1). ``node`` is the index of its grad_fn among the
-    nodes of the recipe (None: none), ``base`` the code for the tensor that it is a view of (None: no view),
-    ``creation`` how that view was made. ``size`` is that of its storage; ``offset`` is relative to that of the operand
-    ``on``. Raises :class:`Underivable` for an inference tensor, memory that NumPy shares, a storage that is neither new
-    nor an operand's, and another dtype than that of the operand ``on``.
+    ``on`` is the index of the operand whose storage it uses, ``counts_with`` that of the operand whose version counter
+    it uses. Each is None if the tensor gets a new one, whose number is then ``storage`` or ``counter`` (otherwise -1).
+    ``node`` is the index of its grad_fn among the nodes of the recipe (None: none). ``base`` is the code for the tensor
+    that it is a view of (None: no view), and ``creation`` says how the view was made. ``size`` is the size of its
+    storage; ``offset`` is relative to the offset of the operand ``on``.
+
+    Raises :class:`Underivable` for an inference tensor, a storage shared with NumPy, a storage that is neither new nor
+    an operand's, and a dtype other than that of the operand ``on``.
     """
 
     __slots__ = (
@@ -179,24 +181,27 @@ class Window:
 
     @property
     def is_plain(self) -> bool:
-        """Whether :meth:`tensor` can make it: it has a new storage, from its first element on, and a new counter at
-        version 0, is no view, and no leaf that requires a gradient.
+        """Whether :meth:`tensor` can make it.
+
+        That requires a new storage, offset 0, a new counter at version 0, no base, and no leaf that requires a
+        gradient.
         """
         alone = self.on is None and self.counts_with is None and self.base is None
         return alone and not (self.flag or self.offset or self.version)
 
     def tensor(self, graph: Graph, node: Node | None) -> ShadowTensor:
-        """Make the tensor of a plain window; the lines of :meth:`written` do the same faster."""
+        """Return the tensor of a plain window; the lines of :meth:`written` do the same faster."""
         storage = Storage(self.size, self.dtype, self.device)
         x = ShadowTensor(graph, storage, self.shape, self.stride, 0, self.dtype, Counter())
         x.node, x.output_nr = node, self.output_nr
         return x
 
     def written(self, name: str, constants: dict[str, Any], known: set[str]) -> Iterator[str]:
-        """The lines of code that make the tensor and assign it to ``name``. Everything but the operands is a constant.
+        """Yield the lines of code that make the tensor and assign it to ``name``.
 
-        The constants that the lines use are added to ``constants``. A new storage or counter whose name is not in
-        ``known`` is made first, and added there.
+        Everything but the operands is a constant in them; the constants that they use are added to ``constants``. If
+        the name of its new storage or counter is not in ``known``, lines that make it come first, and the name is added
+        to ``known``.
         """
         constants |= {f"{name}_{what}": getattr(self, what) for what in ("shape", "stride", "dtype", "device")}
         storage, counter = f"m{self.storage}", f"c{self.counter}"
@@ -223,8 +228,9 @@ class Window:
 
 
 def _new(called: str, like: Node | Storage | Counter | ShadowTensor, /, **given: str) -> str:
-    """Statements that make an object with the attributes of ``like``, except those ``given``; twice
-    as fast as calling its class.
+    """Return statements that make an object with the attributes of ``like``, except those in ``given``.
+
+    They run twice as fast as a call of the class.
     """
     kind = type(like)
     parts = [f"{called} = new({kind.__name__})"]
@@ -237,11 +243,11 @@ def _new(called: str, like: Node | Storage | Counter | ShadowTensor, /, **given:
 
 
 class Parts:
-    """The operands of a call, and what the call made.
+    """The operands of a call, and the objects that the call made.
 
-    ``operands`` are shadow tensors and ``nodes`` the new nodes. ``tensors`` lists the new tensors (bases before their
-    views) as (name in the recipe's code, tensor, how to make it); ``storages`` and ``counters`` are the new ones that
-    these need.
+    ``operands`` are shadow tensors and ``nodes`` the new nodes. ``tensors`` are the new tensors, bases before their
+    views, as (name in the recipe's code, tensor, :class:`Window` that makes it). ``storages`` and ``counters`` are the
+    new ones that these need.
     """
 
     def __init__(self, operands: Sequence[ShadowTensor], nodes: Sequence[Node]) -> None:
@@ -253,8 +259,10 @@ class Parts:
         self.counters: list[Counter] = []
 
     def name(self, x: ShadowTensor) -> str:
-        """The name of a tensor in the recipe's code: of an operand, or of one that it makes; any other is added to
-        ``tensors`` (:class:`Underivable` where :class:`Window` raises it).
+        """Return the name of a tensor in the recipe's code.
+
+        A tensor that is neither an operand nor in ``tensors`` is added to ``tensors``, which raises
+        :class:`Underivable` where :class:`Window` does.
         """
         for j, operand in enumerate(self.operands):
             if operand is x:
@@ -268,22 +276,22 @@ class Parts:
         return name
 
     def place(self, node: Node) -> int:
-        """The index of a node among those that the call made. Raises :class:`Underivable` for any other node."""
+        """Return the index of a node among those that the call made; raises :class:`Underivable` for any other node."""
         if (found := self.places.get(id(node))) is None:
             raise Underivable
         return found
 
     def root(self, base: ShadowTensor) -> str:
-        """The expression for the base of a view."""
+        """Return the expression for the base of a view in the recipe's code."""
         for j, operand in enumerate(self.operands):
             if operand.view is not None and operand.view.base is base:
                 return f"o{j}.view.base"
         return self.name(base)
 
     def output(self, s: Saved, node: Node) -> str:
-        """The name, in the recipe's code, of the tensor that ``s`` saves as an output of ``node``.
+        """Return the name, in the recipe's code, of the tensor that ``s`` saves as an output of ``node``.
 
-        ``s`` holds no tensor object: it is the named tensor with this memory, shape and strides, or gets a new name.
+        ``s`` has no tensor object: it is the named tensor with the same storage, shape and strides, or gets a new name.
         """
         for name, x, _ in self.tensors:
             if (
@@ -365,8 +373,8 @@ class Recipe:
         )
 
     def _compiled(self, parts: Parts, results: list[str]) -> Follow:
-        """The recipe compiled into one function without loops, which is faster than
-        interpreting its parts at every call.
+        """Return the recipe compiled into one function without loops, which is faster than interpreting it at each
+        call.
         """
         self.steps = steps = self._written(parts)
         insides = [name for name, _, _ in parts.tensors if name not in results]
@@ -381,7 +389,7 @@ class Recipe:
         return steps.function("graph, o", lines)
 
     def _written(self, parts: Parts) -> Steps:
-        """The recipe as lines of code, and the constants that they use."""
+        """Return the recipe as lines of code, with the constants that they use."""
         constants: dict[str, Any] = {
             "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter,
             "ViewOf": ViewOf, "ref": ref, "new": object.__new__,
@@ -433,7 +441,9 @@ class Steps(NamedTuple):
     constants: dict[str, Any]
 
     def name(self, thing: str, *, but_for_tensors: bool = False) -> bool:
-        """Whether the code contains the name ``thing``; ``but_for_tensors``: apart from the lines that make tensors."""
+        """Whether the code contains the name ``thing``; with ``but_for_tensors``, the lines that make tensors are
+        ignored.
+        """
         lines = self.nodes + self.keeps + ([] if but_for_tensors else self.tensors)
         return any(re.search(rf"\b{thing}\b", line) for line in lines)
 
@@ -459,8 +469,9 @@ def _count_write(
 
 
 def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
-    """Whether a call did nothing but write and return its first operand, which is no view and shares its
-    storage with no other operand.
+    """Whether a call did nothing but write its first operand and return it.
+
+    The operand must be no view and share its storage with no other operand.
     """
     target = operands[0] if operands else None
     return (
@@ -474,8 +485,9 @@ def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
 
 
 def _uncounted_writes(applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> tuple[int, ...]:
-    """The operands whose memory a call wrote without a change of version, in an engine without
-    values; else raises Underivable.
+    """Return the indices of the operands that a call wrote without a change of version.
+
+    Raises :class:`Underivable` if a version changed, or in an engine with values.
     """
     moved = any(x.version != before for x, before in zip(operands, versions, strict=True))
     if moved or any(x.graph.follows_values for x in operands):

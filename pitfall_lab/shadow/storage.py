@@ -168,13 +168,13 @@ def is_dense(shape: Shape, stride: Shape) -> bool:
 
 
 class ShadowTensor:
-    """A tensor: a strided view of a storage, with its place in the autograd graph.
+    """A tensor: a strided view of a storage, with its autograd state.
 
     ``stride`` and ``offset`` are in elements. ``counter`` is its version counter (None: an inference tensor). ``flag``
-    is the ``requires_grad`` that was set on it as a leaf; ``node`` its grad_fn as it was last made, ``output_nr`` its
-    index among the node's outputs; ``gradient`` its ``.grad``; ``view`` its base (None: no view). ``requires_grad`` and
-    ``grad_fn`` of a view depend on its base and are computed when they are read, as in torch
-    (``torch/csrc/autograd/variable.cpp``).
+    is the ``requires_grad`` that was set on it as a leaf. ``node`` is its grad_fn as last made, and ``output_nr`` its
+    index among the outputs of the node. ``gradient`` is its ``.grad``; ``view`` describes how it is a view (None: no
+    view). ``requires_grad`` and ``grad_fn`` of a view depend on its base and are computed when they are read, as in
+    torch (``torch/csrc/autograd/variable.cpp``).
 
     In torch: ``c10/core/TensorImpl.h`` (storage, shape, strides) and ``AutogradMeta`` in
     ``torch/csrc/autograd/variable.h`` (the graph).
@@ -246,25 +246,24 @@ class ShadowTensor:
 
     @property
     def requires_grad(self) -> bool:
-        """True for a leaf with ``requires_grad`` set, for a result with a grad_fn, and for
-        every view of such a tensor.
-        """
+        """Whether it has ``requires_grad`` set, has a grad_fn, or is a view of a tensor that requires grad."""
         return self.flag or self.node is not None or (self.view is not None and self.view.base.requires_grad)
 
     @property
     def is_leaf(self) -> bool:
-        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too). A grad_fn that is
-        still to be made for a view whose base was written is not made here.
+        """Whether this tensor has no grad_fn; tensors that do not require grad are leaves too.
+
+        A grad_fn that is still to be made, for a view whose base was written, is not made here.
         """
         return self.node is None
 
     @property
     def has_stale_grad_fn(self) -> bool:
-        """True for a view that was written since its grad_fn was last made (the versions differ), has no grad_fn, and
-        whose base requires grad, if it was made in the ``"default"`` way: reading ``grad_fn`` will make one.
+        """Whether reading ``grad_fn`` of this view makes a new one.
 
-        Such a view that has a grad_fn counts only where making it anew would fail an internal assert of torch
-        (``has_lost_hook``).
+        That is the case if the view was written after its grad_fn was last made (the versions differ), has no grad_fn,
+        was made in the ``"default"`` way, and has a base that requires grad. A view with a grad_fn counts only if
+        making it again would fail an internal assert of torch (``has_lost_hook``).
         """
         view = self.view
         if view is None or view.version == self.version:
@@ -273,13 +272,15 @@ class ShadowTensor:
 
     @property
     def has_lost_hook(self) -> bool:
-        """Whether ``retain_grad`` was called, but the present grad_fn has no retain_grad hook for this tensor."""
+        """Whether ``retain_grad`` was called, but the current grad_fn has no retain_grad hook for this tensor."""
         return self.retains_grad and self.node is not None and all(kept() is not self for _, kept in self.node.retains)
 
     @property
     def grad_fn(self) -> Node | None:
-        """The grad_fn, None without one; reading it on a view whose base was written makes a new one, or raises
-        ``ShadowError`` where torch refuses to make one.
+        """The grad_fn; None if there is none.
+
+        Reading it on a view whose base was written makes a new one. Raises :class:`ShadowError` if torch refuses to
+        make one.
         """
         return self.graph.grad_fn(self)
 
@@ -290,24 +291,23 @@ class ShadowTensor:
 
     @property
     def version(self) -> int:
-        """The version (``_version``): the number of in-place operations so far; -1 for inference
-        tensors, which have no counter.
-        """
+        """The version (``_version``): the number of in-place operations so far; -1 for inference tensors."""
         return -1 if self.counter is None else self.counter.version
 
     _version = version
 
     def window(self) -> np.ndarray | None:
-        """The elements as a NumPy view of the storage's data (writing to it writes the
-        storage), or None when unknown.
+        """Return the elements as a NumPy view of the storage's data, or None if they are unknown.
+
+        Writing to the array writes the storage.
         """
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
 
     def become(self, other: ShadowTensor) -> None:
-        """Take over memory (storage, offset, shape, strides, dtype, device, counter) and history (``view``, grad_fn,
-        ``flag``, ``inference``) of ``other``, as the same object (``p.data = …``, ``out=``).
+        """Take storage, layout, version counter and autograd state from ``other`` (``p.data = …``, ``out=``).
 
-        Its gradient and hooks stay.
+        These are storage, offset, shape, strides, dtype, device, counter, ``view``, grad_fn, ``flag`` and
+        ``inference``. This object keeps its gradient and hooks.
         """
         if self.dtype != other.dtype:
             self.accumulator = None  # the next operation makes one for the new dtype (a new shape alone keeps it)
@@ -316,8 +316,9 @@ class ShadowTensor:
             setattr(self, name, getattr(other, name))
 
     def lay_out(self, stride: Shape, offset: int, size: int) -> None:
-        """Change strides, offset and storage size (all in elements) to those observed in torch, moving the elements in
-        the storage's data so that the tensor keeps its values.
+        """Set strides, offset and storage size (all in elements) to those observed in torch.
+
+        The elements are copied to their new positions in the storage's data, so that the tensor keeps its values.
         """
         storage = self.storage
         if storage.laid is None and (self.stride, self.offset, storage.size) == (tuple(stride), offset, size):
@@ -333,7 +334,7 @@ class ShadowTensor:
             target[...] = values
 
     def values(self) -> np.ndarray | None:
-        """A copy of the elements, or None when they are not modelled."""
+        """Return a copy of the elements, or None if they are unknown."""
         seen = self.window()
         return None if seen is None else seen.copy()
 
@@ -342,14 +343,14 @@ class ShadowTensor:
 
 
 class ViewOf:
-    """The view part of a tensor.
+    """How a tensor is a view: its base, and the state of its grad_fn.
 
-    ``base`` is the tensor that owns the view's history; ``version`` the version for which the view's grad_fn was made.
-    ``creation`` is how the view was made: ``"default"``, under ``"no_grad"``, in ``"inference"`` mode, by an operation
-    with several outputs (``"multi"``) or by a ``"custom"`` Function.
+    ``base`` is the tensor that it is a view of for autograd. ``version`` is the version for which the view's grad_fn
+    was made. ``creation`` is how the view was made: ``"default"``, under ``"no_grad"``, in ``"inference"`` mode, by an
+    operation with several outputs (``"multi"``) or by a ``"custom"`` Function.
 
     In torch: ``DifferentiableViewMeta`` in ``torch/csrc/autograd/variable.h``. It can also hold a function that
-    recreates the view, for layouts without strides; here strides are enough.
+    recreates the view, for layouts without strides, which do not exist here.
     """
 
     __slots__ = ("base", "creation", "version")
@@ -361,10 +362,10 @@ class ViewOf:
 
 
 def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DType) -> np.ndarray | None:
-    """A NumPy view of ``storage`` with ``shape``, ``offset`` and ``stride`` (in elements), or None
-    when the values are unknown.
+    """Return a NumPy view of ``storage`` with this offset, shape and stride (in elements).
 
-    None also where it reaches beyond the data; without elements, a new empty array.
+    Returns None if the values are unknown or the view extends beyond the data, and a new empty array if it has no
+    elements.
     """
     data = storage.data
     numpy_dtype = None if data is None else dtype.numpy

@@ -1,8 +1,9 @@
-"""Backward of as_strided and CopySlices: gradients through strided views of memory; and how a formula marks its
-results. The functions return the backward formula (vjp) of a node.
+"""The backward formulas of as_strided and CopySlices, and a way for a formula to mark its results.
 
-Source in torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``, ``CopySlices``
-in ``functions/tensor.cpp``.
+The functions return the backward formula (vjp) of a node.
+
+Source in torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``, ``CopySlices`` in
+``functions/tensor.cpp``.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ Vjp = Callable[[Any, Any], Sequence[Any]]
 
 
 class Written(NamedTuple):
-    """A gradient (``array``) that its formula wrote into new memory ``times`` times: ``.grad._version`` will show it.
+    """A gradient (``array``) that its formula wrote into a new storage ``times`` times, as ``.grad._version`` will
+    show.
 
-    ``seen_through``: the formula returns a view of that memory, so torch does not add in place into it.
+    ``seen_through`` is True if the formula returns a view of that storage, so that torch does not add in place into it.
     """
 
     array: np.ndarray
@@ -35,9 +37,7 @@ class Written(NamedTuple):
 
 
 class RaisingVjp:
-    """The formula of a node that raises ``ShadowError`` with this message and kind as soon as a gradient arrives,
-    whatever its values.
-    """
+    """The formula of a node that raises :class:`ShadowError` with this message and kind whenever a gradient arrives."""
 
     __slots__ = ("kind", "message")
 
@@ -54,10 +54,10 @@ Window = tuple[int, Shape, Shape]
 
 
 def as_strided_vjp(given: Window, made: Window) -> Vjp:
-    """The backward formula of as_strided: it adds the gradient of the result into zeros over the storage, and returns
-    the part at the input.
+    """Return the backward formula of as_strided.
 
-    ``given`` and ``made`` are the places of input and result: (offset, shape, strides), in elements. In torch:
+    It adds the gradient of the result into zeros of the size of the storage, and returns the elements at the input.
+    ``given`` and ``made`` are (offset, shape, strides) of input and result, in elements. In torch:
     ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
     """
     shape, stride = given[1:]
@@ -81,11 +81,11 @@ def as_strided_vjp(given: Window, made: Window) -> Vjp:
 
 
 def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
-    """The backward formula of CopySlices, for a write through ``view`` into ``base``: the part of the gradient at the
-    view goes through the formula of the operation's own node ``inner``; the rest passes unchanged.
+    """Return the backward formula of CopySlices, for a write through ``view`` into ``base``.
 
-    A :class:`RaisingVjp` if the view is expanded and the base requires a gradient. In torch: ``CopySlices::apply`` in
-    ``torch/csrc/autograd/functions/tensor.cpp``.
+    The elements of the gradient at the view are passed to the formula of ``inner``, the operation's node; the others
+    are returned unchanged. Returns a :class:`RaisingVjp` if the view is expanded and the base requires a gradient. In
+    torch: ``CopySlices::apply`` in ``torch/csrc/autograd/functions/tensor.cpp``.
     """
     stretched = 0 not in view.shape and any(
         n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True)
@@ -111,7 +111,7 @@ def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
 
 
 def _laid_out(array: np.ndarray, stride: Shape) -> np.ndarray:
-    """A copy of the array whose dimensions are ordered in memory like these strides."""
+    """Return a copy of the array whose dimensions have the same order in storage as these strides."""
     order = sorted(range(array.ndim), key=lambda d: -stride[d])
     return (
         array

@@ -67,7 +67,9 @@ class Trials(TypedDict):
 
 
 class Offered(TypedDict):
-    """A change of the program that can be tried: the ``id`` by which the browser requests it, and its title."""
+    """A change of the program that the reader can let be tried: the ``id`` by which the browser requests it, and its
+    title.
+    """
 
     id: str
     title: Text
@@ -102,14 +104,12 @@ def names() -> tuple[str, ...]:
 def scene(
     trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None, *, first: bool = False
 ) -> dict[str, Any]:
-    """Everything the browser needs to draw ``trace``, as JSON-able data; ``facts`` may be
-    passed in if already computed.
+    """Everything the browser needs to draw ``trace``, as JSON-able data; ``facts`` may be given if they exist already.
 
-    ``first``: only what is seen first, as soon as may be. A view that has an ``outline(trace, facts) -> dict | None``
-    gives that, if it is not None; what it left out comes with :func:`rest`.
-
-    A view that raises is replaced by ``{"failed": its error's type}``: one broken picture must not prevent the others.
-    ``worth`` is empty where there are stories (of findings, or of the error that ended the program).
+    With ``first``, views that have an ``outline(trace, facts) -> dict | None`` give that instead of their whole
+    picture, unless it is None, so that something is shown soon; :func:`rest` returns the pictures left out. A view that
+    raises is replaced by ``{"failed": its error's type}``, so that the others are still shown. ``worth`` is empty if
+    there are stories (of findings, or of the error that ended the program).
     """
     found = list(findings)
     facts = facts or gather(trace)
@@ -151,7 +151,7 @@ def _worth(facts: Facts) -> list[Notable]:
 
 
 def rest(facts: Facts) -> dict[str, Any]:
-    """The parts of a scene that ``first`` left out."""
+    """The pictures of a scene for which :func:`scene` gave only an outline, by view; empty if there are none."""
     wanted = [name for name in names() if f"{__name__}.{name}" in facts.outlined]
     for name in wanted:
         del facts.drawn[f"{__name__}.{name}"]
@@ -160,10 +160,10 @@ def rest(facts: Facts) -> dict[str, Any]:
 
 
 def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The stories ``before`` (as :func:`scene` has them) with the explanations and fixes of ``findings``: the same
-    findings, once their fixes have been tried.
+    """The stories ``before`` (as :func:`scene` returns them) with the explanations and fixes of ``findings``.
 
-    If the findings are not of the same rules in the same order as before, all stories are made again.
+    ``findings`` are the same findings after their fixes were tried. If their rules, in order, are not those of the
+    stories, all stories are made anew.
     """
     plain = [in_two_languages(finding) for finding in findings]
     if [one["rule"] for one in plain] != [one["rule"] for one in before]:
@@ -199,7 +199,7 @@ def fragment(trace: Trace, findings: Iterable[Any] = (), language: Language = "e
 def text(trace: Trace, language: Language = "en", facts: Facts | None = None, *, labels: bool = False) -> str:
     """The trace as plain text: source, steps as sentences, storages, counters, outcome.
 
-    With ``labels`` things have the names of the trace (``t2``, ``S1``) beside those of the program.
+    With ``labels``, tensors and storages also have the labels of the trace (``t2``, ``S1``).
     """
     from pitfall_lab.views.plain_text import render
 
@@ -207,16 +207,14 @@ def text(trace: Trace, language: Language = "en", facts: Facts | None = None, *,
 
 
 def _palette(facts: Facts, shown: list[StoryScene]) -> list[str]:
-    """The storages that get a hue: the first six of the first finding; without a finding (or storages of
-    it), the palette of the facts.
-    """
+    """The storages that get a colour: the first six of the first finding, or those of the facts if it has none."""
     return [*dict.fromkeys(storage for story in shown[:1] for storage in story["slice"]["storages"])][
         :6
     ] or facts.palette
 
 
 def _with_bands(facts: Facts, drawn: dict[str, Any], shown: list[StoryScene]) -> dict[str, Any]:
-    """The picture of memory with a band for what each finding is about, however small it is beside the others."""
+    """The picture of memory, drawn again if a storage of a finding has no band in it, so that each has one."""
     from pitfall_lab.views.memory import project
 
     wanted = {storage for story in shown for storage in story["slice"]["storages"]}
@@ -243,9 +241,10 @@ def _steps(finding: dict[str, Any]) -> list[int]:
 
 
 def _jumps(trace: Trace) -> Jumps:
-    """The steps to which the key E jumps: saved → changed → raised (or computed a wrong value).
+    """The steps to which the key E jumps, for the first error of a backward and the first silently wrong gradient.
 
-    Only of the first error of backward and of the first silently wrong gradient; an entry without steps is empty.
+    They are the steps that saved a tensor, changed it, and raised (or computed the wrong value); an entry without steps
+    is empty.
     """
     saved: set[int] = set()
     changed: set[int] = set()
@@ -262,7 +261,7 @@ def _jumps(trace: Trace) -> Jumps:
 
 
 def _touched(facts: Facts) -> dict[str, list[int]]:
-    """Per storage, the steps of events that wrote it or had a tensor on it as operand or result."""
+    """For each storage, the steps of events that wrote it, or that had a tensor on it as operand or result."""
     home: dict[str, list[str]] = {}
     for storage, labels in facts.in_storage.items():
         for label in labels:

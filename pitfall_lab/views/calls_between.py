@@ -12,12 +12,12 @@ MOST = 20_000
 
 
 def calls_between(facts: Facts, first: int, last: int) -> tuple[Event, ...] | None:
-    """The calls that lead from the tensors of step ``first`` (its operands, results, and the storages it wrote) to what
-    step ``last`` is given, oldest first, without the two steps themselves.
+    """The calls that lead from the tensors of step ``first`` to an operand of step ``last``, oldest first.
 
-    Of several ways, the one with the fewest calls: ``()`` if ``last`` is given such a tensor, or one on memory that
-    ``first`` wrote. None if it is given nothing that comes from one, if there are more than ``MOST`` steps between the
-    two, and unless ``first`` is before ``last`` and both are steps of the trace.
+    The two steps themselves are not among them. The tensors of ``first`` are its operands and results, and those on
+    storages that it wrote. Of several ways, the one with the fewest calls is returned; it is ``()`` if an operand of
+    ``last`` is such a tensor. None if no operand comes from one, if the steps are more than ``MOST`` apart, or unless
+    ``first`` is before ``last`` and both are steps of the trace.
     """
     events = facts.trace.events
     if not 0 <= first < last < len(events) or last - first > MOST:
@@ -39,7 +39,7 @@ def calls_between(facts: Facts, first: int, last: int) -> tuple[Event, ...] | No
 
 
 def _shortest(facts: Facts, event: Event, ways: dict[str, tuple[Event, ...]]) -> tuple[Event, ...] | None:
-    """The shortest known way to an operand of a call: to the tensor, or to a write into its memory."""
+    """The shortest known way to an operand of a call, or to a write into its memory; None if there is none."""
     found = []
     for operand in event.operands:
         if operand.label:

@@ -21,10 +21,10 @@ _NUMBERS = frozenset({"cells", "gradient", "name", "names"})
 
 
 def first_difference(before: Trace, after: Trace) -> int | None:
-    """The first step at which the two traces differ: the number of steps of the shorter one, if the other goes on after
-    it. None without a difference.
+    """The first step at which the two traces differ; None if they do not.
 
-    Values, names and places in the source are not compared: two runs may draw other random numbers and still be equal.
+    If one trace is the beginning of the other, it is the number of steps of the shorter one. Values, names and spans
+    are not compared: two runs may draw other random numbers and still count as equal.
     """
     for step, (one, other) in enumerate(zip(before.events, after.events, strict=False)):
         if _done(one) != _done(other):
@@ -55,8 +55,10 @@ class SaidStep(TypedDict):
 
 
 class ComparedSide(TypedDict):
-    """One of two programs from their first difference on; ``raised`` is its error, ``wrong`` if a
-    gradient was silently wrong.
+    """One of two programs from their first difference on.
+
+    ``more`` is the number of steps after those in ``steps``; ``raised`` is the program's error (empty: none);
+    ``wrong``: a gradient was silently wrong.
     """
 
     steps: list[SaidStep]
@@ -67,7 +69,10 @@ class ComparedSide(TypedDict):
 
 
 class ComparedRuns(TypedDict):
-    """Two programs; ``gradients`` are the named ones (name, before, after), ``peaks`` those of memory."""
+    """Two compared programs.
+
+    ``gradients`` are (name, before, after) of named tensors, ``peaks`` the peak of memory of each program.
+    """
 
     first: int | None
     same: Text
@@ -77,9 +82,10 @@ class ComparedRuns(TypedDict):
 
 
 def compare(before: Trace, after: Trace) -> ComparedRuns:
-    """Both traces as plain data: for each, up to ``STEPS`` steps in words from their first difference on, the error
-    that ended it, and its peak of memory; and the last gradients of the first named tensors. Without a difference there
-    are no steps.
+    """The comparison of two traces as plain data.
+
+    For each trace: up to ``STEPS`` steps in words from the first difference on, the error that ended it, and its peak
+    of memory; and the last gradients of the first named tensors. Without a difference there are no steps.
     """
     first = first_difference(before, after)
     facts = gather(before), gather(after)
@@ -119,8 +125,9 @@ def _side(trace: Trace, first: int | None) -> ComparedSide:
 
 
 def _gradients(before: Facts, after: Facts) -> list[tuple[str, str, str]]:
-    """``(name, gradient before, gradient after)`` of the first 12 named tensors that have one at the
-    end in either run; "–" for none.
+    """``(name, gradient before, gradient after)`` of named tensors, with "–" for no gradient.
+
+    They are the first 12 tensors that have a gradient at the end of either run.
     """
     found = [_gradients_of(facts) for facts in (before, after)]
     names = list(dict.fromkeys([*found[0], *found[1]]))[:12]

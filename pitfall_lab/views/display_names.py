@@ -29,7 +29,7 @@ PLAIN = re.compile(r"[^\W\d][\w.]*")
 
 
 def names(facts: Facts) -> dict[str, str]:
-    """A name for each label of a trace."""
+    """The display name of each label of a trace."""
     tensors = _tensors(facts)
     out = dict(tensors)
     for storage in facts.storages:
@@ -73,11 +73,10 @@ def written(name: str) -> str:
 
 
 def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """Names for an optimizer's state, by label: ``momentum of w`` for what ``opt.step()`` made of a
-    known tensor ``w`` or ``w.grad``.
+    """Names for an optimizer's state, by label: ``momentum of w`` for what ``opt.step()`` made of ``w`` or ``w.grad``.
 
-    Made by ``zeros_like`` or ``clone``; ``mean square of w`` if it is then written by ``addcmul_``. What ``detach``
-    returns has the memory of the tensor that it is given, and its name.
+    The state is what ``zeros_like`` or ``clone`` returned for a tensor in ``known``; it is ``mean square of w`` if
+    ``addcmul_`` writes it later. The result of ``detach`` has the name of its operand.
     """
     out: dict[str, str] = {}
     known = dict(known)
@@ -97,8 +96,8 @@ def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
 
 
 def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """Names, by label, for the running statistics of batch norms: ``running_mean of bn1`` if ``known`` has
-    ``bn1.weight`` for the weight.
+    """Names for the running statistics of batch norms, by label: ``running_mean of bn1`` if the weight is
+    ``bn1.weight``.
     """
     out: dict[str, str] = {}
     for event in facts.trace.events:
@@ -111,8 +110,9 @@ def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
 
 
 def _in_the_making(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """Names for what a call made and turned into something that the program has a name for, by label: ``nn.Linear``
-    makes an empty tensor, and what it makes a parameter of it is ``layer.weight``, the same numbers in the same memory.
+    """Names, by label, for tensors that a call made and turned into a parameter that has a name.
+
+    ``nn.Linear`` makes an empty tensor first; the parameter made of it, on the same memory, is ``layer.weight``.
     """
     out: dict[str, str] = {}
     for label, history in facts.tensors.items():
@@ -128,14 +128,15 @@ def _in_the_making(facts: Facts, known: dict[str, str]) -> dict[str, str]:
 
 
 def _ran(facts: Facts, step: int) -> tuple[str, str]:
-    """The source of a step and torch's name of its call."""
+    """The source text of a step, and torch's name of its call."""
     event = facts.trace.events[step]
     return excerpt(facts.trace, event.span, WHOLE), event.name
 
 
 def _taken_apart(facts: Facts) -> dict[str, str]:
-    """Names for what a call returned among others, from the assignment that takes it apart; none for a
-    result that this gives no name.
+    """Names for the results of calls with several results, from the assignment that takes them apart, by label.
+
+    Results that the assignment gives no name are left out.
     """
     out: dict[str, str] = {}
     for event in facts.trace.events:
@@ -147,11 +148,10 @@ def _taken_apart(facts: Facts) -> dict[str, str]:
 
 
 def _made_by(facts: Facts, label: str, step: int) -> str:
-    """The expression that made a tensor at ``step``, shortened; for a call of a module, preceded by
-    torch's name of the operation.
+    """The expression that made a tensor at ``step``, shortened; "" if the source is unknown.
 
-    For what a loop's head made, the loop's variable; for one of several results, its index with it.
-    Empty if the source is unknown.
+    For a call of a module, torch's name of the operation comes before it. For the head of a ``for`` loop it is the
+    loop's variable; for one of several results it has an index.
     """
     event = facts.trace.events[step]
     text = excerpt(facts.trace, event.span, WHOLE)
@@ -164,8 +164,9 @@ def _made_by(facts: Facts, label: str, step: int) -> str:
 
 
 def shortened(name: str) -> str:
-    """A name cut to ``LONGEST`` letters, with "…" where something is missing. Indices at its end (``[0]``), which tell
-    the results of one call apart, are kept.
+    """A name cut to ``LONGEST`` characters, with "…" where something is missing.
+
+    Indices at its end (``[0]``), which distinguish the results of one call, are kept.
     """
     place = re.search(r"(\[\d+\])+$", name)
     last = place[0] if place else ""
@@ -173,8 +174,10 @@ def shortened(name: str) -> str:
 
 
 def calls_another(text: str, operation: str) -> bool:
-    """Whether ``text`` is a call expression of a function or method with another name than ``operation``: torch ran the
-    operation inside that. Underscores at the ends and case do not count. False for what is no call, or no Python.
+    """Whether ``text`` is a call of a function or method with another name than ``operation``, which then ran inside
+    it.
+
+    Underscores at the ends and case do not count. False if ``text`` is no call expression, or not valid Python.
     """
     try:
         node = ast.parse(text, mode="eval").body
@@ -187,8 +190,10 @@ def calls_another(text: str, operation: str) -> bool:
 
 
 def _first(facts: Facts, labels: list[str], tensors: dict[str, str]) -> str:
-    """The display name of the oldest label that the program has a name for; else of the oldest with a
-    plain name; else of the oldest.
+    """The display name of one of ``labels``; "?" if there are none.
+
+    It is the oldest one for which the program has a name, else the oldest one whose display name is a plain name, else
+    the oldest.
     """
     named = (label for label in labels if facts.tensor(label).get("name"))
     plain = (label for label in labels if PLAIN.fullmatch(tensors.get(label, "")))

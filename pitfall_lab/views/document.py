@@ -108,8 +108,9 @@ def fragment(
 
 
 def _guarded(say: _Say, part: Callable[[], str]) -> str:
-    """A part of the page, or one sentence instead if making it raises: a damaged trace file
-    must not prevent the whole page.
+    """A section of the page; if making it raises, a sentence that says so instead.
+
+    A damaged trace file must not prevent the whole page.
     """
     try:
         return part()
@@ -172,9 +173,11 @@ def _line_name(line: object, say: _Say) -> str:
 
 
 def retold(page: str, trace: Trace, before: list[Any], after: list[Any], language: Language = "en") -> str:
-    """The HTML ``page``, which was made of the findings ``before``, with the list of findings made again from
-    ``after``: the same findings, once their fixes were tried. Nothing else in the page changes; it is returned as it is
-    where there were no findings.
+    """The HTML ``page``, made with the findings ``before``, with its list of findings replaced by one made with
+    ``after``.
+
+    ``after`` are the same findings once their fixes were tried. Nothing else in the page changes; it is returned
+    unchanged if there were no findings.
     """
     say = _Say(language)
     old, new = (_findings(trace, [in_two_languages(each) for each in found], say) for found in (before, after))
@@ -210,7 +213,7 @@ def _printed(printed: PrintedScene, say: _Say) -> str:
 
 
 def _fix(fix: FixScene, say: _Say) -> str:
-    """A fix as the lines that it takes out and puts in, and what was checked of it."""
+    """A fix as HTML: its title, the lines that it removes and adds, and whether it was checked."""
     tried = f" ({say('applied and re-run: it works', '已应用并重新运行，有效')})" if fix["verified"] else ""
     lines = ", ".join(clean(line) for line in dict.fromkeys(edit["line"] for edit in fix["edits"]))
     rows = "\n".join(f"{sign} {clean(text)}" for sign, text in fix["rows"])
@@ -298,8 +301,10 @@ def _where(event: Event, say: _Say) -> str:
 
 
 def _storages_of(event: Event, facts: Facts) -> list[str]:
-    """At most two storages to draw beside a step: that of its error alone, else those that it
-    wrote, saved for backward or used.
+    """At most two storages to draw beside a step.
+
+    That is the storage of the step's error alone, if it has one; else those that the step wrote, saved for backward or
+    used.
     """
     if event.error and event.error.storage:
         return [event.error.storage]
@@ -334,9 +339,10 @@ def _pictures(facts: Facts, say: _Say) -> str:
 
 
 def _stepper(facts: Facts, texts: list[T], say: _Say, key: str) -> str:
-    """Radio buttons: arrow keys walk through them, the labels are the previous and next buttons; empty without steps.
+    """Radio buttons through which arrow keys walk step by step, with labels as previous and next buttons; "" without
+    steps.
 
-    Of more than ``STEPS`` steps, the last of those that matter for the outcome.
+    If there are more than ``STEPS`` steps, only the last ones that matter for the outcome are there.
     """
     trace = facts.trace
     steps = list(range(len(trace.events)))

@@ -64,8 +64,9 @@ def letter(storage: str | None) -> str:
 
 
 def hue(storage: str | None, palette: Sequence[str]) -> str:
-    """The storage's colour as a CSS hex colour: its place in ``palette`` (labels of storages) chooses one of the six in
-    ``HUES``. The grey ``GREY`` if it is None or not among the first six there.
+    """The storage's colour as a CSS hex colour: one of the six ``HUES``, by its index in ``palette``.
+
+    ``palette`` are labels of storages. ``GREY`` if the storage is None or not among the first six of them.
     """
     return HUES[list(palette).index(storage)] if storage is not None and storage in palette[: len(HUES)] else GREY
 
@@ -158,7 +159,7 @@ class Canvas:
         self.parts.append(f'<path class="{kind}" d="{d}"' + (f' style="{style}"' if style else "") + "/>")
 
     def svg(self, width: float, height: float, title: str) -> str:
-        """The finished picture, self-contained, with ``title`` for screen readers."""
+        """The finished picture as self-contained SVG, ``width`` × ``height`` px, with ``title`` for screen readers."""
         size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'

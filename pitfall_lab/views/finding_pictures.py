@@ -54,11 +54,12 @@ BeatRole = Literal["saved", "changed", "raised", "wrong", "other"]
 
 
 class BeatText(TypedDict):
-    """One place in the story of a finding: a line of the program, and what happened there.
+    """One beat in the story of a finding: a line of the program, and what happened there.
 
-    ``role`` says what (such as ``"saved"``, ``"changed"``, ``"raised"``) and ``title`` says it in words. ``step`` is
-    the event and ``line`` the line in the program's source number ``source``; each None if it is not known. ``place``
-    names the line for people, ``code`` is its text, and ``text`` what the finding says about it (empty if nothing).
+    ``role`` is its kind (such as ``"saved"``, ``"changed"``, ``"raised"``), and ``title`` the same in words. ``step``
+    is the event and ``line`` the line in the program's source number ``source``; each None if it is not known.
+    ``place`` names the line for people, ``code`` is its source text, and ``text`` what the finding says about it (empty
+    if nothing).
     """
 
     role: BeatRole
@@ -80,9 +81,10 @@ class Beat(BeatText):
 class StorageThen(TypedDict):
     """A storage as it was after a step; ``changed`` if its elements differ from the moment before.
 
-    ``shape``, ``stride`` and ``offset`` are those of the tensor that is shown; ``stride`` is None if its elements are
-    not the cells. ``cells`` have their places in the storage. ``size`` is the number of elements, None if
-    tensors of several shapes read the storage; without ``cells``, none of them was recorded.
+    ``shape``, ``stride`` and ``offset`` are those of the tensor that is shown; ``stride`` is None if the tensor has
+    another dtype than the storage. ``cells`` are known elements, by their index in the storage if not all are there
+    (None: none is known). ``size`` is the number of elements; None if it cannot be given because tensors of several
+    shapes read the storage.
     """
 
     storage: str
@@ -99,7 +101,7 @@ class StorageThen(TypedDict):
 
 
 class Between(TypedDict):
-    """A call that lies between two moments: its line and the operation."""
+    """A call between two moments: its line, its source number, and the operation."""
 
     line: int
     source: int
@@ -109,8 +111,8 @@ class Between(TypedDict):
 class PicturedBeat(BeatText):
     """A beat with the storages that it is about.
 
-    ``between``: the calls that lead to this one from the tensors of a moment before, on lines of
-    their own; of more than ``LINKS`` the first and the last, and ``skipped`` is the number of the others.
+    ``between`` are the calls that lead to this moment from the tensors of an earlier one, on lines that are not shown
+    otherwise: if there are more than ``LINKS``, the first and the last, and ``skipped`` is the number of the others.
     """
 
     memory: list[StorageThen]
@@ -148,7 +150,7 @@ class TimePicture(TypedDict):
 
 
 class Round(TypedDict):
-    """One backward that added to a ``.grad``: the values before, what flowed in, the values after."""
+    """One backward that added to a ``.grad``: the values before, the gradient added, and the values after."""
 
     step: int
     line: int | None
@@ -159,10 +161,10 @@ class Round(TypedDict):
 
 
 class SumPicture(TypedDict):
-    """A ``.grad`` that one backward after another adds to; ``cleared`` if it was meant to be cleared in between.
+    """A ``.grad`` to which one backward after another adds.
 
-    ``rounds`` begin with the one before the finding's; ``first`` is its index, and ``left`` the number
-    of rounds that are left out.
+    ``cleared``: it should have been cleared in between. ``rounds`` begin with the backward before the finding's;
+    ``first`` is the index of that one among all, and ``left`` the number of those left out.
     """
 
     kind: Literal["sum"]
@@ -186,8 +188,10 @@ class TableSide(TypedDict):
 
 
 class TablePicture(TypedDict):
-    """Two operands that broadcast to a table, with the number that came out of it and the
-    intended one, where they are known.
+    """Two operands that broadcast to a table, with the number computed from it (``came``) and the intended one
+    (``meant``).
+
+    Both numbers are None if they are not known.
     """
 
     kind: Literal["table"]
@@ -225,7 +229,7 @@ class CutPlace(TypedDict):
 class PathPicture(TypedDict):
     """The path from the loss to the call that cut the graph, and the leaves beyond it that get no gradient.
 
-    Without ``ends`` the graph continues there, and every gradient beyond it is zero.
+    ``ends`` is False if the graph continues at that call, and the gradients beyond it are zero instead.
     """
 
     kind: Literal["path"]
@@ -245,11 +249,12 @@ class PathPicture(TypedDict):
 
 
 class AxesPicture(TypedDict):
-    """A tensor whose elements add up to 1 along one axis (``along``) and are used along another (``used``).
+    """A tensor whose elements add up to 1 along one axis (``along``), and that a later call uses along another
+    (``used``).
 
-    Used: reduced, contracted or indexed by a later call. The picture is a table of these two axes, the
-    first of them downwards, at index 0 of all other axes. ``cells`` is None if the tensor is large or some
-    of these elements are unknown.
+    The later call reduces, contracts or indexes that axis. The picture is a table of the two axes, the one with the
+    lower number downwards, at index 0 of all other axes. ``cells`` is None if the table is large, or an element is
+    unknown.
     """
 
     kind: Literal["axes"]
@@ -266,7 +271,9 @@ class AxesPicture(TypedDict):
 
 
 class CurvePlace(TypedDict):
-    """A line that a curve is about, with its part in the story; ``step`` is None if no call was seen there."""
+    """A line that is listed beside a picture, with its role in the story; ``step`` is None if no call was seen
+    there.
+    """
 
     role: BeatRole
     title: Text
@@ -277,10 +284,10 @@ class CurvePlace(TypedDict):
 
 
 class CurvePicture(TypedDict):
-    """The learning rate of an optimizer's updates: each of the ``points`` is an update
-    (from 0) and the rate from it on.
+    """The learning rate over the updates of an optimizer.
 
-    ``updates``: how many there were. Of many points some are left out.
+    Each of the ``points`` is an update (from 0) and the rate from that update on; of many, some are left out.
+    ``updates`` is the number of all updates.
     """
 
     kind: Literal["curve"]
@@ -292,12 +299,12 @@ class CurvePicture(TypedDict):
 
 
 class LooksPicture(TypedDict):
-    """What an attention looks at. ``cells`` has a text for each of the ``rows``, with a sign for each of the
-    ``columns``: ``"+"`` rightly looked at, ``"x"`` wrongly, ``"o"`` not, but should be, ``"."`` rightly not, ``"?"``
-    not known.
+    """Which positions an attention attends to.
 
-    ``rows`` and ``columns`` are the indices that are shown, ``of`` the numbers of rows and columns in all. A row is a
-    position that looks, or, with ``examples``, an example.
+    ``cells`` has a string for each of the ``rows``, with a sign for each of the ``columns``: ``"+"`` rightly attended
+    to, ``"x"`` wrongly, ``"o"`` not attended to although it should be, ``"."`` rightly not, ``"?"`` not known. ``rows``
+    and ``columns`` are the indices that are shown, ``of`` the numbers of rows and columns in all. A row is a query
+    position or, with ``examples``, an example.
     """
 
     kind: Literal["looks"]
@@ -312,9 +319,10 @@ class LooksPicture(TypedDict):
 
 
 class PairsPicture(TypedDict):
-    """Which rows meet: each of the ``rows`` says what it is of, what it met, and what was meant.
+    """Which rows of two tensors a call compared: each of ``rows`` has what it is of, what it met, and what was
+    intended.
 
-    ``heads`` are those of the first two columns; ``more`` rows are left out.
+    ``heads`` are the titles of the first two columns; ``more`` is the number of rows left out.
     """
 
     kind: Literal["pairs"]
@@ -332,11 +340,11 @@ FindingPicture = (
 
 
 def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat]) -> FindingPicture:
-    """The picture that fits a finding: a table, a path, a sum, axes, a curve, looks or pairs if one can be made, else
-    moments in time.
+    """The picture that fits a finding: a table, a path, a sum, axes, a curve, looks or pairs, else moments in time.
 
-    The finding is given as plain data (:func:`pitfall_lab.views.two_languages.in_two_languages`), with its beats;
-    ``names`` has the display name of each label.
+    The first of these that can be made is returned. The finding is plain data
+    (:func:`pitfall_lab.views.two_languages.in_two_languages`), ``beats`` are those of its story, and ``names`` has the
+    display name of each label.
     """
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)
@@ -384,10 +392,10 @@ class _Board:
         """The lines of all moments: of several names of a storage, those that a reader finds there are shown."""
 
     def time(self, finding: Data, known: Data, beats: list[Beat]) -> TimePicture:
-        """Moments with the storages that the finding is about; if it is about none, each with
-        those that its step touched.
+        """The picture of moments, each with the storages that the finding is about, as they were then.
 
-        A moment is left out if the next one is on the same line and shows all of its storages.
+        If the finding is about no storage, each moment has those that its step touched. A moment is left out if the
+        next one is on the same line and shows all of its storages.
         """
         moments = _few(beats)
         subjects = self._subjects(known)
@@ -431,7 +439,9 @@ class _Board:
         return {"kind": "time", "moments": columns, "keeper": keeper, "about": about}
 
     def _tell_apart(self, columns: list[PicturedBeat]) -> None:
-        """Where several moments show one line (``x.add_(1); loss.backward()``), each gets the call that it is about."""
+        """If several moments have the same line (``x.add_(1); loss.backward()``), show the call of each instead of the
+        line.
+        """
         for column in columns:
             alike = [one for one in columns if one["code"] == column["code"] and one["step"] is not None]
             calls = {one["step"]: self.facts.code(one["step"]) for one in alike}
@@ -440,10 +450,10 @@ class _Board:
                     one["code"] = calls[one["step"]]
 
     def _link(self, columns: list[PicturedBeat]) -> None:
-        """Give each moment the calls that lead to it from the moment before, or else from an earlier one, a line with
-        its last call only.
+        """Give each moment the calls that lead to it from the moment before, or else from an earlier one.
 
-        Not those on the lines of the moments: they are shown.
+        Of several calls on one line the last is taken. Calls on the lines of the moments themselves are left out, since
+        these are shown.
         """
         shown = {(each["source"], each["line"]) for each in columns}
         for at, column in enumerate(columns):
@@ -466,9 +476,10 @@ class _Board:
             column["between"] = [links[0], links[-1]] if len(links) > LINKS else links
 
     def _saved_earlier(self, known: Data, columns: list[PicturedBeat]) -> PicturedBeat:
-        """The moment at which a node from before the recording saved the tensor: without a step and a line.
+        """The moment at which a node made before the recording saved the tensor; it has no step and no line.
 
-        The numbers are those that the tensor had when the recording first met it, if the version was the saved one.
+        Its values are those that the tensor had when the recording first met it, if its version was the saved one; else
+        none.
         """
         storage, tensor, saved = known.get("storage"), known.get("tensor"), known.get("expected")
         counter = self.facts.tensor(tensor).get("counter") if isinstance(tensor, str) else None
@@ -497,7 +508,9 @@ class _Board:
         }
 
     def _met(self, path: str) -> Any:
-        """What the trace says first of ``path``: also where the same step changes it at once."""
+        """The first value that the trace gives for ``path``, even if the same step changes it; None if there is
+        none.
+        """
         return next(
             (effect.value for event in self.trace.events for effect in event.effects if effect.path == path), None
         )
@@ -517,10 +530,10 @@ class _Board:
         }
 
     def _subjects(self, known: Data) -> list[str]:
-        """Return at most ``SUBJECTS`` storages that the finding's facts name: ``storage``
-        alone, else those of its tensors.
+        """At most ``SUBJECTS`` storages that the finding's facts name; empty if they name none.
 
-        If it names no tensor, that of its node's output.
+        That is ``storage`` alone, if the facts have it; else the storages of the tensors they name; without any tensor,
+        that of their node's output.
         """
         if isinstance(known.get("storage"), str):
             return [str(known["storage"])]
@@ -545,8 +558,8 @@ class _Board:
         return list(dict.fromkeys(str(s) for s in found if s))[:SUBJECTS]
 
     def _kept_as(self, label: str) -> str:
-        """Return the expression under which a line kept a tensor: ``best["weight"]`` for ``best =
-        model.state_dict()``; else empty.
+        """The expression under which a line kept a tensor: ``best["weight"]`` for ``best = model.state_dict()``; else
+        "".
         """
         step = self.facts.tensors[label][0][0]
         event = self.trace.events[step]
@@ -563,10 +576,11 @@ class _Board:
         return f'{found[1]}["{owner.removeprefix(found[2] + ".")}"]' if owner else found[1]
 
     def _touched(self, beat: Beat) -> list[str]:
-        """The storages that a step reads, makes and writes, as far as the program has a name for them or the line
-        shows the call; where a tensor was made, only those made.
+        """The storages that a beat's step reads, makes and writes, if the program names them or the line shows the
+        call.
 
-        Of more than ``MEMORIES``, the first and the last. None where the step is a line that called nothing.
+        If the beat is about making a tensor, only storages made and written count. Of more than ``MEMORIES``, the first
+        ones and the last. Empty if the beat has no step on its line.
         """
         event = self._event(beat["step"])
         if event is None or not self._is_on(event, beat["line"]):
@@ -583,10 +597,10 @@ class _Board:
         return found if len(found) <= MEMORIES else [*found[: MEMORIES - 1], found[-1]]
 
     def _written_besides(self, beat: Beat, subjects: list[str]) -> list[str]:
-        """The storages that a beat that changes something writes, where none of the finding's own is among them.
+        """The storages that a beat of role ``changed`` writes, if none of them is one of ``subjects``.
 
         Then the line changes another tensor, such as the gradient of the one that the finding is about. Empty for other
-        beats, where the step is not on the beat's line, and where the finding has no storages of its own.
+        beats, if the step is not on the beat's line, and if there are no ``subjects``.
         """
         event = self._event(beat["step"])
         if not subjects or beat["role"] != "changed" or event is None or not self._is_on(event, beat["line"]):
@@ -604,7 +618,8 @@ class _Board:
     def _found(self, beat: Beat, beats: list[Beat]) -> int | None:
         """The last step before a line that called nothing itself, such as ``report(path)`` after a loop.
 
-        None where it is not certain when it ran: the line has to come after those of all other beats.
+        None if it is not certain when the line ran: it must come after the lines of all other beats, in the same
+        source.
         """
         seen = [(each["step"], each["line"]) for each in beats if each["step"] is not None]
         line = beat["line"]
@@ -620,7 +635,7 @@ class _Board:
         return len(self.trace.events) - 1
 
     def _moment(self, beat: Beat, storages: Iterable[str], *, part: bool) -> PicturedBeat:
-        """A beat with these storages; with ``part``, a storage of which the line took a part shows this part."""
+        """A beat with these storages; with ``part``, if the line took a view of a storage, that view is shown."""
         step = beat["step"]
         said = self._on_line(step)
         if part and beat["was"] == "other":
@@ -633,8 +648,9 @@ class _Board:
         return moment(beat, memory)
 
     def _on_line(self, step: int | None) -> dict[str, tuple[str, str]]:
-        """For each storage whose tensor the line names, or that a new result is on: that
-        tensor and its name in the line.
+        """For each storage, a tensor on it and its name in the line of a step.
+
+        Storages are included whose tensor the line names, or that a new result of the step is on. Empty without a call.
         """
         event = self._event(step)
         out: dict[str, tuple[str, str]] = {}
@@ -659,7 +675,9 @@ class _Board:
         return out
 
     def _taken(self, step: int | None) -> dict[str, tuple[str, str]]:
-        """For each storage of an operand of which the call of a step returned a smaller part with a name: that part."""
+        """For each storage of an operand, the result of the step that is a smaller view of it with a plain name, and
+        that name.
+        """
         event = self._event(step)
         out: dict[str, tuple[str, str]] = {}
         if event is None or event.writes:
@@ -735,9 +753,9 @@ class _Board:
         }
 
     def _names_of(self, labels: list[str], step: int) -> list[str]:
-        """The program's names for a storage.
+        """The program's names for tensors on a storage.
 
-        If it has none, the display name of its oldest tensor (one with a plain name before others).
+        If there are none, in a list the display name of the oldest tensor, with plain names before others.
         """
         named = [
             n
@@ -761,8 +779,9 @@ class _Board:
         return said if said and not {*said} & {*names} else names
 
     def _in_sight(self, names: list[str], own: list[str], step: int) -> list[str]:
-        """Of several names, those that the moments' lines or the finding's sentence have (all, if none has); first
-        those of the tensor that is shown: ``own``.
+        """The ``names`` that the moments' lines or the finding's sentence contain (all if none does).
+
+        First come those in ``own``, the names of the tensor that is shown.
         """
         text = f"{self.lines}\n{self._line(step)}"
         seen = [name for name in names if _is_in(name, text) or not PLAIN.fullmatch(name)]
@@ -784,11 +803,11 @@ class _Board:
         return history[-1] if history else None
 
     def _keeper(self, known: Data, moments: list[Beat], columns: list[PicturedBeat]) -> Keeper | None:
-        """The node that saved a tensor, drawn from the moment of saving (or making) to the backward that
-        reads it, or to the last moment.
+        """The node that saved a tensor, from the moment of saving (or making) to the backward that reads it, or the
+        last moment.
 
-        Its slot is named only if the tensor in it is drawn: a number that was saved is not the number drawn above.
-        None if the finding names no node, or if there is no such moment.
+        Its slot is named only if the tensor in it is drawn. None if the finding names no node, or if there is no such
+        moment.
         """
         node = known.get("node")
         if not isinstance(node, str) or node not in self.facts.nodes:
@@ -818,9 +837,9 @@ class _Board:
         }
 
     def sum(self, finding: Data, known: Data, beats: list[Beat]) -> SumPicture | None:
-        """The picture of a ``.grad`` that one backward after another adds to; None if the finding is not about one.
+        """The picture of a ``.grad`` to which one backward after another adds.
 
-        None too if fewer than two backwards changed it.
+        None if the finding is not about one, or if fewer than two backwards changed it.
         """
         if not ({"left", "sum"} <= known.keys() or finding.get("name") in ACCUMULATING):
             return None
@@ -881,11 +900,11 @@ class _Board:
         return self._cells(self.facts.tensor(grad, step).get("storage"), step) if grad else None
 
     def path(self, finding: Data, known: Data, beats: list[Beat]) -> PathPicture | None:
-        """The picture of the path from the loss back to the call where the graph ends, and of the
-        parameters that are not reached.
+        """The picture of the path from the loss back to the call that cuts the graph, and of parameters that are not
+        reached.
 
-        Of the path at most ``PATH`` nodes, of the parameters four. None if the finding
-        names no such call or no backward.
+        It shows at most ``PATH`` nodes of the path and four parameters. None if the finding names no such call or no
+        backward.
         """
         cut = self._event(known.get("cut") if isinstance(known.get("cut"), int) else _step(beats, "cut"))
         back = self._event(_step(beats, "backward"))
@@ -931,7 +950,7 @@ class _Board:
     def _users(self, cut: Event, until: int) -> set[str]:
         """The nodes of the first operations before step ``until`` that used the result of the call that cut the graph.
 
-        Also through operations that have no node themselves.
+        The result is followed through operations that have no node.
         """
         plain, found = set(cut.results), set()
         for event in self.trace.events[cut.step + 1 : until]:
@@ -946,9 +965,8 @@ class _Board:
         return found
 
     def _way(self, root: str | None, goals: set[str]) -> list[str]:
-        """Return the nodes on the way from ``root`` to the nearest of ``goals``.
-
-        ``root`` alone if it reaches none, nothing without a root.
+        """The nodes on the path from ``root`` to the nearest of ``goals``; only ``root`` if it reaches none; empty
+        without a root.
         """
         if root is None:
             return []
@@ -1014,8 +1032,7 @@ class _Board:
         }
 
     def axes(self, finding: Data, known: Data, beats: list[Beat]) -> AxesPicture | None:
-        """The picture of a tensor whose elements sum to 1 along one axis and that a later call
-        reduces or contracts along another.
+        """The picture of a tensor whose elements sum to 1 along one axis and that a later call uses along another.
 
         None if the finding is not about two such axes.
         """
@@ -1102,7 +1119,7 @@ class _Board:
     def _slice(self, tensor: Data, step: int, axes: list[int]) -> list[list[float]] | None:
         """The elements of a tensor along two axes, at index 0 of all others.
 
-        None where one of the axes is longer than ``TABLE``, or not all of these elements are known.
+        None if one of the axes is longer than ``TABLE``, or an element is not known.
         """
         cells = self._cells(tensor.get("storage"), step)
         seen = dict(cells.get("shown", ()) if isinstance(cells, dict) else enumerate(cells or ()))
@@ -1122,11 +1139,11 @@ class _Board:
         return {"name": name, "shape": list(tensor.get("shape") or ()), "storage": storage, "cells": cells}
 
     def _numbers(self, event: Event, differences: list[list[float]] | None) -> tuple[float | None, float | None]:
-        """The last single number that calls on the call's line compute, and the one that was
-        intended; None for an unknown number.
+        """The scalar that calls on the call's line compute last, and the one that was intended; None for an unknown
+        number.
 
-        The number is the mean or the sum of the squares or absolute values of all ``differences`` (rows × columns); the
-        intended one is the same of those on the diagonal. If it is none of these, the intended one is unknown.
+        The scalar should be the mean or the sum of the squares or absolute values of all ``differences``; the intended
+        one is the same of those on the diagonal. If it is none of these, the intended one is unknown.
         """
         came = None
         for later in self.trace.events[event.step :]:
@@ -1153,9 +1170,9 @@ class _Board:
         return record.get("cells") if record else None
 
     def _products(self, event: Event, one: TableSide, other: TableSide, column: str) -> list[list[float]] | None:
-        """Every difference of the two operands: the elements of the table before it is squared and reduced.
+        """All differences of the two operands: the elements of the table before it is squared and reduced.
 
-        None if a number is unknown.
+        None if an element is unknown.
         """
         left, right = _numbers_of(one["cells"]), _numbers_of(other["cells"])
         if left is None or right is None or len(left) != one["shape"][0] or len(right) != other["shape"][-1]:
@@ -1169,12 +1186,12 @@ class _Board:
 
 
 def _is_in(name: str, text: str) -> bool:
-    """Whether a name stands in a text, and not as a part of a longer name."""
+    """Whether a name occurs in a text, and not as part of a longer name."""
     return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text) is not None
 
 
 def _numbers_of(cells: Cells | None) -> list[float] | None:
-    """Return the elements if all of them are known and finite (else they are texts, or not a list), else None."""
+    """The elements as numbers if all are known; None if some are missing or not finite."""
     if not isinstance(cells, list):
         return None
     numbers = [v for v in cells if isinstance(v, (int, float))]
@@ -1182,11 +1199,11 @@ def _numbers_of(cells: Cells | None) -> list[float] | None:
 
 
 def _few(beats: list[Beat]) -> list[Beat]:
-    """The moments that are shown, at most ``MOMENTS``: those with a place, without the forward, the last of
-    the writes of one statement.
+    """The moments that are shown, at most ``MOMENTS``.
 
-    If these are too many, those of role ``other`` are left out; if still too many, the
-    first ones and the last one stay.
+    Beats without a step and a line are left out, and those of the original role ``forward``; of the writes of one
+    statement only the last stays. If there are still too many, beats of role ``other`` are left out, then those between
+    the first ones and the last.
     """
     placed = [
         beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"
@@ -1245,7 +1262,7 @@ def _goes_on(beat: Beat, after: Beat) -> bool:
 
 
 def _mark_changes(columns: list[PicturedBeat]) -> None:
-    """Mark the values of each storage that differ from the moment before."""
+    """Set ``changed`` of each storage whose values differ from those at the moment before."""
     before: dict[str, Any] = {}
     for column in columns:
         for memory in column["memory"]:
@@ -1255,8 +1272,8 @@ def _mark_changes(columns: list[PicturedBeat]) -> None:
 
 
 def _differ(one: Cells | None, other: Cells | None) -> bool:
-    """Whether two views of a storage differ, as they are shown, in an element that both show; two
-    complete ones also in their length.
+    """Whether two states of a storage differ, as shown, in an element that both have; complete ones also in their
+    length.
     """
     if isinstance(one, list) and isinstance(other, list):
         return cells_text(one) != cells_text(other)
@@ -1277,8 +1294,8 @@ def _stride(tensor: Data) -> list[int] | None:
 
 
 def _seen(tensor: Data, record: Data) -> Cells | None:
-    """The known cells of a storage that a view looks at, by their places in the storage;
-    None if none of them is known.
+    """The known elements of a storage that a view reads, by their index in the storage; None if none of them is
+    known.
     """
     stride = _stride(tensor)
     if stride is None:
@@ -1305,11 +1322,9 @@ def _step(beats: list[Beat], role: str) -> int | None:
 
 
 def _difference(after: Any, before: Any) -> Any:
-    """Return the gradient that a backward added: the present values minus those before, rounded to six digits.
+    """The gradient that a backward added: the values after minus those before, rounded to six digits.
 
-    All of them without a before.
-
-    None if values are unknown or not finite.
+    If there was no gradient before, the values after. None if values are unknown or not finite.
     """
     if isinstance(after, dict):
         return _shortened_difference(after, before)
@@ -1326,8 +1341,8 @@ def _difference(after: Any, before: Any) -> Any:
 
 
 def _shortened_difference(after: dict[str, Any], before: Any) -> Any:
-    """Return the same difference for a large tensor, at the positions whose values are known before and
-    after; None if there are none.
+    """The same difference for a large tensor, at the indices whose values are known before and after; None if there are
+    none.
     """
     if before is None:
         return after

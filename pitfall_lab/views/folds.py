@@ -14,8 +14,8 @@ FEWEST = 3
 
 
 class Fold(TypedDict):
-    """A repeated run of events: its ``first`` step, ``length``, the number of events of one turn, and ``times``, the
-    number of turns.
+    """A repeated run of events: its ``first`` step, the number of events in one iteration (``length``), and of
+    iterations.
     """
 
     first: int
@@ -24,10 +24,10 @@ class Fold(TypedDict):
 
 
 def folds(trace: Trace) -> list[Fold]:
-    """Repeated runs as ``{"first": step, "length": events per turn, "times": turns}``, in order, without overlap.
+    """Repeated runs of events, in order and without overlap: first step, events per iteration, number of iterations.
 
-    At least ``FEWEST`` turns and six events in all, and at most ``LONGEST`` events per turn. A program of 700 events
-    that does the same seven operations a hundred times is one fold of length 7, times 100.
+    A run has at least ``FEWEST`` iterations and six events in all, and at most ``LONGEST`` events per iteration. A
+    program of 700 events that does the same seven operations a hundred times is one fold of length 7, times 100.
     """
     keys = [_key(event) for event in trace.events]
     found: list[Fold] = []

@@ -51,7 +51,7 @@ class Help(TypedDict):
 
 
 def texts() -> Help:
-    """Keys and signs with what they mean, and what "agree" means, as plain data in both languages."""
+    """The Explorer's keys and signs with what they mean, and what "agree" means, as plain data in both languages."""
     return {
         "keys": [(key, _both(text)) for key, text in _KEYS.items()],
         "signs": [(sign, _both(text)) for sign, text in _SIGNS.items()],

@@ -26,8 +26,8 @@ History = list[tuple[int, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A finished trace, indexed by label (``t2`` for a tensor, ``S1`` for a storage, ``C1`` for a counter, ``n3`` for a
-    node).
+    """A finished trace, indexed by label: ``t2`` for a tensor, ``S1`` for a storage, ``C1`` for a counter, ``n3`` for a
+    node.
 
     ``tensors``, ``storages``, ``counters`` and ``nodes`` have, for each label, the values that its record in the
     trace's state had, each with the step that wrote it; ``final`` is the state after the last step. ``on_counter`` has,
@@ -65,8 +65,9 @@ class Facts:
     """The sentences of the events, computed when first needed."""
 
     def projected(self, view: ModuleType, *, first: bool = False) -> Any:
-        """Return what ``project`` of the view's module ``view`` makes of these facts, computed once; with ``first`` the
-        result of its ``outline``, if it has one and that is not None.
+        """The result of ``project`` of the module ``view`` for these facts, computed once.
+
+        With ``first``, the result of its ``outline`` instead, if it has one and that is not None.
         """
         name = view.__name__
         if name not in self.drawn:
@@ -77,7 +78,7 @@ class Facts:
         return self.drawn[name]
 
     def sentences(self) -> list[T]:
-        """Return each event as a sentence."""
+        """Each event as a sentence, in the order of the events."""
         if not self.said:
             self.said.extend(text for _, text in sentences(self.trace))
         return self.said
@@ -89,9 +90,9 @@ class Facts:
         return at(self.tensors.get(label or "", []), step) or {}
 
     def name(self, label: str | None) -> str:
-        """The program's name of a tensor with its label, ``h (t2)``, or the label alone if it has no name.
+        """The program's name of a tensor with its label, ``h (t2)``; the label alone if it has no name.
 
-        Where labels are not shown, the name, or else the display name.
+        If labels are not shown (``labelled``), the name alone, or else the display name.
         """
         name = self.tensor(label).get("name")
         if not self.labelled:
@@ -99,8 +100,10 @@ class Facts:
         return f"{name} ({label})" if name else str(label)
 
     def called(self, label: str | None, step: int | None = None) -> str:
-        """Return the display name of a label; with ``step``, the name that the program had then, if it has given the
-        tensor another one since: ``h`` before the line ``y = relu(h)`` that writes into ``h`` and calls it ``y``.
+        """The display name of a label; with ``step``, the name that the tensor had in the program then, if it has
+        another now.
+
+        ``h`` before the line ``y = relu(h)`` that writes into ``h`` and names it ``y``.
         """
         if not self.names:
             self.names.update(names(self))
@@ -115,14 +118,15 @@ class Facts:
         return as_written(str(then))
 
     def number(self, counter: str | None, storage: str | None, version: Any) -> str:
-        """A version as :meth:`badge` writes it if labels are shown, else just as ``v2``: for pictures that draw the
-        versions of several counters in different ways.
+        """A version as :meth:`badge` writes it if labels are shown, else always as ``v2``.
+
+        It is for pictures that distinguish the counters of one storage by their drawing.
         """
         return self.badge(counter, storage, version) if self.labelled else f"v{version}"
 
     def badge(self, counter: str | None, storage: str | None, version: Any) -> str:
-        """A version as ``v2``; with the counter's label where labels are shown, or where the
-        storage has more than one counter.
+        """A version as ``v2``; with the counter's label if labels are shown, or if the storage has more than one
+        counter.
         """
         several = (
             len({record["counter"] for t in self.of_storage(storage) if (record := self.tensor(t)).get("counter")}) > 1
@@ -138,10 +142,9 @@ class Facts:
         return self.on_counter.get(counter, [])
 
     def output(self, node: str) -> str | None:
-        """The output tensor of a node (for AccumulateGrad: its leaf), also when it is no longer the
-        tensor's grad_fn; None if unknown.
+        """The output tensor of a node (for AccumulateGrad: its leaf), also if the node is no longer its ``grad_fn``.
 
-        Where the trace does not name it, the oldest tensor that had the node as grad_fn.
+        If the trace does not give it, the oldest tensor that had the node as ``grad_fn``; None if there is none.
         """
         record = (self.nodes[node][-1][1] or {}) if node in self.nodes else {}
         known = record.get("output") or next(
@@ -157,8 +160,9 @@ class Facts:
         return span.line if span else None
 
     def code(self, step: int | None) -> str:
-        """The piece of source that a step ran, on one line; torch's name of the call if that is unknown. Empty for None
-        and for a number that is no step.
+        """The piece of source that a step ran, on one line; torch's name of the call if the source is unknown.
+
+        "" for None and for a number that is no step.
         """
         if step is None or not 0 <= step < len(self.trace.events):
             return ""
@@ -166,7 +170,7 @@ class Facts:
 
 
 def at(history: History, step: int | None = None) -> Any:
-    """Return the value in ``history`` after ``step`` (the last one for None); None before the first, and for an empty
+    """The value in ``history`` after ``step`` (None: the last value); None before the first one and for an empty
     history.
     """
     if not history:
@@ -209,9 +213,7 @@ def gather(trace: Trace) -> Facts:
 
 
 def _sound(group: str, record: Any) -> Any:
-    """Return the record if it has the right type, else None: a trace may come from a
-    file that another program wrote.
-    """
+    """The record if it has the right type, else None, since a trace may come from a file of another program."""
     kind = int if group == "counters" else dict
     return record if isinstance(record, kind) else None
 
@@ -241,8 +243,10 @@ def _wrong(trace: Trace) -> dict[tuple[str, str], int]:
 
 
 def _palette(facts: Facts) -> list[str]:
-    """At most six storages that get a hue, sorted by birth: what failed, then what is shared, was written,
-    has a name, then the others.
+    """At most six storages that get a colour, in order of creation.
+
+    They are chosen in this order: storages of errors and wrong gradients, those with several tensors, those that were
+    written, those with a named tensor, then the others.
     """
     trace, order = facts.trace, list(facts.storages)
     named = [

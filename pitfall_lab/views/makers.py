@@ -24,13 +24,12 @@ _LINE = re.compile(r"\b(?:(In \[\d+\]), )?line (\d+)\b(?! of )", re.IGNORECASE)
 def makers(
     facts: Facts, finding: dict[str, Any], picture: FindingPicture | None, beats: list[Beat]
 ) -> list[tuple[int, int]]:
-    """The places, each a pair of a source number and a line, at which the values were made that the finding is about;
-    at most ``MOST``, each once.
+    """The lines, as pairs (source number, line), that made the values that a finding is about; at most ``MOST``.
 
-    First the finding's own line, the lines that its sentence names, and calls that lead to a line of the story. Then
-    the lines that gave the tensors of the finding's facts the names that its line uses, and those that made what the
-    failing backward began at, the tensors of its facts, and what the ``picture`` shows. The parameters of a module have
-    no such line: a library made them.
+    First come the finding's own line, the lines that its sentence names, and calls that lead to a line of the story.
+    Then come lines that assigned the names of the finding's tensors, and those that made the root of the failing
+    backward, the finding's tensors, and the storages in the ``picture``. Parameters of modules have no such line, since
+    a library made them.
     """
     own = [(finding.get("source") or 0, finding["line"])] if isinstance(finding.get("line"), int) else []
     calls = [(beat["source"], beat["line"]) for beat in beats if beat["was"] == "forward" and beat["line"] is not None]
@@ -52,9 +51,9 @@ def _named(facts: Facts, finding: dict[str, Any]) -> Iterator[tuple[int, int]]:
 
 
 def _assigned(facts: Facts, finding: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """The last lines before the finding's own that assign the names of its tensors, in the same function.
+    """Yield the last lines up to the finding's own, in the same function, that assign the names of its tensors.
 
-    What another function returned has its name from the line that called it: ``policy, value = model(state)``.
+    So a tensor that another function returned is found at the line that called it: ``policy, value = model(state)``.
     """
     line, number = finding.get("line"), finding.get("source") or 0
     names = {str(name) for label in _labels(facts, finding) for name in facts.tensor(label).get("names") or ()}
@@ -84,7 +83,7 @@ def _assigned(facts: Facts, finding: dict[str, Any]) -> Iterator[tuple[int, int]
 
 
 def _labels(facts: Facts, finding: dict[str, Any]) -> Iterator[str]:
-    """The tensors that a finding's facts name."""
+    """Yield the tensors that a finding's facts name, without parameters of modules."""
     for fact in finding.get("facts", ()):
         for label in fact["value"] if isinstance(fact["value"], list | tuple) else (fact["value"],):
             if isinstance(label, str) and label in facts.tensors and not _is_of_module(facts, label):
@@ -98,7 +97,7 @@ def _is_of_module(facts: Facts, label: str) -> bool:
 
 
 def _births(facts: Facts, finding: dict[str, Any], picture: FindingPicture | None, beats: list[Beat]) -> Iterator[int]:
-    """The steps at which the values of a finding were made."""
+    """Yield the steps at which the values of a finding were made, as far as they are known."""
     for beat in beats:
         event = facts.trace.events[beat["step"]] if beat["step"] is not None else None
         if (
@@ -115,20 +114,22 @@ def _births(facts: Facts, finding: dict[str, Any], picture: FindingPicture | Non
 
 
 def _first(facts: Facts, labels: Iterable[str]) -> Iterator[int]:
-    """The step that made the oldest of these tensors."""
+    """Yield the step that made the oldest of these tensors; nothing for a parameter of a module."""
     oldest = next(iter(labels), "")
     return _born(facts, oldest if oldest and not _is_of_module(facts, oldest) else None)
 
 
 def _born(facts: Facts, label: str | None, step: int | None = None) -> Iterator[int]:
-    """The step of the call that made a tensor, if one was recorded."""
+    """Yield the step of the call that made a tensor; nothing if none was recorded."""
     born = facts.tensor(label, step).get("born")
     if isinstance(born, int) and 0 <= born < len(facts.trace.events) and label in facts.trace.events[born].results:
         yield born
 
 
 def _place(facts: Facts, event: Event) -> tuple[int, int] | None:
-    """The line of a call that the program wrote; None for one that a library made inside of another."""
+    """The source number and line of a call that the program wrote; None for a call that a library made inside another
+    one.
+    """
     if event.span is None or event.op.startswith("torch.nn.init."):
         return None
     alone = all(operand.label is None for operand in event.operands)

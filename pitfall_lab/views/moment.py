@@ -92,8 +92,10 @@ def _on_paper(
 
 
 def scene(trace: Trace, view: str) -> dict[str, Any]:
-    """The storages of a trace of live tensors as data that the browser draws, with a sentence for each event and the
-    tensors' names and colours; ``view`` is the key of the storages and can only be ``"storage"``.
+    """The storages of a trace of live tensors, as data that the browser draws.
+
+    ``view`` is the key of the storages, and can only be ``"storage"``. A sentence for each event and the tensors' names
+    and colours are added.
     """
     facts = _moment(trace)
     said = []
@@ -110,14 +112,12 @@ def scene(trace: Trace, view: str) -> dict[str, Any]:
 
 
 def _moment(trace: Trace) -> Facts:
-    """The facts of one moment, with names in place of labels, since each name occurs once."""
+    """The facts of a trace of one moment, with names shown without labels, since each name occurs once."""
     return replace(gather(trace), labelled=False)
 
 
 def _sharing(scene: StorageScene, facts: Facts, *, zh: bool) -> str:
-    """One sentence saying which tensors share memory, or that none do; empty for a single storage with
-    one tensor, and without any.
-    """
+    """A sentence that says which tensors share memory, or that none do; "" if there are not two tensors to compare."""
     groups = [
         [facts.tensor(b["tensor"]).get("name") or b["tensor"] for b in one["brushes"]] for one in scene["storages"]
     ]
@@ -168,7 +168,7 @@ def _leaf(facts: Facts, record: dict[str, Any]) -> str:
 
 
 def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
-    """One saved tensor and its state in words; a stale one with torch's error."""
+    """One saved tensor and its state in words; for a stale one with torch's error message."""
     who = facts.tensor(slot["tensor"]).get("name") or facts.called(slot["storage"] or "")
     who = "" if who in (slot["storage"], "?") else who
     name = f"{slot['name']} = {who}" if who else slot["name"]
@@ -237,10 +237,10 @@ def broadcast_scene(trace: Trace, names: list[str]) -> BroadcastScene:
 
 
 def _pairs(met: Meeting) -> list[Cell | None] | None:
-    """If (N,) meets (N, 1): for each cell of the N × N result, the indices of the two elements
-    that it combines; else None.
+    """If (N,) meets (N, 1): for each cell of the N × N result, the indices of the two elements that it combines, as
+    text.
 
-    None too for more than 10,000 cells.
+    None for other shapes, and for more than 10,000 cells.
     """
     if not met["crossed"] or len(met["operands"]) != 2 or len(met["shape"]) != 2:
         return None
@@ -340,7 +340,7 @@ def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
 
 
 def _ended(trace: Trace, name: str = "") -> tuple[Note, ...]:
-    """A note about the error that ended a program: nothing after it was measured."""
+    """A note about the error that ended a program, since nothing after it was measured; empty if there was none."""
     failure = trace.outcome.failure
     if failure is None:
         return ()

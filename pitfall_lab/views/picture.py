@@ -76,12 +76,13 @@ class Picture:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture to a file and return its path; its name's ending says how: ``.svg``, ``.html``, ``.txt``,
-        and what else this picture knows.
+        """Write the picture to a file and return its path; the ending of its name says how.
+
+        ``.svg``, ``.html``, ``.txt``, and the other kinds that this picture can be written as.
 
         Raises:
-            ValueError: the ending is none of these, or ``.svg`` where the picture has no drawing.
-            OSError: the file cannot be written, or the program that it takes is not installed.
+          ValueError: the ending is none of these, or ``.svg`` although the picture has no drawing.
+          OSError: the file cannot be written, or a program that is needed is not installed.
         """
         path = Path(path)
         kind = path.suffix.lower()

@@ -19,10 +19,9 @@ STORAGES = 40
 
 
 def render(trace: Trace, language: Language = "en", facts: Facts | None = None, *, labels: bool = False) -> str:
-    """The whole trace in words: source, steps, storages, counters, outcome; steps and storages
-    that are left out are counted.
+    """The whole trace in words: source, steps, storages, counters, outcome; steps and storages left out are counted.
 
-    Things have the names that the program has for them, or, with ``labels``, those of the trace beside them.
+    Tensors and storages have the program's names; with ``labels``, also the labels of the trace.
     """
     zh = language == "zh"
     facts = replace(facts or gather(trace), labelled=labels)

@@ -91,9 +91,9 @@ def cell(
     ghost: bool = False,
     **how: Any,
 ) -> None:
-    """A box from the corner ``place`` on, with text in its middle; a ghost has a dashed edge and dim text.
+    """Draw a box of ``size`` (cm) with its corner at ``place``, and text in its middle.
 
-    ``how`` are arguments of matplotlib's ``Rectangle``.
+    A ``ghost`` has a dashed edge and dim text. ``how`` are arguments of matplotlib's ``Rectangle``.
     """
     style = {
         "facecolor": "white",
@@ -123,7 +123,7 @@ def pill(axes: Axes, place: tuple[float, float], size: tuple[float, float], text
 
 
 def long(text: str, size: float = SMALL) -> float:
-    """A generous estimate of how long a line of text is, in cm."""
+    """A generous estimate of the width of a line of text, in cm."""
     return width_of(text, size) * POINT
 
 

@@ -18,11 +18,11 @@ INNER = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
 
 class LineRuns(TypedDict):
-    """For each source, the numbers of lines.
+    """For each source, line numbers of statements that run repeatedly.
 
-    ``rounds``: for each loop that is itself entered once, the first and the last line of each statement that runs once
-    in each of its rounds, in their order. ``inner``: the line has an expression that it computes several times each
-    time it runs, such as a comprehension.
+    ``rounds`` has, for each loop that is itself entered once, the first and the last line of each statement that runs
+    exactly once in each iteration, in order. ``inner`` has lines with an expression that is computed several times each
+    time the line runs, such as a comprehension.
     """
 
     rounds: list[list[list[tuple[int, int]]]]
@@ -30,9 +30,10 @@ class LineRuns(TypedDict):
 
 
 def runs(trace: Trace) -> LineRuns:
-    """The lines of each source that are one round of a loop, and those that compute parts of themselves several times.
+    """For each source, the lines that run once per iteration of a loop, and those that compute an expression several
+    times.
 
-    Both are empty for a source that is no Python.
+    Both are empty for a source that is not valid Python.
     """
     out: LineRuns = {"rounds": [], "inner": []}
     for number, source in enumerate(trace.sources):
@@ -48,7 +49,7 @@ def runs(trace: Trace) -> LineRuns:
 
 
 class _Text:
-    """A program as a tree with the parents of its nodes."""
+    """A program's syntax tree with the parent of each node."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -60,9 +61,10 @@ class _Text:
         return sorted({line for node in found for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)})
 
     def rounds(self, raised: int | None) -> list[list[tuple[int, int]]]:
-        """For each loop that is entered once, the lines of the statements that run once in each of its rounds.
+        """For each loop that is entered once, the lines of the statements that run once in each iteration.
 
-        Where the program raised in the loop, the last round did not come to the statements behind the line ``raised``.
+        If the program raised in the loop at line ``raised``, statements behind that line are left out, since the last
+        iteration did not reach them.
         """
         out = []
         for loop in (node for node in ast.walk(self.tree) if isinstance(node, LOOPS)):
@@ -73,7 +75,9 @@ class _Text:
         return sorted(filter(None, out))
 
     def _is_entered_once(self, node: ast.AST, known: frozenset[ast.AST] = frozenset()) -> bool:
-        """Whether a part of the program runs once: outside of all loops, in functions with one call that runs once."""
+        """Whether a node runs only once: it is outside of all loops, and in functions that have one call, which runs
+        once.
+        """
         parent = self.parents.get(node)
         while parent is not None:
             if isinstance(parent, (*LOOPS, *INNER)):
@@ -85,7 +89,7 @@ class _Text:
         return True
 
     def _only_call(self, name: str) -> ast.Call | None:
-        """The call of the function ``name``, if nothing else in the program names it."""
+        """The call of the function ``name``, if nothing else in the program uses that name; else None."""
         named = [
             node
             for node in ast.walk(self.tree)
@@ -97,8 +101,9 @@ class _Text:
 
 
 def _certain(body: list[ast.stmt]) -> Iterator[tuple[int, int]]:
-    """The first and the last line of each simple statement that every round comes to: none behind a ``break``,
-    ``continue`` or ``return``.
+    """Yield the first and the last line of each simple statement that every iteration reaches.
+
+    None after a statement with a ``break``, ``continue`` or ``return``.
     """
     for statement in body:
         if isinstance(statement, (ast.With, ast.AsyncWith)):

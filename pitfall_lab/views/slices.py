@@ -32,9 +32,10 @@ class Slice(TypedDict):
 
 
 def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice:
-    """The labels and steps that belong to a finding's ``picture`` and its ``beats`` (the lines of its story): the
-    storages that the picture is about, those that the story's calls made, the tensors and counters of the former, and
-    their nodes; of the steps, the first ``STEPS``.
+    """The labels and steps of the trace that a finding's ``picture`` and the ``beats`` of its story are about.
+
+    Storages are those of the picture and those that the story's calls made; tensors and counters are those on the
+    picture's storages; nodes are those of :func:`_nodes`. Of the steps, the first ``STEPS``.
     """
     storages = list(dict.fromkeys(picture.get("about", ())))
     tensors = [label for storage in storages for label in facts.of_storage(storage)]
@@ -55,7 +56,7 @@ def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice
 
 
 def _made(facts: Facts, beats: list[Beat]) -> list[str]:
-    """The storages that the steps of the beats wrote or made, without calls that only lead to another line."""
+    """The storages that the steps of the beats wrote or made, except calls that only lead to another line."""
     found: list[str] = []
     for beat in beats:
         if isinstance(beat["step"], int) and beat["was"] != "forward":
@@ -77,10 +78,10 @@ def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
 def _nodes(
     facts: Facts, picture: Mapping[str, Any], marked: list[int], writes: list[int], storages: set[str]
 ) -> list[str]:
-    """The nodes that the picture contains, those of its writes, and those created at its other steps; AccumulateGrad
-    nodes only for leaves on these storages.
+    """The nodes to draw for a finding, at most ``NODES`` beside those that the picture names.
 
-    If that leaves fewer than two, all nodes created at its steps. At most ``NODES`` beside the first ones.
+    They are the nodes of the picture, those of its writes, and those created at its other steps; AccumulateGrad nodes
+    only of leaves on ``storages``. If these are fewer than two, all nodes created at its steps.
     """
     keeper = picture.get("keeper") or {}
     named = [*([keeper["node"]] if keeper else []), *picture.get("nodes", ())]
@@ -98,8 +99,9 @@ def _nodes(
 
 
 def _of_write(facts: Facts, step: int, born: Mapping[str, int]) -> list[str]:
-    """The last node that a write created; where it created none (under ``no_grad``, in an optimizer),
-    those that keep the gradients of the leaves that it wrote into.
+    """The last node that a write created; if it created none, the AccumulateGrad nodes of the leaves that it wrote.
+
+    A write creates none under ``no_grad`` and in an optimizer.
     """
     made = [node for node, at in born.items() if at == step]
     if made:

@@ -57,15 +57,16 @@ _PATTERNS = [(re.compile(pattern), instead) for pattern, instead in PHRASES]
 
 
 def spoken(text: str, facts: Facts, step: int | None = None) -> str:
-    """``text`` with the program's names in place of labels: those that things had at ``step``, or at the end for None.
-    What stands between backticks is the program's and stays as it is.
+    """``text`` with the program's names in place of labels: the names at ``step``, or at the end for None.
+
+    Text between backticks is unchanged, since it is the program's.
     """
     parts = re.split(r"`([^`\n]+)`", text)
     return "".join(f"`{part}`" if at % 2 else _named(part, facts, step) for at, part in enumerate(parts))
 
 
 def both(text: T, facts: Facts, step: int | None = None) -> T:
-    """The same in both languages."""
+    """``text`` with the program's names in place of labels (:func:`spoken`), in both languages."""
     return T(en=spoken(text.en, facts, step), zh=spoken(text.zh, facts, step))
 
 
@@ -75,7 +76,7 @@ def _named(part: str, facts: Facts, step: int | None) -> str:
 
 @lru_cache(maxsize=8192)
 def _phrased(part: str) -> str:
-    """The part with all phrases replaced. A page and its text twin say the same sentences, one after the other."""
+    """The text with all ``PHRASES`` replaced; cached, since a page and its text version have the same sentences."""
     if any(map(str.isdigit, part)):  # each phrase has a number
         for pattern, instead in _PATTERNS:
             part = pattern.sub(instead, part)

@@ -13,8 +13,10 @@ place of the missing widget.
 
 
 def with_page(live: Any, page: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The MIME bundle of a widget (``live``: its data, or a pair of data and metadata) together with that of its static
-    ``page``, and the metadata. The bundle is marked with ``MARK`` where it has both.
+    """The MIME bundle of a widget together with that of its static ``page``, and the metadata.
+
+    ``live`` is the widget's data, or a pair of data and metadata. The bundle has ``MARK`` if it has both a widget and
+    HTML.
     """
     data, metadata = live if isinstance(live, tuple) else (live or {}, {})
     mark = {MARK: {"version": 1}} if data and "text/html" in page else {}

@@ -60,8 +60,9 @@ Sign = Literal[" ", "−", "+"]
 
 
 class EditScene(TypedDict):
-    """An edit of the program's first source that a fix makes: it replaces whole lines, from the first to the last one
-    (both included, counted from 1). In a notebook it also has the place in its cell.
+    """An edit that a fix makes in the program's first source: it replaces lines ``line`` to ``end_line`` (from 1).
+
+    In a notebook, ``cell``, ``name`` and ``own`` are the id of the cell, its name, and the line within it.
     """
 
     line: int
@@ -73,9 +74,9 @@ class EditScene(TypedDict):
 
 
 class PrintedScene(TypedDict):
-    """What a fix changes: a line that the program prints, or the number that the variable ``name`` has at the end.
+    """What a fix changes in the output: a printed line, or the final value of the variable ``name``.
 
-    ``note``: what to think of a number that looks worse.
+    ``note`` explains a number that looks worse (None: nothing to explain).
     """
 
     name: str
@@ -85,7 +86,7 @@ class PrintedScene(TypedDict):
 
 
 class FixScene(TypedDict):
-    """A way to repair the program; of its ``rows``, " " stay, "−" go and "+" come."""
+    """A way to repair the program; in ``rows`` the sign " " marks lines that stay, "−" removed and "+" added lines."""
 
     title: str | Text
     verified: bool
@@ -97,9 +98,9 @@ class FixScene(TypedDict):
 class Drawn(TypedDict):
     """What is drawn of a story.
 
-    ``beats`` are its steps, shown one after the other; ``picture`` and ``graph`` its picture and its part of the graph
-    with a layout of its own, each None where there is none; ``slice`` the labels and steps of the trace that it is
-    about. ``makers``: the lines, each a source and a line, that made the values of the finding.
+    ``beats`` are its steps, shown one after the other; ``picture`` is its picture, and ``graph`` its nodes with a
+    layout of their own, each None if there is none; ``slice`` has the labels and steps of the trace that it is about.
+    ``makers`` are the lines (source number, line) that made the values of the finding.
     """
 
     beats: list[Beat]
@@ -124,8 +125,9 @@ class StoryScene(Drawn):
 
 
 def stories(facts: Facts, described: list[dict[str, Any]]) -> list[StoryScene]:
-    """One story per finding in ``described`` (findings as plain data), for the browser. Without findings, one made of
-    the error that ended the program, if one did; else an empty list.
+    """One story for each finding in ``described`` (findings as plain data), for the browser.
+
+    Without findings, one story of the error that ended the program; empty if no error did.
     """
     facts.called(None)
     names = facts.names
@@ -158,10 +160,10 @@ def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) ->
 
 
 def _order(trace: Trace, beat: Beat) -> tuple[float, int]:
-    """Sort key of a beat: its step; a line without a torch call comes before the next line with one.
+    """The sort key of a beat: its step; a line without a torch call comes before the next line with one.
 
-    What was made without one (a scheduler, a sampler) was made before it was used, wherever its line is. A file was
-    written at the moment that the trace gives.
+    What was made without a torch call (a scheduler, a sampler) comes first, wherever its line is. The writing of a file
+    comes at the step that the trace gives.
     """
     step, line = beat["step"], beat["line"]
     if step is None and beat["was"] == "made":
@@ -185,9 +187,10 @@ def _order(trace: Trace, beat: Beat) -> tuple[float, int]:
 
 
 def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: list[Beat]) -> Drawn:
-    """The beats of a story with their picture and their part of the trace.
+    """The beats of a story with its picture, its makers, its slice of the trace and its graph.
 
-    If the trace is damaged, the picture has the first four beats without memory, and the graph is None.
+    If the trace is damaged, the picture has the first four beats without memory, ``makers`` is empty, and ``graph``
+    None.
     """
     try:
         drawn: FindingPicture = picture(facts, names, finding, beats)
@@ -207,15 +210,16 @@ def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: 
 
 
 def _roots(facts: Facts, beats: list[Beat]) -> list[str]:
-    """The node that each backward of the story begins at."""
+    """The node at which each backward of the story begins."""
     events = [_event(facts.trace, beat["step"]) for beat in beats]
     labels = [(e.operands[0].label, e.step) for e in events if e is not None and e.name == "backward" and e.operands]
     return [root for label, step in labels if (root := facts.tensor(label, step).get("grad_fn"))]
 
 
 def fixes(trace: Trace, finding: dict[str, Any]) -> list[FixScene]:
-    """The fixes of a finding as data: their edits as rows to be read, and as edits of the
-    program's first source to be applied.
+    """The fixes of a finding as plain data.
+
+    The edits of each are given as rows to be read, and as edits of the program's first source to be applied.
     """
     lines = _lines(trace)
     return [
@@ -240,8 +244,10 @@ def _printed(printed: Any) -> PrintedScene | None:
 
 
 def _of_related(trace: Trace, related: dict[str, Any], own: Any) -> Beat:
-    """The beat of a related place. A backward that raised nothing is shown as wrong only if it is on the finding's
-    ``own`` line or gave a wrong gradient; else the mistake is elsewhere, and it did what it should.
+    """The beat of a related line of a finding.
+
+    A backward that raised nothing is shown as wrong only if it is on the finding's ``own`` line or computed a wrong
+    gradient; otherwise the mistake is elsewhere.
     """
     was = related.get("role", "")
     step = related.get("step")
@@ -346,7 +352,7 @@ def _role(role: str, *, raised: bool) -> BeatRole:
 
 
 def _raised(trace: Trace, step: int | None) -> bool:
-    """Whether a step raised; for a place without a step, whether the program did."""
+    """Whether a step raised; for None, whether the program did."""
     event, failure = _event(trace, step), trace.outcome.failure
     if event is None:
         return trace.outcome.kind == "raised"
@@ -354,10 +360,10 @@ def _raised(trace: Trace, step: int | None) -> bool:
 
 
 def _step_on(trace: Trace, line: int | None, role: str) -> int | None:
-    """The step of an event on this line of the source (node runs do not count); None if there is none.
+    """The step of an event on this line (runs of nodes do not count); None if there is none.
 
-    For the role "raised" the first event that raised, for "changed" the first that wrote memory; for other roles, or
-    where there is none of these, the first event on the line.
+    For the role "raised" it is the first event that raised, for "changed" the first that wrote memory; for other roles,
+    or if there is none of these, the first event on the line.
     """
     here = [e for e in trace.events if line is not None and e.span and e.span.line == line and e.kind != "node"]
     best = (e for e in here if (role == "raised" and e.error) or (role == "changed" and e.writes))
@@ -366,9 +372,9 @@ def _step_on(trace: Trace, line: int | None, role: str) -> int | None:
 
 
 def step_on_line(trace: Trace, step: int, line: int, source: int) -> int:
-    """``step`` if its event is on this line of a source, else that of the last call before it on the line.
+    """``step`` if its event is on this line of a source, else the step of the last call on the line before it.
 
-    If there is none before, the first one; ``step`` where the line has no call.
+    If there is none before, the first call on the line; ``step`` if the line has no call.
     """
     calls = [
         e.step

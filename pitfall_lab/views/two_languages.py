@@ -6,10 +6,10 @@ from typing import Any
 
 
 def in_two_languages(finding: Any) -> dict[str, Any]:
-    """A finding as plain data: what its ``to_dict`` gives in English and Chinese, where the texts differ as ``{"en":
-    ..., "zh": ...}``, with step, source number, explanation, advice and facts, which ``to_dict`` omits.
+    """A finding as plain data in both languages; a dict is returned unchanged.
 
-    A dict is returned as it is.
+    It is what ``to_dict`` returns in English and Chinese, with message, explanation and titles as ``{"en": ..., "zh":
+    ...}``, and with step, source number, explanation, advice and facts, which ``to_dict`` omits.
     """
     if isinstance(finding, dict):
         return finding

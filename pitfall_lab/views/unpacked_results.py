@@ -18,15 +18,16 @@ Structure = int | tuple["Structure", ...]
 
 
 def assigned(trace: Trace, event: Event, text: str, *, own: bool) -> list[str]:
-    """A name for each result of a call, in order, from the assignment whose value the call is: the variable that takes
-    it, or ``rest[0]``. An empty text for a result that no part of the assignment can be matched with; an empty list
-    where the call is not the whole value of an assignment.
+    """A name for each result of a call, in order, from the assignment whose value the call is.
+
+    It is the variable that takes the result, or ``rest[0]`` for a starred one; "" for a result that cannot be matched.
+    Empty if the call is not the whole value of an assignment.
 
     Args:
-        trace: The trace that the event is of.
-        event: A call with several results.
-        text: The call as the program writes it.
-        own: Whether the text calls the operation itself, and no function around it.
+      trace: The trace that the event is of.
+      event: A call with several results.
+      text: The call as the program writes it.
+      own: Whether the text calls the operation itself, and no function around it.
     """
     count, span = len(event.results), event.span
     if span is None or not 0 <= span.source < len(trace.sources):
@@ -50,8 +51,8 @@ def indexed(event: Event, text: str) -> list[str]:
 
 
 def _structure(event: Event, text: str) -> Structure:
-    """How the results come back: torch.nn.LSTM returns (output, (h, c)), torch's operation below it
-    the three beside one another.
+    """How the results of a call are nested: ``torch.nn.LSTM`` returns (output, (h, c)), torch's operation all three
+    flat.
     """
     count = len(event.results)
     nested = event.name == "lstm" and count == 3 and not text.startswith(("torch.", "_VF."))
@@ -60,7 +61,11 @@ def _structure(event: Event, text: str) -> Structure:
 
 @lru_cache(maxsize=16)
 def _targets(text: str) -> dict[tuple[int, int, int, int], ast.expr]:
-    """The target of each assignment of a source, by the place of the value: line, column, end line, end column."""
+    """The first target of each assignment of a source, by the position of the value: line, column, end line, end
+    column.
+
+    Empty if the source is not valid Python.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -89,8 +94,9 @@ def _leaves(target: ast.expr) -> Iterator[ast.expr]:
 
 
 def _matched(target: ast.expr, results: Structure) -> Iterator[tuple[int, str]]:
-    """Give each result the part of the target that takes it; nothing where the two do not fit; a
-    starred name gives ``rest[0]``, ….
+    """Yield each result's index with the part of the target that takes it; a starred name gives ``rest[0]``, ….
+
+    Nothing is yielded where target and results do not fit.
     """
     if not isinstance(target, ast.Tuple | ast.List):
         yield from _indexed(ast.unparse(target), results)

@@ -29,8 +29,10 @@ RENEWING = ("zero_", "fill_", "copy_", "normal_", "uniform_", "__setitem__")
 
 
 class Notable(TypedDict):
-    """What happened on a line: ``text`` says it, ``step`` is the first step at which it was seen, ``line`` the line's
-    number, ``place`` how the line is called for readers (``In [3], line 28``).
+    """What happened on a line.
+
+    ``text`` says it, ``step`` is the first step at which it was seen, ``line`` the line's number, and ``place`` the
+    line's name for readers (``In [3], line 28``).
     """
 
     step: int
@@ -40,8 +42,9 @@ class Notable(TypedDict):
 
 
 def notable(facts: Facts) -> list[Notable]:
-    """The facts, NaN first and then in the order of the program; one for each line and kind, of NaN only one; at most
-    five. Empty if there are none.
+    """The facts worth showing, NaN first and then in the order of the program; at most five, empty if there are none.
+
+    There is one for each line and kind, but only one for NaN.
     """
     found: dict[tuple[str, int], Notable] = {}
     shared: set[str] = set()
@@ -128,8 +131,9 @@ def _facts_of(facts: Facts, event: Event) -> Iterator[tuple[str, T]]:
 
 
 def _stretches_both(event: Event, shapes: list[list[int]], made: list[int]) -> bool:
-    """Whether an arithmetic operator made a larger result of two operands with one number of
-    elements, such as (N, 1) and (N,).
+    """Whether an arithmetic operator made a larger result of two operands with the same number of elements.
+
+    (N, 1) and (N,) are such operands.
     """
     counts = [prod(shape) for shape in shapes]
     return (
@@ -141,10 +145,10 @@ def _stretches_both(event: Event, shapes: list[list[int]], made: list[int]) -> b
 
 
 def _read_later(facts: Facts, write: Event) -> int | None:
-    """The line of the first later call that has a tensor on the written storage and is made in
-    another function than the write.
+    """The line of the first later call on the written storage that is in another function than the write; None if none
+    is.
 
-    None if there is none; only calls on the program's own lines count.
+    Only calls on the program's own lines count.
     """
     storage = facts.tensor(write.operands[0].label, write.step).get("storage")
     for event in filter(_is_own, facts.trace.events[write.step + 1 :]):
@@ -155,10 +159,10 @@ def _read_later(facts: Facts, write: Event) -> int | None:
 
 
 def _through_another(facts: Facts, write: Event) -> T | None:
-    """What to say of a write that also changes a tensor or array made before, which a later line reads.
+    """The sentence for a write that also changes an older tensor or array which a later line reads.
 
     None if there is none, if the line itself names it (``w.data.add_(…)``, but for ``h.detach().zero_()``), if one is
-    a part of the other by an index, if the write changed no number, or if the line does not name what it writes.
+    an indexed part of the other, if the write changed no number, or if the line does not name what it writes.
     """
     label = write.operands[0].label
     storage = facts.tensor(label, write.step).get("storage")
@@ -196,8 +200,10 @@ def _shared(facts: Facts, mine: str, other: str, write: Event, read: int) -> T:
 
 
 def _expression(facts: Facts, label: str, step: int) -> str:
-    """What the program calls a tensor or array: its variable, or else as the line that shares it or the written one
-    says.
+    """What the program calls a tensor or array: its last variable, else the expression from which a sharing call took
+    it.
+
+    If there is neither, the display name.
     """
     names = facts.tensor(label, step).get("names") or ()
     if names:
@@ -216,7 +222,7 @@ def _birth(facts: Facts, label: str) -> int:
 
 
 def _changed(facts: Facts, storage: str, step: int) -> bool:
-    """Whether a write changed a number, as far as the trace shows it."""
+    """Whether a write changed a number; True also if the values are not known."""
     now, before = (
         next((r.get("cells") for s, r in reversed(facts.storages.get(storage, [])) if s <= at and r), None)
         for at in (step, step - 1)
@@ -226,7 +232,7 @@ def _changed(facts: Facts, storage: str, step: int) -> bool:
 
 
 def _reaches(facts: Facts, label: str | None, other: str, step: int) -> bool:
-    """Whether the written tensor covers an element of the other one: the two may be parts that do not meet."""
+    """Whether the memory ranges of the two tensors overlap; True also if a shape or stride is not known."""
     ranges = []
     for each in (label, other):
         record = facts.tensor(each, step)
@@ -241,9 +247,9 @@ def _reaches(facts: Facts, label: str | None, other: str, step: int) -> bool:
 
 
 def _next_read(facts: Facts, label: str, write: Event) -> int | None:
-    """The line, another than the write's, of the first later call that is given the tensor; None if there is none.
+    """The line of the first later call, on another line than the write, that has the tensor as an operand.
 
-    Not of one that writes it first: then its numbers are new.
+    None if there is none, or if that call gives the tensor new numbers.
     """
     for event in filter(_is_own, facts.trace.events[write.step + 1 :]):
         if label not in {operand.label for operand in event.operands}:

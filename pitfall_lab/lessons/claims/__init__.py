@@ -100,15 +100,17 @@ class Claim:
 
     @property
     def reason(self) -> str:
-        """Why the sentence that a learner decides about is true, or is not: ``answer`` where it is ``asked``, else the
-        corrected statement.
+        """Why the sentence that a learner decides about is true or not: ``answer`` if ``asked`` is set, else
+        ``truth``.
         """
         return self.answer if self.asked else self.truth
 
     @property
     def beside(self) -> T | None:
-        """The article's own sentence with its place and the corrected statement, where the learner was given another
-        one; None where not.
+        """The article's own sentence with its place and the corrected statement, if the learner was given another
+        sentence.
+
+        None if the learner was given the article's own.
         """
         if not self.asked:
             return None
@@ -198,8 +200,8 @@ class Check:
 
     @property
     def difference(self) -> str:
-        """Return the lines in which the program's output here differs from the recorded one, as a unified diff; empty
-        when they agree.
+        """The lines in which the output and the error here differ from the recorded output, as a unified diff; "" if
+        equal.
         """
         lines = difflib.unified_diff(
             self.recorded.splitlines(), (self.printed + self.error).splitlines(), "recorded", "here", lineterm="", n=0
@@ -213,8 +215,9 @@ def _without_numbers(text: str) -> str:
 
 
 def check(found: Claim) -> Check:
-    """Run a claim's program on the installed torch; the :class:`Check` returned has what it printed beside what was
-    recorded. An error of the program is kept in it, not raised.
+    """Run a claim's program on the installed torch, and return its output beside the recorded one.
+
+    An error of the program is kept in the :class:`Check`, not raised.
     """
     ran = execute(found.snippet, f"<claim {found.id}>")
     error = f"{type(ran.error).__name__}: {ran.error}" if ran.error else ""
@@ -263,15 +266,17 @@ class ClaimBox:
 
 
 def output(box: ClaimBox) -> str:
-    """Return what the claim's program printed here, and its error, if it was run here, and otherwise the recorded
-    output.
+    """The output that a box shows: what the claim's program printed here, with its error, if it was run; else the
+    recorded one.
     """
     return box.check.printed + box.check.error if box.check else box.claim.observed
 
 
 def ran(box: ClaimBox) -> str:
-    """Return sentences, a line each, on the output that is shown: whether it is only an analogue on the CPU, whether it
-    was run here or recorded, and the lines in which it differs from the recorded one.
+    """Sentences on the output that is shown, one on each line.
+
+    They say whether it is only an analogue on the CPU, whether it was run here or recorded, and in which lines it
+    differs from the recorded output.
     """
     said = [_WORDS["analogue"].say(box.language)] if box.claim.needs_gpu else []
     said.append(box.check.sentence.say(box.language) if box.check else _WORDS["recorded"].say(box.language))
@@ -279,7 +284,7 @@ def ran(box: ClaimBox) -> str:
 
 
 def _difference(done: Check) -> list[str]:
-    """Return the lines of the difference, none when the outputs agree."""
+    """The lines in which the outputs differ; empty if they agree, also if only in numbers."""
     return done.difference.splitlines() if done.same == "no" else []
 
 
@@ -403,8 +408,9 @@ def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
 
 
 def deck(shown: Sequence[ClaimBox]) -> str:
-    """Return several claims (at least one) as HTML without scripts, one at a time: each next claim is in the fold
-    (``<details>``) with the verdict of the one before, after that verdict.
+    """Several claims (at least one) as HTML without scripts, which the reader opens one after the other.
+
+    Each next claim is in the fold (``<details>``) with the verdict of the one before, below that verdict.
     """
     inside: tuple[str, ...] = ()
     for number, box in reversed(list(enumerate(shown, 1))):

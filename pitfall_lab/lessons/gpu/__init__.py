@@ -89,7 +89,7 @@ class Recording:
 
     @property
     def label(self) -> T:
-        """Where the numbers come from, in both languages: every picture made of them carries it."""
+        """Where and when the numbers were measured, in both languages; every picture made from them shows it."""
         text = _LIVE if self.live else _RECORDED
         words = {"device": self.device, "torch": self.torch, "date": self.date}
         return T(en=text.en.format(**words), zh=text.zh.format(**words))
@@ -114,12 +114,12 @@ def names() -> list[str]:
 
 
 def experiment(name: str, *, live: bool | None = None, file: Path | str | None = None) -> Recording:
-    """Run the experiment ``name`` where a CUDA device is present, else replay its recording.
+    """Run the experiment ``name`` if a CUDA device is present, else return its recording.
 
-    ``live=False`` always replays, ``live=True`` always runs; ``file`` replays a recording of one's own, as ``python -m
-    pitfall_lab.lessons.gpu.record FILE`` makes it on a machine with a device. Raises KeyError for an unknown name,
-    :class:`ExperimentFailed` when the program does not run through, the file is no recording, or the recording was made
-    with another text of the program, :class:`NotRecorded` when there is none.
+    ``live=False`` always returns the recording, ``live=True`` always runs; ``file`` is a recording of one's own, as
+    ``python -m pitfall_lab.lessons.gpu.record FILE`` makes it on a machine with a device. Raises KeyError for an
+    unknown name, :class:`ExperimentFailed` if the program fails, the file is no recording, or the recording was made
+    with another text of the program, and :class:`NotRecorded` if there is no recording.
     """
     if name not in names():
         raise KeyError(f"There is no experiment {name!r}; there are {', '.join(names())}.")
@@ -143,7 +143,7 @@ class ExperimentsShown:
     """Some experiments on one page.
 
     ``recordings`` are those that ran or were recorded; ``missing`` the names of those that need a CUDA device and have
-    no recording that fits; ``failed`` a sentence for each that failed on the device.
+    no recording that fits; ``failed`` has a sentence for each that failed on the device.
     """
 
     recordings: tuple[Recording, ...]
@@ -234,8 +234,10 @@ def run(name: str) -> Recording:
 
 @cache
 def recorded() -> dict[str, Any]:
-    """The recording that comes with the package, if one does: ``device``, ``driver``, ``torch``, ``date`` and
-    ``experiments`` by name (only these, empty, where none comes with it).
+    """The recording that comes with the package: ``device``, ``driver``, ``torch``, ``date``, and ``experiments`` by
+    name.
+
+    If none comes with it, only ``experiments``, empty.
     """
     file = files(__package__).joinpath("recorded.json")
     kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"experiments": {}}
@@ -243,7 +245,7 @@ def recorded() -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return the recording in ``file``."""
+    """The recording in ``file``; raises :class:`ExperimentFailed` if it is none."""
     try:
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         found = kept["experiments"].items()
@@ -259,8 +261,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 @cache
 def has_cuda() -> bool:
-    """Whether torch sees a CUDA device: the torch that is imported already, else one in another process
-    (this package imports none).
+    """Whether torch sees a CUDA device.
+
+    If torch is not imported yet, another process imports it and is asked, since this package imports none.
     """
     if "torch" in sys.modules:
         with warnings.catch_warnings(action="ignore"):  # torch warns about an old driver

@@ -12,9 +12,11 @@ from pitfall_lab.lessons.gpu import ExperimentFailed, fingerprint, has_cuda, nam
 
 
 def main(words: list[str]) -> int:
-    """Run every experiment and write the recording to the file that ``words`` names (none: ``recorded.json`` of the
-    package). Return 0, 1 when one failed (it is then missing from the file, and named; nothing is written when all
-    failed), or 2, and write nothing, without a CUDA device.
+    """Run every experiment, write the recording to a file, and return the exit code.
+
+    The file is the first of ``words``, by default the package's ``recorded.json``. Returns 0, or 1 if an experiment
+    failed: it is printed and missing from the file, and nothing is written if all failed. Returns 2 without a CUDA
+    device.
     """
     if not has_cuda():
         print("torch sees no CUDA device here; nothing was recorded.", file=sys.stderr)

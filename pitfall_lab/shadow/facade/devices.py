@@ -1,6 +1,4 @@
-"""Parts of torch that programs use and that are not operations: ``torch.cuda`` without a GPU,
-anomaly mode, ``broadcast_shapes``.
-"""
+"""Parts of torch that are not operations: ``torch.cuda`` without a GPU, anomaly mode, ``broadcast_shapes``."""
 
 from __future__ import annotations
 
@@ -48,10 +46,10 @@ class cuda:  # noqa: N801 - torch's name
 
 
 class set_detect_anomaly:  # noqa: N801 - torch's name
-    """Anomaly mode, on or off (``mode``), from now on or within a ``with`` block.
+    """Switch anomaly mode on or off (``mode``), for good or until the end of a ``with`` block.
 
-    In it, a failing backward warns of the forward call and its message has another hint; with ``check_nan``, a node
-    that returns NaN makes it fail.
+    In anomaly mode, a failing backward gives a warning about the forward call, and its message has another hint. With
+    ``check_nan``, backward fails if a node returns NaN.
     """
 
     def __init__(self, mode: bool = True, check_nan: bool = True) -> None:
@@ -68,18 +66,14 @@ class set_detect_anomaly:  # noqa: N801 - torch's name
 
 
 class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name
-    """Anomaly mode as a context manager: :class:`set_detect_anomaly` with the mode switched on. With ``check_nan``, a
-    node that returns NaN makes the backward fail.
-    """
+    """Switch anomaly mode on in a ``with`` block; with ``check_nan``, backward fails if a node returns NaN."""
 
     def __init__(self, check_nan: bool = True) -> None:
         super().__init__(mode=True, check_nan=check_nan)
 
 
 class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
-    """A context manager that, when its block ends, sets the versions of the tensors back to what they were when this
-    object was made.
-    """
+    """A context manager that resets the versions of the tensors, on exit, to those at the creation of this object."""
 
     def __init__(self, tensors: Any) -> None:
         self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)

@@ -12,12 +12,11 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 
 def show(tensor: ShadowTensor) -> str:
-    """Return the text that torch's ``repr`` of the tensor is (in the common cases): its values, its shape if it has no
-    elements and several dimensions, its dtype unless it is float32, int64 or bool, and its grad_fn or
-    ``requires_grad=True``.
+    """Return the ``repr`` that torch gives for the tensor, in the common cases.
 
-    Where values are unknown, the text says so with the shape in their place; ``grad_fn=<Invalid>`` stands for a grad_fn
-    that torch refuses to make.
+    It contains the values; the shape if the tensor has no elements and more than one dimension; the dtype unless it is
+    float32, int64 or bool; and the grad_fn or ``requires_grad=True``. If the values are unknown, it contains the shape
+    and the words "not modelled" instead. ``grad_fn=<Invalid>`` is shown for a grad_fn that torch refuses to make.
     """
     values = tensor.values()
     body = _body(values) if values is not None else f"<{'x'.join(map(str, tensor.shape))} values, not modelled>"

@@ -25,7 +25,7 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 class FunctionCtx:
-    """The ``ctx`` of a custom Function: it holds what ``forward`` stores for ``backward``.
+    """The ``ctx`` of a custom Function: an object on which ``forward`` stores data for ``backward``.
 
     ``needs_input_grad`` has a bool for each argument of ``apply``: whether it is a tensor that requires a gradient.
     """
@@ -40,8 +40,10 @@ class FunctionCtx:
         self.node: Node | None = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Save ``tensors``, inputs or outputs, for backward; it reads them as ``ctx.saved_tensors``, which raises
-        RuntimeError if one was written in place since.
+        """Save ``tensors`` (inputs or outputs) for backward.
+
+        ``backward`` reads them as ``ctx.saved_tensors``, which raises RuntimeError if one was written in place after it
+        was saved.
         """
         self.to_save = tensors
 
@@ -61,10 +63,10 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """Return the saved tensors; None where ``save_for_backward`` was given None.
+        """Return the saved tensors; None for each None that ``save_for_backward`` was given.
 
-        Raises RuntimeError, as torch does, if one was modified or freed since; not before ``apply`` has returned, or
-        where it made no node.
+        Raises RuntimeError, as torch does, if one was modified or freed since. This is not checked before ``apply`` has
+        returned, or if ``apply`` made no node.
         """
         kept = {saved.name: saved for saved in self.node.saved} if self.node is not None else {}
         if self.node is not None and self.node.freed and self.to_save:
@@ -84,12 +86,12 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Run ``forward`` with ``args`` under no_grad, make one node the grad_fn of its outputs (of the floating-point
-        ones that are not marked as non-differentiable), and return what ``forward`` returned; an input that it returns
-        unmarked becomes a view of itself.
+        """Run ``forward`` with ``args`` under no_grad and return what it returned.
 
-        No node is made with grad mode off, in inference mode, or if no argument requires a gradient. Raises
-        RuntimeError for an input marked dirty that is a leaf and requires a gradient.
+        One node becomes the grad_fn of the floating-point outputs that are not marked as non-differentiable. An input
+        that is returned without ``mark_dirty`` is replaced by a view of it. No node is made if grad mode is off, in
+        inference mode, or if no argument requires a gradient. Raises RuntimeError for an input marked dirty that is a
+        leaf and requires a gradient.
         """
         e, ctx = engine(), FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)

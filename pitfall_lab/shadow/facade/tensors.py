@@ -47,11 +47,10 @@ def engine() -> Engine:
 
 
 def reset(policy: Policy = TORCH, value_limit: int = 1 << 20, release: Release = NEWEST) -> Engine:
-    """Start a new engine and return it: no modes, beliefs (``policy``) or random state are carried over. ``release`` is
-    the release of torch that it models.
+    """Start a new engine and return it; modes, beliefs (``policy``) and random state of the old one are dropped.
 
-    Tensors with more than ``value_limit`` elements have no values. Do not combine older tensors with new ones; this is
-    not checked.
+    ``release`` is the release of torch that it models. Tensors with more than ``value_limit`` elements have no values.
+    Older tensors must not be combined with new ones; this is not checked.
     """
     global _engine  # noqa: PLW0603 - one engine for the module, as torch has one global state
     _engine = Engine(policy, value_limit, standalone=True, release=release)
@@ -80,7 +79,7 @@ class Size(tuple[int, ...]):
     __slots__ = ()
 
     def numel(self) -> int:
-        """The number of elements."""
+        """Return the number of elements."""
         return int(np.prod(self))
 
     def __repr__(self) -> str:
@@ -88,9 +87,10 @@ class Size(tuple[int, ...]):
 
 
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the operation with this full name of torch; errors are raised, and warnings given, as torch does.
+    """Call the operation with this full torch name and return its result.
 
-    NotImplementedError is raised for what has no entry or is not modelled.
+    Errors are raised and warnings given as torch does. Raises NotImplementedError if the operation has no entry or the
+    call is not modelled.
     """
     shadow_kwargs = {k: unwrap(v) for k, v in kwargs.items()}
     with speaking():
@@ -123,10 +123,10 @@ def speaking() -> Iterator[None]:
 
 
 def as_raised(error: ShadowError) -> Exception:
-    """The exception of torch's class and message for an error that the engine names (``RuntimeError`` for an unknown
-    class); its attribute ``shadow`` is that error.
+    """Return the exception of torch for an error of the engine, with torch's class and message.
 
-    In anomaly mode an error at a node also warns, and has another hint.
+    The class is RuntimeError if ``type_name`` is an unknown class. The attribute ``shadow`` of the exception is the
+    engine's error. In anomaly mode, an error at a node also gives a warning and has another hint.
     """
     message = error.message
     if _engine.anomaly and error.node is not None:
@@ -139,15 +139,15 @@ def as_raised(error: ShadowError) -> Exception:
 
 
 def raise_as_torch(error: ShadowError) -> NoReturn:
-    """Raise torch's exception for an error that the engine names."""
+    """Raise torch's exception for an error of the engine."""
     raise as_raised(error) from None
 
 
 def unwrap(value: Any) -> Any:
     """Return ``value`` with facade tensors replaced by their shadow tensors, also inside tuples, lists and slices.
 
-    A function (a hook) is wrapped (any other callable too, unless it is a class): the engine may call it with a shadow
-    tensor, the program's function gets a facade tensor, and what that returns is unwrapped.
+    A callable that is not a class, such as a hook, is wrapped: the engine calls the wrapper with a shadow tensor, the
+    program's function receives a facade tensor, and its result is unwrapped.
     """
     if isinstance(value, Tensor):
         return value.shadow
@@ -163,7 +163,7 @@ def unwrap(value: Any) -> Any:
 def wrap(value: Any) -> Any:
     """Return ``value`` with shadow tensors replaced by facade tensors, also inside tuples and lists.
 
-    One shadow tensor always gives the same facade object, as long as the program holds it.
+    The same shadow tensor gives the same facade object as long as the program holds a reference to it.
     """
     if isinstance(value, ShadowTensor):
         facade = value.facade() if value.facade is not None else None
@@ -197,7 +197,9 @@ class GradFn:
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
-        """Return the node's edges: pairs of the next node (None: no gradient goes there) and its input_nr."""
+        """The edges of the node: pairs of the next node (None: no gradient is sent) and the index of the output of that
+        node.
+        """
         return tuple((function(n), i) for n, i in self.node.next)
 
     @next_functions.setter
@@ -232,7 +234,7 @@ _node_classes: dict[str, type[GradFn]] = {}
 
 
 def function(node: Node | None) -> GradFn | None:
-    """Return the facade object of a node, always the same one; None for no node."""
+    """Return the facade object of a node, the same one at each call; None for None."""
     if node is not None and node.facade is None:
         kind = _node_classes.get(node.name) or _node_classes.setdefault(node.name, type(node.name, (GradFn,), {}))
         node.facade = kind(node)
@@ -240,9 +242,10 @@ def function(node: Node | None) -> GradFn | None:
 
 
 def saved_tensor(node: Node, saved: Saved) -> Tensor:
-    """Return a tensor that the node has saved; raises RuntimeError if it was freed or modified since, as torch does.
+    """Return a tensor that the node has saved.
 
-    A saved output becomes a new tensor on its memory.
+    A saved output becomes a new tensor on the same storage. Raises RuntimeError, as torch does, if it was freed or
+    modified since.
     """
     try:
         saved.check(node, _engine.graph)
@@ -260,9 +263,7 @@ def saved_tensor(node: Node, saved: Saved) -> Tensor:
 
 
 class Tensor:
-    """A tensor as programs see it: its attributes and methods are torch's. ``shadow`` is the shadow tensor that it
-    stands for.
-    """
+    """A tensor with the attributes and methods of torch's; ``shadow`` is the shadow tensor that it wraps."""
 
     shadow: ShadowTensor
     stepped = False
@@ -332,10 +333,10 @@ class Tensor:
 
     @property
     def grad_fn(self) -> GradFn | None:
-        """Return the node that computes this tensor's gradient; None for a leaf.
+        """The node that computes this tensor's gradient; None for a leaf.
 
-        A stale one is regenerated, which raises RuntimeError for a view whose base was written
-        in a way that autograd forbids.
+        A stale one is regenerated. Raises RuntimeError for a view whose base was written in a way that autograd
+        forbids.
         """
         try:
             node = self.shadow.grad_fn
@@ -345,8 +346,9 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
-        """Return the accumulated gradient, or None; with torch's warning where there is none because the tensor is no
-        leaf and ``retain_grad`` was not called.
+        """The accumulated gradient, or None.
+
+        Gives torch's warning if there is none because the tensor is no leaf and ``retain_grad`` was not called.
         """
         if not self.shadow.is_leaf and not self.shadow.retains_grad and self.shadow.gradient is None:
             warnings.warn(NON_LEAF_GRAD, UserWarning, stacklevel=2)
@@ -398,8 +400,9 @@ class Tensor:
         return self.shadow.dtype.itemsize
 
     def data_ptr(self) -> int:
-        """Return the address of the first element; 0 if the storage is empty; for a tensor without known values, a
-        number that can only be compared with others.
+        """Return the address of the first element; 0 if the storage is empty.
+
+        For a tensor without known values it is a number that can only be compared with those of other tensors.
         """
         return (
             address(self.shadow.storage) + self.shadow.offset * self.element_size() if self.shadow.storage.size else 0
@@ -431,7 +434,7 @@ class Tensor:
         return self.shadow.dtype.is_floating_point
 
     def is_inference(self) -> bool:
-        """Whether this was made in inference mode."""
+        """Whether this tensor was made in inference mode."""
         return self.shadow.inference
 
     def _is_view(self) -> bool:
@@ -456,11 +459,11 @@ class Tensor:
         return bool((self == value).any())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a copy on new memory, a leaf; copies of tensors that share a storage share one copy of it.
+        """Return a copy with a new storage, a leaf; ``memo`` is that of ``copy.deepcopy``.
 
-        The gradient is copied too, except a Parameter's. Raises RuntimeError if this is no leaf, and
-        NotImplementedError for an inference tensor, in inference mode, and for a ``.grad`` of another shape or dtype.
-        ``memo`` is that of ``copy.deepcopy``; storages are shared within one.
+        Within one ``memo``, copies of tensors that share a storage share one copy of it. The gradient is copied too,
+        except a Parameter's. Raises RuntimeError if this is no leaf, and NotImplementedError for an inference tensor,
+        in inference mode, and for a ``.grad`` of another shape or dtype.
         """
         if id(self) in memo:
             answer: Self = memo[id(self)]
@@ -503,8 +506,9 @@ class Tensor:
 
 
 class Parameter(Tensor):
-    """A leaf tensor that modules register and optimizers update; it shares the memory and the version counter of
-    ``data``, the tensor that it is made of.
+    """A leaf tensor that modules register and optimizers update.
+
+    It shares the storage and the version counter of ``data``, the tensor that it is made from.
     """
 
     def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
@@ -517,8 +521,9 @@ class Parameter(Tensor):
 
 
 def address(storage: Storage) -> int:
-    """Return the address of the first byte of a storage; 0 if it is empty, and for one without known values a number
-    that only tells storages apart.
+    """Return the address of the first byte of a storage; 0 if it is empty.
+
+    For a storage without known values it is a number that only distinguishes storages.
     """
     if not storage.size:
         return 0
@@ -526,18 +531,19 @@ def address(storage: Storage) -> int:
 
 
 def id_of_memory(value: Any) -> int:
-    """Return what ``id()`` gives under the belief that it identifies memory: the address of the storage of a facade
-    tensor, or of the first element of a NumPy array; for everything else, and for a tensor with an empty storage, the
-    real ``id``.
+    """Return what ``id()`` gives under the belief that it identifies storages.
+
+    This is the address of the storage of a facade tensor, or of the first element of a NumPy array. For everything
+    else, and for a tensor with an empty storage, it is the real ``id``.
     """
     place = address(value.shadow.storage) if isinstance(value, Tensor) else 0
     return place or (value.__array_interface__["data"][0] if isinstance(value, np.ndarray) else id(value))
 
 
 def takes_zero_grad(p: Tensor) -> bool:
-    """Whether ``zero_grad()`` clears this parameter's gradient: whenever it has one.
+    """Whether ``zero_grad()`` clears this parameter's gradient: True if it has one.
 
-    Under the belief ``zero_grad_spares_unused``, only if a step has used the gradient.
+    Under the belief ``zero_grad_spares_unused``, a step must also have used the gradient.
     """
     return p.shadow.gradient is not None and (p.stepped or not _engine.policy.zero_grad_spares_unused)
 
@@ -549,11 +555,11 @@ class _Memory:
         self.shadow = shadow
 
     def data_ptr(self) -> int:
-        """The address of the memory; one address for storages that a belief links, for there they are one memory."""
+        """Return the address of the storage; the same address for storages that a belief links."""
         return min(map(address, self.shadow.storage.linked()))
 
     def nbytes(self) -> int:
-        """Return the size of the memory in bytes."""
+        """Return the size of the storage in bytes."""
         return self.shadow.storage.size * self.shadow.storage.dtype.itemsize
 
 
@@ -598,9 +604,10 @@ for _method, _entry, _plain in AUGMENTED:
 
 
 class Namespace(ModuleType):
-    """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``: its attributes are the operations that
-    have an entry under ``prefix``, torch's full name of the module; another name raises ``AttributeError``
-    (:class:`Absent`). ``name`` is the ``__name__`` of this module object.
+    """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``.
+
+    Its attributes are the operations that have an entry under ``prefix``, the full name of the module in torch; any
+    other name raises ``AttributeError`` (:class:`Absent`). ``name`` is the ``__name__`` of this module object.
     """
 
     def __init__(self, name: str, prefix: str) -> None:
@@ -616,7 +623,7 @@ class Namespace(ModuleType):
 
 @cache
 def operation(full: str) -> Callable[..., Any] | None:
-    """Return the function with this full name, always the same one, or None if it has no entry."""
+    """Return the function with this full name, the same one at each call; None if there is no entry for it."""
     if full not in ENTRIES:
         return None
 
@@ -670,10 +677,10 @@ class enable_grad(_Mode):  # noqa: N801 - torch's name
 
 
 class inference_mode(_Mode):  # noqa: N801 - torch's name
-    """Inference mode in a ``with`` block: operations are not recorded, and tensors with new memory have no version
-    counter.
+    """Switches inference mode on in a ``with`` block: operations are not recorded.
 
-    With ``mode=False``, inference mode is off and grad mode is on in the block.
+    New tensors that are not views then have no version counter. With ``mode=False``, inference mode is off and grad
+    mode is on in the block.
     """
 
     grad, inference = False, True
@@ -683,7 +690,7 @@ class inference_mode(_Mode):  # noqa: N801 - torch's name
 
 
 class set_grad_enabled(_Mode):  # noqa: N801 - torch's name
-    """Switches grad mode on or off (``mode``) when it is called; as a context manager, until the end of the ``with``
+    """Switches grad mode on or off (``mode``) when called; as a context manager, until the end of the ``with``
     block.
     """
 
@@ -707,12 +714,12 @@ def is_tensor(value: object) -> bool:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the random numbers; they are NumPy's and differ from torch's."""
+    """Seed the random number generator, which is NumPy's: the numbers differ from torch's."""
     call("torch.manual_seed", seed)
 
 
 def set_printoptions(**options: Any) -> None:
-    """Accept torch's print options, without effect."""
+    """Accept torch's print options and ignore them."""
 
 
 def device(name: str) -> Device:

@@ -17,8 +17,9 @@ TAB = Tab(3, T(en="Broadcast", zh="广播"))
 
 
 class Dim(TypedDict):
-    """One dimension of an operand, aligned to the result's; ``size`` is None if it was added,
-    ``stride`` 0 where it is stretched.
+    """One dimension of an operand, aligned to the result's.
+
+    ``size`` is None if the operand does not have the dimension; ``stride`` is 0 if the operand is stretched there.
     """
 
     size: int | None
@@ -27,11 +28,11 @@ class Dim(TypedDict):
 
 
 class BroadcastOperand(TypedDict):
-    """An operand of a broadcast call; ``summed`` are the result dimensions that backward sums to get its gradient:
-    none if it does not require one.
+    """An operand of a broadcast call.
 
-    ``ends``: of one that is too large for ``cells``, the known elements at both ends of its last two dimensions, as
-    ``[row-major index, value]``.
+    ``summed`` are the result's dimensions over which backward sums to get the operand's gradient (empty if it requires
+    none). ``ends`` is there if the operand is too large for ``cells``: the known elements at both ends of its last two
+    dimensions, as ``[row-major index, value]``.
     """
 
     label: str
@@ -44,7 +45,10 @@ class BroadcastOperand(TypedDict):
 
 
 class BroadcastResult(TypedDict):
-    """The common shape; ``reduced`` if the call returns only a mean or a sum of it; ``ends`` as of an operand."""
+    """The result of a broadcast call, with the common shape.
+
+    ``reduced``: the call returns only a mean or a sum of it. ``ends`` is as in :class:`BroadcastOperand`.
+    """
 
     label: str | None
     shape: list[int]
@@ -174,13 +178,14 @@ ENDS = 3
 
 
 def project(trace: Trace, facts: Facts | None = None) -> BroadcastScene:
-    """One case per expression whose tensors have different shapes, as plain data; ``steps`` are its turns in a loop.
+    """The expressions whose tensors have different shapes, as cases in plain data; ``steps`` are a case's steps in a
+    loop.
 
-    Only operations in ``ELEMENTWISE`` are looked at. At most ``CASES`` are returned; ``left_out`` is the number of
-    others. A case whose sizes clash is there only if the call raised. ``dims`` of an operand are aligned to the
-    result's, from the left: ``kind`` is ``"real"``, ``"one"`` (a size-1 dimension, stretched), ``"missing"`` (added in
-    front) or ``"clash"``; ``stride`` is what the stretched operand has there: 0 where it is stretched. ``summed`` are
-    the result dimensions that backward sums to get this operand's gradient: none if it does not require one.
+    Only operations in ``ELEMENTWISE`` count. At most ``CASES`` are returned; ``left_out`` is the number of the others.
+    A case whose sizes do not fit is returned only if the call raised. ``dims`` of an operand are aligned to the
+    result's: ``kind`` is ``"real"``, ``"one"`` (of size 1, and stretched), ``"missing"`` (added in front) or
+    ``"clash"``; ``stride`` is 0 where the operand is stretched. ``summed`` are the result's dimensions over which
+    backward sums to get the operand's gradient (empty if it requires none).
     """
     facts = facts or gather(trace)
     cases: dict[tuple[Any, ...], BroadcastCase] = {}
@@ -243,10 +248,11 @@ def _case(event: Event, facts: Facts) -> BroadcastCase | None:
 
 
 def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False) -> Meeting:
-    """How the shapes that the tensors have after event ``step`` are broadcast: the common ``shape``, its dimensions in
-    which sizes ``clash``, the ``operands`` aligned to it, and whether they are ``crossed``: (N) meets (N, 1).
+    """How the shapes that the tensors have after event ``step`` broadcast.
 
-    ``in_place``: a dimension clashes also where the common shape is larger than the first tensor's.
+    Returns the common ``shape``, its dimensions in which sizes do not fit (``clash``), the ``operands`` aligned to it,
+    and whether (N,) meets (N, 1) (``crossed``). With ``in_place``, a dimension also clashes if the common shape is
+    larger there than the first tensor's.
     """
     shapes = [
         [int(n) for n in facts.tensor(t, step).get("shape") or facts.tensor(t).get("shape") or ()] for t in tensors
@@ -259,8 +265,9 @@ def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False)
 
 
 def broadcast_shape(shapes: list[list[int]]) -> tuple[list[int], list[int]]:
-    """The common shape of ``shapes`` (at least one), and the indices of its dimensions where sizes do not fit: there it
-    has the largest.
+    """The common shape of ``shapes`` (at least one), and the indices of its dimensions in which sizes do not fit.
+
+    In a dimension that does not fit, the shape has the largest size.
 
     >>> broadcast_shape([[3, 1], [4]]), broadcast_shape([[3], [4]])
     (([3, 4], []), ([4], [0]))
@@ -283,8 +290,9 @@ def _clashes(target: list[int], result: list[int]) -> list[int]:
 
 
 def _crossed(shapes: list[list[int]]) -> bool:
-    """Whether one shape ends in N and another, with one dimension more, in (N, 1), N > 1: then every
-    row meets every column, N × N.
+    """Whether one shape ends in N and another one, with one dimension more, in (N, 1), with N > 1.
+
+    Then every row meets every column: N × N results.
     """
     pairs = [(a, b) for a in shapes for b in shapes]
     return any(len(a) >= 1 and len(b) == len(a) + 1 and b[-1] == 1 and a[-1] > 1 and b[-2] == a[-1] for a, b in pairs)
@@ -333,10 +341,10 @@ class _Numbers(TypedDict):
 
 
 def _numbers(facts: Facts, label: str, step: int) -> _Numbers:
-    """A tensor's values in row-major order, None in place of an unknown one; of one with more than ``GRID`` elements
-    those of the ``ENDS``.
+    """A tensor's elements in row-major order as ``cells``, with None for an unknown one.
 
-    ``cells`` is None if none is known, or if there are more.
+    ``cells`` is None if no element is known, or if there are more than ``GRID``; then ``ends`` has the known ones of
+    the first and last ``ENDS`` in each dimension, for tensors of at most two dimensions.
     """
     record = facts.tensor(label, step) or facts.tensor(label)
     shape, stride, offset = record.get("shape") or [], record.get("stride") or [], record.get("offset") or 0

@@ -35,11 +35,10 @@ class CodeScene(TypedDict):
 
 
 def project(trace: Trace, facts: Facts | None = None) -> CodeScene:
-    """Marks at exact spans (lines from 1, columns from 0 in code points, ``utf16`` in the
-    browser's units), as plain data.
+    """The marks of the source as plain data, each with its exact span.
 
-    Only what a failure or a wrong value depends on is marked ``saved`` or ``written``: marks on
-    every line would hide these.
+    Lines count from 1, columns from 0 in code points; ``utf16`` has the columns in the browser's units. ``saved`` and
+    ``written`` are marked only where a failure or a wrong value depends on it.
     """
     facts = facts or gather(trace)
     wanted: dict[tuple[MarkKind, int], Text] = {}

@@ -48,10 +48,11 @@ STATES = {"freed": " freed", "hooked": " hook"}
 
 
 class Notch(TypedDict):
-    """A saved tensor at the foot of its node's card; ``broken``, ``wrong`` and ``stale``
-    are the steps that found it so.
+    """A saved tensor, drawn as a notch at the foot of its node's card.
 
-    ``x`` and ``y`` are its place, from the left and from the top of the first row of notches.
+    ``broken``, ``wrong`` and ``stale`` are the steps at which torch refused it, it was used with a wrong value, and its
+    version changed (None: never). ``x`` and ``y`` are its position in px, from the left and from the top of the first
+    row of notches.
     """
 
     name: str
@@ -69,9 +70,10 @@ class Notch(TypedDict):
 
 
 class Card(TypedDict):
-    """A leaf, a node, or a box that represents several of them (``count``); ``x`` and ``y`` are its top left corner.
+    """A leaf, a node, or a box that represents several of them (``count``); ``x`` and ``y`` are its top left corner in
+    px.
 
-    ``gradient`` is what came to a node last, ``received`` all that came, each with its step.
+    ``gradient`` is the last gradient that the node received, ``received`` all of them, each with its step.
     """
 
     id: str
@@ -118,9 +120,9 @@ represents, ``d`` its path in SVG.
 
 
 class Placed(TypedDict):
-    """Cards with their places, and edges with their routes.
+    """Cards with their positions, and edges with their routes.
 
-    ``width`` and ``height`` are the picture's size in px; ``by`` says what placed the cards (``"dot"``: graphviz).
+    ``width`` and ``height`` are the picture's size in px; ``by`` is what computed the layout (``"dot"``: graphviz).
     """
 
     nodes: list[Card]
@@ -137,7 +139,7 @@ class Drawing(Placed):
 
 
 class OpenedModule(TypedDict):
-    """A drawing of cards that others have as well: ``places`` are the number of a card, x, y."""
+    """A drawing of cards that other drawings use, too: each of ``places`` has the number of a card and its x and y."""
 
     places: list[tuple[int, float, float]]
     edges: list[Edge]
@@ -154,8 +156,9 @@ class Boxes(TypedDict):
 
 
 class GraphScene(Drawing):
-    """The whole graph: as cards, as a ladder, with its loops folded, with modules as boxes.
-    ``cards`` have no places of their own.
+    """The whole graph: as cards, as a ladder, with its loops folded, and with modules as boxes.
+
+    ``cards`` have no positions.
     """
 
     ladder: NotRequired[Ladder]
@@ -167,16 +170,14 @@ class GraphScene(Drawing):
 def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> GraphScene:
     """The graph with every position, as plain data.
 
-    ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's
-    label as ``id``, a graph node's its own. ``edges`` run forward (down); the gradient's way back is drawn
-    ``ways.BESIDE`` pixels to their right.
-    ``folded``, where loops made many nodes, is the same graph with a loop's later turns
-    as one card (``kind`` ``"fold"``). ``modules``, where the program has modules, is the same graph in boxes:
-    ``pictures`` by the module that is open ("" is none), each with ``places`` (number of a card, x, y) for the
-    cards of the whole graph, then those of ``boxes`` (kind ``"module"``, ``opens`` the picture that shows its
-    inside). Above ``DRAWN`` nodes only the boxes have positions; above ``MOST``
-    there are no cards, only the ``ladder`` of :func:`outline`.
-    ``dot=False`` never starts graphviz.
+    ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's label
+    as ``id``, a graph node's its own. ``edges`` run forward (down); the gradient's arrow is drawn ``ways.BESIDE``
+    pixels to their right. ``folded``, if loops made many nodes, is the same graph with a loop's later iterations as one
+    card (``kind`` ``"fold"``). ``modules``, if the program has modules, is the same graph in boxes: ``pictures`` by the
+    module that is open ("" is none), each with ``places`` (number of a card, x, y) for the cards of the whole graph,
+    then those of ``boxes`` (kind ``"module"``, ``opens`` the picture that shows its inside). Above ``DRAWN`` nodes only
+    the boxes have positions; above ``MOST`` there are no cards, only the ``ladder`` of :func:`outline`. ``dot=False``
+    never starts graphviz.
     """
     facts = facts or gather(trace)
     count = len(facts.nodes)
@@ -199,10 +200,10 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> Gr
 
 
 def outline(trace: Trace, facts: Facts) -> GraphScene | None:
-    """What :func:`project` returns for a graph too large to start with its cards: the ladder (a row per step,
-    :mod:`pitfall_lab.views.graph.ladder`), and no cards; None for a smaller one.
+    """What :func:`project` returns for a graph too large to be shown as cards first: the ladder, and no cards.
 
-    Large is a graph of more than ``CARDS`` nodes, or a trace without nodes of more than ``CARDS`` events.
+    None for a smaller graph. Large is a graph of more than ``CARDS`` nodes, or a trace without nodes of more than
+    ``CARDS`` events. The ladder has a row per step (:mod:`pitfall_lab.views.graph.ladder`).
     """
     count = len(facts.nodes)
     large = count > CARDS or (count == 0 and len(trace.events) > CARDS)
@@ -214,7 +215,10 @@ def _empty(count: int) -> GraphScene:
 
 
 def _in_boxes(facts: Facts, cards: list[Card], pairs: Pairs) -> Boxes | None:
-    """The graph with a box for each module and, inside of it or in a large graph, each function; None without any."""
+    """The graph with a box for each module and for each function in a module; None if there are no boxes.
+
+    In a large graph without modules, functions alone get boxes.
+    """
     nested = Nested(facts, cards, pairs, CARDS)
     if not nested.boxes:
         return None
@@ -238,11 +242,11 @@ def _in_boxes(facts: Facts, cards: list[Card], pairs: Pairs) -> Boxes | None:
 def _folded(
     facts: Facts, cards: list[Card], pairs: dict[tuple[str, str], int]
 ) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
-    """The same graph with the later turns of each loop as one card, its edges, and for each
-    edge one that it represents.
+    """The graph with the later iterations of each loop as one card: cards, edges, and for each edge one that it
+    represents.
 
-    ``None`` if no loop has ``FOLDED`` nodes in its later turns. Turns in which torch refused something, or a value
-    was wrong, stay as they are.
+    None if no loop has ``FOLDED`` nodes in its later iterations. Loops in whose later iterations torch refused
+    something, or a value was wrong, are not folded.
     """
     groups: dict[str, str] = {}
     heads: list[Card] = []
@@ -295,11 +299,11 @@ def place_cards(
     *,
     dot: bool,
 ) -> Placed:
-    """Give every card its place (in the cards themselves) and every edge its route, and return both with the size of
-    the picture.
+    """Give every card its position (in the cards themselves) and every edge its route; return both with the picture's
+    size.
 
-    ``pairs`` are the edges, from the id of one card to that of another, with how often each occurs. ``inner``: for an
-    edge between boxes, the edge between nodes in it. ``dot=False`` never starts graphviz.
+    ``pairs`` are the edges, from the id of one card to that of another, with how often each occurs. ``inner`` gives,
+    for an edge between boxes, the edge between nodes that it represents. ``dot=False`` never starts graphviz.
     """
     inner = inner or {}
     place = {card["id"]: i for i, card in enumerate(cards)}
@@ -342,8 +346,9 @@ def _pairs(facts: Facts, place: dict[str, int]) -> dict[tuple[str, str], int]:
 
 
 def without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """``pairs`` (edges between ids, each with how often it occurs) less the edges that close a circle. torch's graphs
-    have none, but a trace may come from a file.
+    """``pairs`` (edges between ids, each with how often it occurs) without the edges that close a cycle.
+
+    Torch's graphs have no cycles, but a trace may come from a file.
     """
     out: dict[str, list[str]] = {}
     for source, target in pairs:
@@ -368,7 +373,7 @@ def without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], 
 
 
 def leaf_cards(facts: Facts, *, full: bool) -> list[Card]:
-    """A card for each leaf that has an ``AccumulateGrad`` node, without a place yet.
+    """A card for each leaf that has an ``AccumulateGrad`` node, without a position yet.
 
     With ``full`` it has room for the leaf's values and those of its gradient.
     """
@@ -407,9 +412,7 @@ def leaf_cards(facts: Facts, *, full: bool) -> list[Card]:
 
 
 def _numbers(facts: Facts, leaf: str) -> list[str]:
-    """Return the lines that show a leaf's values and its gradient's at their longest, to measure
-    the card: all values if few.
-    """
+    """The longest lines that show a leaf's values and those of its gradient at any step, to measure its card."""
     tensor = facts.tensor(leaf)
     gradient = next((r["grad"] for _, r in reversed(facts.tensors.get(leaf, [])) if r and r.get("grad")), None)
     lines = []
@@ -421,10 +424,10 @@ def _numbers(facts: Facts, leaf: str) -> list[str]:
 
 
 def _gist(cells: Cells | None) -> str:
-    """Return numbers as wide as the browser writes them on a card: few in full, of more mean and extremes.
+    """A text as wide as the browser writes these elements on a card: a few in full, else their mean and extremes.
 
-    All fractions are taken to be equally long: else a card would have another width for other random weights, or
-    for what is in memory that was not written yet.
+    All fractions count as equally long, so that a card's width does not depend on random weights. "" if nothing is
+    known.
     """
     if isinstance(cells, dict):
         if "mean" not in cells:
@@ -443,13 +446,16 @@ def _gist(cells: Cells | None) -> str:
 
 
 def _wide(cell: Any, fraction: str) -> str:
-    """Return a number as text, or for one with a fraction or an exponent as long a text as a ``fraction`` may be."""
+    """An integer as text; for a number with a fraction or an exponent the text ``fraction``, which is as long
+    as any.
+    """
     return fraction if isinstance(cell, float) and (cell != int(cell) or abs(cell) >= 1e6) else cell_text(cell)
 
 
 def node_card(facts: Facts, label: str, *, full: bool) -> Card:
-    """The card of the node ``label``, without a place yet: its name, what it made, what it saved, and with ``full`` the
-    gradients that came to it.
+    """The card of the node ``label``, without a position yet.
+
+    It has the node's name, its output, its saved tensors and, with ``full``, the gradients that it received.
     """
     history = facts.nodes[label]
     record = history[-1][1] or {}
@@ -498,8 +504,8 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
 
 
 def _received(record: dict[str, Any]) -> str:
-    """Return the gradient that came to a node, at most four values; of a single number that several nodes
-    sent, the sum: ``3 + 1 = 4``.
+    """The gradient that a node received, at most four values; a scalar that several nodes sent as a sum: ``3 +
+    1 = 4``.
     """
     total = record["gradient"]
     parts = [sent["cells"][0] for sent in record.get("added", ()) if len(sent["cells"]) == 1]
@@ -513,8 +519,8 @@ def _received(record: dict[str, Any]) -> str:
 
 
 def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Notch], float]:
-    """The first eight saved tensors of a node as notches in rows at the foot of its card, and the
-    width that the rows take (px).
+    """The first eight saved tensors of a node as notches, in rows at the foot of its card, and the width of the rows
+    (px).
     """
     out: list[Notch] = []
     x, y, widest = PAD, 0.0, 0.0
@@ -548,8 +554,9 @@ def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Not
 
 
 def stale_at(facts: Facts, slot: dict[str, Any], born: int) -> int | None:
-    """The first step after ``born`` at which the version counter of a saved tensor (``slot``, as the trace's state has
-    it) had another version than the one saved; None if there is none.
+    """The first step after ``born`` at which a saved tensor's counter had another version than the saved one, or None.
+
+    ``slot`` is the saved tensor as the trace's state has it.
     """
     history = facts.counters.get(slot.get("counter") or "", [])
     return next((step for step, version in history if step > born and version != slot.get("version")), None)
@@ -560,10 +567,9 @@ def _born(facts: Facts, target: str) -> int:
 
 
 def _flow_shape(facts: Facts, source: str) -> str:
-    """Return, as text, the shape of the gradient that flows along an edge from ``source``, the label of a
-    node or tensor; "" if unknown.
+    """The shape of the gradient that flows along an edge from ``source`` (a node or tensor), as text; "" if unknown.
 
-    It is the shape of the gradient that the node received, as recorded, else that of the tensor that the node made.
+    It is the shape of the gradient that the node received, if recorded, else that of the node's output.
     """
     record = (facts.nodes[source][-1][1] or {}) if source in facts.nodes else {}
     shape = record.get("gradient_shape")

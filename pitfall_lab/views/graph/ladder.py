@@ -14,15 +14,16 @@ LANES = 24
 
 
 class LoopTurns(TypedDict):
-    """A loop that is folded: ``times`` is how many turns it made, ``length`` the number of events in one turn."""
+    """A folded loop: its number of iterations (``times``), and the number of events in one of them (``length``)."""
 
     times: int
     length: int
 
 
 class Rung(TypedDict):
-    """One row: a step with the lanes that it reads and makes; the first of a loop's turns has the
-    loop's ``times`` and ``length``.
+    """One row: a step with the lanes that it reads and makes.
+
+    The first row of a folded loop has the loop's ``times`` and ``length`` (:class:`LoopTurns`).
     """
 
     step: int
@@ -39,8 +40,10 @@ class Rung(TypedDict):
 
 
 class Ladder(TypedDict):
-    """The rows, the number of lanes, the lane of each storage by its label, the row of each step, and (``crowded``) how
-    many storages share the last lane, since they have none of their own.
+    """The rows of the ladder, the number of its lanes, and where each storage and step is.
+
+    ``lane_of`` is the lane of each storage by its label, ``row_of`` the row of each step. ``crowded`` is the number of
+    storages without a lane of their own, which share the last one.
     """
 
     rows: list[Rung]
@@ -51,12 +54,12 @@ class Ladder(TypedDict):
 
 
 def ladder(facts: Facts) -> Ladder:
-    """Rows and lanes as plain data. A node that a backward runs has no row of its own unless it raised: it is in the
-    row before.
+    """The ladder as plain data: a row per step, a lane per storage in use.
 
-    A storage keeps its lane from birth to last use; then the lane is free for another, so a program of 5,000
-    operations needs as many lanes as it has storages in use at once. Storages beyond ``LANES`` share the last one and
-    are counted in ``crowded``. Loops fold: a fold's rows are those of its first turn, ``times`` says how many turns.
+    A node that a backward runs has no row of its own unless it raised: it belongs to the row before. A storage keeps
+    its lane from its first to its last use; then the lane is free for another one, so a program of 5,000 operations
+    needs as many lanes as it has storages in use at once. Storages beyond ``LANES`` share the last lane and are counted
+    in ``crowded``. A folded loop has only the rows of its first iteration, and ``times`` is the number of iterations.
     """
     trace = facts.trace
     home = {label: [r.get("storage") for _, r in history if r] for label, history in facts.tensors.items()}
@@ -122,10 +125,9 @@ def _lanes(uses: list[tuple[list[str], list[str]]]) -> tuple[dict[str, int], int
 
 
 def _folded(facts: Facts) -> tuple[set[int], dict[int, LoopTurns]]:
-    """The steps that folded loops hide, and for the first step of each fold how many steps a round has
-    and how many rounds there are.
+    """The steps that folded loops hide, and for the first step of each fold its number and length of iterations.
 
-    Steps with errors and forecasts are never hidden.
+    Steps with errors, forecasts or wrong gradients are never hidden.
     """
     hidden: set[int] = set()
     heads: dict[int, LoopTurns] = {}

@@ -30,11 +30,11 @@ Neighbours = defaultdict[int, list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where boxes and edges are, in px.
+    """Positions of boxes and routes of edges, in px.
 
-    ``by`` is what placed them: ``"dot"`` (graphviz) or our own layers. ``centres`` has the centre of each box,
-    ``routes`` one list for each edge: the points of cubic Bézier segments, 1 + 3·n of them. ``width`` and ``height``
-    are the picture's.
+    ``by`` is what computed them: ``"dot"`` (graphviz) or ``"own"``. ``centres`` has the centre of each box, ``routes``
+    a list for each edge: the points of cubic Bézier segments, 1 + 3·n of them. ``width`` and ``height`` are the
+    picture's.
     """
 
     by: str
@@ -59,7 +59,9 @@ def lay_out(sizes: Sequence[Size], edges: Sequence[Edge], *, dot: bool = True) -
 
 
 def _dot(program: str, sizes: Sequence[Size], edges: Sequence[Edge]) -> Layout | None:
-    """Graphviz's answer, or ``None`` when it fails or takes too long. Boxes are named by number: no text goes out."""
+    """The layout by graphviz; None if it fails or takes too long. Boxes are named by number, so no text is
+    passed on.
+    """
     import graphviz
 
     graph = graphviz.Digraph(
@@ -128,7 +130,11 @@ def _layers(sizes: Sequence[Size], edges: Sequence[Edge]) -> Layout:
 
 
 def _ranks(count: int, edges: Sequence[Edge]) -> list[int]:
-    """Longest way from the top; boxes without inputs sit directly above the first box that needs them."""
+    """The layer of each box: the length of the longest path to it from a box without inputs.
+
+    A box with at most one input that feeds nothing else is moved down, directly above the first box that uses it, so
+    that edges stay short.
+    """
     into, out = defaultdict(list), defaultdict(list)
     for a, b in edges:
         into[b].append(a)
@@ -151,8 +157,8 @@ def _ranks(count: int, edges: Sequence[Edge]) -> list[int]:
 
 
 def _untangle(layers: list[list[int]], above: Neighbours, below: Neighbours) -> None:
-    """Order each layer, in place, by the mean place of its neighbours, sweeping down and up at most eight
-    times; ties keep their order.
+    """Sort each layer, in place, by the mean index of the boxes' neighbours, sweeping down and up at most eight
+    times.
     """
     place = {box: i for layer in layers for i, box in enumerate(layer)}
     still = 0
@@ -198,7 +204,7 @@ def _across(layers: list[list[int]], widths: list[float], above: Neighbours, bel
 
 
 def _shifts(widths: list[float]) -> list[float]:
-    """Return for each box of a layer its least distance from the first one, centre to centre."""
+    """For each box of a layer, the least distance (px) of its centre from that of the first box."""
     shift = [0.0]
     for left, right in pairwise(widths):
         shift.append(shift[-1] + (left + right) / 2 + GAP_X)
@@ -206,8 +212,9 @@ def _shifts(widths: list[float]) -> list[float]:
 
 
 def _separate(wish: list[float], shift: list[float]) -> list[float]:
-    """Return the positions nearest to ``wish`` (least squares) that keep the order and the
-    gaps: pool adjacent violators.
+    """The positions nearest to ``wish`` (least squares) that keep the order and the distances ``shift`` between boxes.
+
+    The method is pool adjacent violators.
     """
     pools: list[list[float]] = []
     for value in (w - s for w, s in zip(wish, shift, strict=True)):

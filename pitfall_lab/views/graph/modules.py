@@ -38,10 +38,10 @@ number behind its name: "ln ·2".
 
 
 def modules(facts: Facts, many: int = 0) -> dict[str, Path]:
-    """For each node and each parameter of a graph, by its label: the path of the module that it belongs to, as names of
-    attributes, and of the function inside that module. What is in no module is left out.
+    """The path of the module that each node and parameter of a graph belongs to, by label.
 
-    Where a program has no modules, the program's functions take their place, if the graph has more than ``many`` nodes.
+    A path has names of attributes, then those of functions inside the module. Nodes in no module are left out. If a
+    program has no modules and the graph more than ``many`` nodes, the program's functions take their place.
     """
     owner = _owners(facts)
     calls = [event for event in facts.trace.events if event.kind == "call"]
@@ -57,7 +57,7 @@ def modules(facts: Facts, many: int = 0) -> dict[str, Path]:
 
 
 def _owners(facts: Facts) -> dict[str, Path]:
-    """Parameter → its module, without the model's own name where there is one model only."""
+    """The path of the module of each parameter, by label; without the model's own name if there is only one model."""
     paths: dict[str, Path] = {}
     for label, history in facts.tensors.items():
         record = history[-1][1] or {}
@@ -71,10 +71,10 @@ def _owners(facts: Facts) -> dict[str, Path]:
 
 
 def _events(calls: list[Event], owner: dict[str, Path], *, functions: bool) -> dict[int, Path]:
-    """Return the module of each event: by the parameters it reads, else by the frames of ``forward``,
-    else by the calls around it; and the ``functions`` in it.
+    """The path of the module of each event, by step, with the functions in it if ``functions``.
 
-    What is in no module is left out; writes do not count as reading.
+    The module follows from the parameters that the event reads, else from the frames of ``forward``, else from the
+    calls around it. Events in no module are left out. Calls that write a parameter do not count as reading it.
     """
     sure: dict[int, Path] = {}
     read: dict[int, list[str]] = {}
@@ -122,7 +122,9 @@ class _Functions:
         return self.paths
 
     def _place(self, run: list[Event], depth: int, path: Path) -> None:
-        """Give consecutive events that are inside of ``depth`` frames, and of the box ``path``, their paths."""
+        """Give consecutive events, which are ``depth`` frames deep in the box ``path``, their paths, with a box per
+        function.
+        """
         for chain, group in groupby(run, key=lambda event: event.scope[: depth + 1]):
             inside = list(group)
             if len(chain) == depth:
@@ -138,7 +140,9 @@ class _Functions:
             self._place(inside, depth + 1, box)
 
     def _around(self, of_event: dict[int, Path]) -> set[tuple[str, ...]]:
-        """The chains of calls (scopes) in which all happens, a module is called, or a backward runs."""
+        """The chains of frames that get no box: those around all events, around a call of a module, or around a
+        backward.
+        """
         whole = _common(event.scope for event in self.calls) if self.calls else ()
         chains = {whole}
         for event in self.calls:
@@ -149,9 +153,10 @@ class _Functions:
         return {chain[:depth] for chain in chains for depth in range(1, len(chain) + 1)}
 
     def _module(self, start: int, end: int, home: tuple[str, ...], of_event: dict[int, Path]) -> Path:
-        """The module whose ``forward`` (``home``) calls the function that the calls from ``start`` to ``end`` ran in.
+        """The module whose ``forward`` (``home``) called the function in which the calls from ``start`` to ``end`` ran.
 
-        What that ``forward`` did last before and did next tell; where these are two modules, the smallest around both.
+        It is the module of what that ``forward`` did before and after; if these differ, the smallest module around
+        both.
         """
         found = []
         for places in (range(start - 1, -1, -1), range(end, len(self.calls))):
@@ -164,17 +169,16 @@ class _Functions:
 
 
 def _home(scope: tuple[str, ...]) -> int:
-    """How many frames there are up to the last ``forward``."""
+    """The number of frames up to and including the last ``forward``; 0 if there is none."""
     return max((place + 1 for place, name in enumerate(scope) if name.endswith(".forward")), default=0)
 
 
 def _beside(
     event: Event, last: Event | None, following: Event | None, sure: dict[int, Path], depths: dict[Path, int]
 ) -> Path:
-    """Return the module of an operation that reads no parameters, judged by the nearest calls before
-    and after it that read some.
+    """The module of an operation that reads no parameters, judged by the nearest calls before and after that read some.
 
-    Empty (no module) outside of any inner ``forward``, unless they are in the same call expression.
+    Empty (no module) outside of any inner ``forward``, unless those calls are in the same call expression.
     """
     near = [one for one in (last, following) if one is not None and one.scope == event.scope]
     same = [sure[one.step] for one in near if one.span == event.span and event.span is not None]
@@ -198,7 +202,7 @@ def _frames(scope: tuple[str, ...]) -> int:
 
 
 def _depths(calls: list[Event], sure: dict[int, Path], homes: set[Path]) -> dict[tuple[str, ...], int]:
-    """For each chain of calls (scope), how many modules deep the module is whose ``forward`` it ends in."""
+    """For each chain of frames, the depth of the module whose ``forward`` is the last frame."""
     depths: dict[tuple[str, ...], int] = {}
     runs: dict[tuple[str, ...], list[Event]] = {}
     for event in calls:
@@ -224,8 +228,8 @@ def _depths(calls: list[Event], sure: dict[int, Path], homes: set[Path]) -> dict
 
 
 def _called(run: list[Event], sure: dict[int, Path]) -> int:
-    """Return 1 if all calls of a run belong to one module, which then is one level below the
-    ``forward`` that called it; else 0.
+    """1 if all calls of a run are of one module, which is then one level below the ``forward`` that called it;
+    else 0.
     """
     return int(len({sure[one.step] for one in run}) == 1)
 
@@ -235,8 +239,8 @@ def _children(path: Path, homes: set[Path]) -> set[str]:
 
 
 def _neighbours(calls: Iterable[Event], sure: dict[int, Path]) -> dict[int, Event]:
-    """Return for each event the last event before it that reads parameters; for reversed
-    ``calls``, the next one after it.
+    """For each event, the last event before it that reads parameters; with reversed ``calls``, the next one
+    after it.
     """
     out: dict[int, Event] = {}
     last: Event | None = None
@@ -249,7 +253,7 @@ def _neighbours(calls: Iterable[Event], sure: dict[int, Path]) -> dict[int, Even
 
 
 def _goes_on(first: Span | None, second: Span | None) -> bool:
-    """Whether ``second`` is evaluated after ``first`` in one run through a function: it follows it or contains it."""
+    """Whether ``second`` is evaluated after ``first`` in one pass through a function: it is below it or contains it."""
     if first is None or second is None or first.source != second.source:
         return False
     start, end = (second.line, second.column), (second.end_line, second.end_column)
@@ -316,8 +320,8 @@ def _common(paths: Iterable[Path]) -> Path:
 
 
 def _merged(found: dict[str, Path]) -> dict[str, Path]:
-    """Levels that hold nothing but one further level are one with it: ``blocks`` and ``0`` become
-    ``blocks.0`` where there is no other.
+    """The paths with levels joined that contain nothing but one further level: ``blocks`` and ``0`` become
+    ``blocks.0``.
     """
     held: dict[Path, set[Any]] = {}
     for label, path in found.items():

@@ -25,13 +25,12 @@ Pairs = dict[tuple[str, str], int]
 
 
 class Nested:
-    """The autograd graph with modules, and the program's functions inside them, as boxes; functions alone where there
-    are no modules.
+    """The autograd graph with modules, and the program's functions inside them, as boxes.
 
-    ``cards`` are those of leaves and nodes. ``home`` has for each card's id the path of the module or function that
-    it is in (``()``: none), ``boxes`` the card of each one that gets a box, by its path: one with at least
-    ``FEWEST`` cards inside, which no way through the graph leaves and enters again. The first ``PICTURES`` boxes
-    can be opened.
+    Without modules, functions alone are boxes. ``cards`` are those of leaves and nodes. ``home`` has, for each card's
+    id, the path of the module or function that it is in (``()``: none). ``boxes`` has the card of each box by its path:
+    a box has at least ``FEWEST`` cards inside, and no path through the graph leaves it and enters it again. Only the
+    first ``PICTURES`` boxes can be opened.
     """
 
     def __init__(self, facts: Facts, cards: list[Card], pairs: Pairs, many: int = 0) -> None:
@@ -61,8 +60,9 @@ class Nested:
         return sorted(self.boxes, key=lambda path: (len(path), self.boxes[path]["born"]))
 
     def seen(self, opened: Path) -> dict[str, str]:
-        """What is drawn for each card while the module ``opened`` and those around it are open: by the card's id, its
-        own id, or that of the closed box that it is in.
+        """What is drawn for each card, by the card's id, while the module ``opened`` and those around it are open.
+
+        That is the card's own id, or the id of the closed box that it is in.
         """
         out = {}
         for card in self.cards:
@@ -79,10 +79,10 @@ class Nested:
     def picture(
         self, opened: Path, pairs: Pairs
     ) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
-        """What is drawn while the module ``opened`` is open: copies of the cards, the edges between them with how often
-        each occurs, and for each of these edges one of the edges of ``pairs`` that it represents.
+        """What is drawn while the module ``opened`` is open; None if there are more than ``LARGEST`` cards.
 
-        None if there are more than ``LARGEST`` cards.
+        Returns copies of the cards, the edges between them with how often each occurs, and for each of these edges one
+        of the edges of ``pairs`` that it represents.
         """
         seen = self.seen(opened)
         shown = set(seen.values())
@@ -116,7 +116,7 @@ def _comes_back(inside: set[str], below: dict[str, list[str]]) -> bool:
 
 
 def _box(path: Path, inside: list[Card]) -> Card:
-    """A closed module's card. What torch refused inside shows on it."""
+    """The card of a closed module; it is marked as raised if torch refused a node inside."""
     nodes = [card for card in inside if card["kind"] == "node"]
     title = ".".join(path)
     title = title if len(title) <= TITLE else f"…{title[1 - TITLE :]}"

@@ -14,11 +14,11 @@ FEWEST, MOST = 2, 16
 
 
 def part(facts: Facts, wanted: list[str]) -> Drawing | None:
-    """The graph of the first ``MOST`` of the ``wanted`` nodes (by label), drawn like the whole one. None if the trace
-    has fewer than ``FEWEST`` of them.
+    """The graph of the first ``MOST`` of the ``wanted`` nodes (by label), drawn like the whole graph.
 
-    What is between two of them is one card of kind ``"skip"`` that says how many nodes it represents, so the node that
-    saved a tensor and the one that changed it are close together, however large the model is.
+    The nodes between two of them are one card of kind ``"skip"`` with their number, so the node that saved a tensor and
+    the one that changed it are close together, however large the model is. None if fewer than ``FEWEST`` of the nodes
+    are in the trace.
     """
     nodes = [node for node in dict.fromkeys(wanted) if node in facts.nodes][:MOST]
     if len(nodes) < FEWEST:
@@ -43,15 +43,15 @@ def part(facts: Facts, wanted: list[str]) -> Drawing | None:
 
 
 def _ends(pair: tuple[str, str]) -> tuple[str, str]:
-    """Return the nodes at the two ends of an edge; a card for skipped nodes is replaced by the node beyond it."""
+    """The nodes at the two ends of an edge; a card for skipped nodes stands for the node beyond it."""
     one, other = (name.split("~") for name in pair)
     return one[0], other[-1]
 
 
 def _reached(facts: Facts, start: str, goals: set[str]) -> dict[str, int]:
-    """The goals that the gradient reaches from ``start`` without passing another one.
+    """The goals that the gradient reaches from ``start`` without passing another goal.
 
-    Each with the number of nodes in between on the shortest way.
+    Each has the number of nodes in between on the shortest path.
     """
     found: dict[str, int] = {}
     todo, seen = deque([(start, 0)]), {start}

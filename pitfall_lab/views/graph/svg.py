@@ -18,8 +18,10 @@ def has(scene: GraphScene, facts: Facts) -> bool:
 
 
 def draw(scene: GraphScene, facts: Facts, language: str = "en") -> str:
-    """Draw the cards (loops folded) where they fit, else the first ``ROWS`` rows of the ladder, and say how many are
-    left out; of a scene without cards and ladder, a sentence that there is no graph.
+    """The cards (loops folded) as SVG, or for a large graph the first ``ROWS`` rows of the ladder and the number left
+    out.
+
+    For a scene with neither cards nor ladder, a sentence that there is no graph.
     """
     if scene["nodes"] and "ladder" not in scene:
         return _cards({**scene, **scene.get("folded", {})}, facts, language)
@@ -56,7 +58,7 @@ def _cards(scene: GraphScene, facts: Facts, language: str) -> str:
 
 
 def _dropped(facts: Facts, leaf: str, node: str) -> bool:
-    """Whether a leaf's AccumulateGrad dropped what came to it when it ran last: the leaf required no grad then."""
+    """Whether a leaf's AccumulateGrad dropped the gradient when it last ran, since the leaf required no grad then."""
     record = at(facts.nodes.get(node, [])) or {}
     if record.get("name") != "AccumulateGrad" or record.get("output") != leaf or record.get("ran") is None:
         return False
@@ -95,8 +97,9 @@ def _card(canvas: Canvas, card: Card, facts: Facts) -> None:
 
 
 def _notch(canvas: Canvas, x: float, y: float, notch: Notch, facts: Facts) -> None:
-    """A tab with a cut corner in its storage's hue; struck out when the counter has moved
-    on; ≠ when the value was wrong.
+    """Draw a saved tensor as a tab in its storage's colour.
+
+    It is struck out if its version is no longer current, and marked ✕ if torch refused it, ≠ if its value was wrong.
     """
     w, colour = notch["w"], hue(notch["storage"], facts.palette)
     canvas.path(f"M{x},{y}h{w - 7}l7,7v13h-{w}z", "box", style=f"stroke:{colour};stroke-width:2")

@@ -20,10 +20,10 @@ BESIDE = 11.0
 
 
 def spread(layout: Layout, sizes: Sequence[Size], edges: Sequence[Edge]) -> list[list[Point]]:
-    """The routes of ``layout`` for ``edges`` (pairs of box numbers), with their ends side by side along a box's edge
-    instead of all in one point; ``sizes`` are the boxes' (width, height).
+    """The routes of ``layout`` for ``edges``, with the ends of edges side by side along a box instead of in one point.
 
-    A route without a box in its way becomes a plain curve between its ends.
+    ``edges`` are pairs of box numbers, ``sizes`` the boxes' (width, height). If no box is in its way, a route becomes a
+    plain curve between its ends.
     """
     routes = [list(route) for route in layout.routes]
     leaving, arriving = defaultdict(list), defaultdict(list)
@@ -50,9 +50,7 @@ Row = tuple[float, float, list[tuple[float, float]]]
 
 
 def _rows(layout: Layout, sizes: Sequence[Size]) -> list[Row]:
-    """Return the boxes by their vertical extent, sorted: (top, bottom, horizontal extents
-    of the boxes between these).
-    """
+    """The boxes by their vertical extent, sorted: (top, bottom, horizontal extents of the boxes with this extent)."""
     rows: dict[tuple[float, float], list[tuple[float, float]]] = {}
     for (x, y), (w, h) in zip(layout.centres, sizes, strict=True):
         rows.setdefault((y - h / 2, y + h / 2), []).append((x - w / 2, x + w / 2))
@@ -60,10 +58,7 @@ def _rows(layout: Layout, sizes: Sequence[Size]) -> list[Row]:
 
 
 def _direct(rows: Sequence[Row], route: list[Point]) -> list[Point] | None:
-    """One plain curve between the route's ends, when no box is in between: a detour there would only be noise.
-
-    Else None.
-    """
+    """One plain curve between the ends of a route; None if a box is in between."""
     (x1, y1), (x2, y2) = route[0], route[-1]
     left, right = min(x1, x2) - 4, max(x1, x2) + BESIDE + 4
     for top, bottom, covered in rows:
@@ -87,8 +82,10 @@ def bezier(points: Sequence[Point]) -> str:
 
 
 def back(d: str) -> str:
-    """The way of the gradient along an edge as an SVG path: the curve of the edge's path ``d``, moved to its right by
-    ``BESIDE`` px, upwards. The browser does the same with the same path.
+    """The gradient's arrow along an edge as an SVG path: the edge's path ``d``, reversed and ``BESIDE`` px to its
+    right.
+
+    The browser computes the same from the same path.
 
     >>> back("M0,0C0,5 4,5 4,10")
     'M15,10C15,5 11,5 11,0'
@@ -98,8 +95,9 @@ def back(d: str) -> str:
 
 
 def label_places(routes: Sequence[Sequence[Point]]) -> list[Point]:
-    """The places (x, y) of the labels of all edges, in the order of ``routes`` (:func:`label_place`): labels that would
-    be over each other are put on three heights.
+    """The positions (x, y) of the labels of all edges, in the order of ``routes`` (:func:`label_place`).
+
+    Labels that would overlap are put at three different heights.
     """
     found = [label_place(route) for route in routes]
     last = (0.0, 0.0)
@@ -114,8 +112,10 @@ def label_places(routes: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def label_place(route: Sequence[Point], lower: float = 0.0) -> Point:
-    """The (x, y) of the label in px: right of the gradient's arrow, just under the box that the arrow ends at; further
-    down by about ``lower``.
+    """The position (x, y) of an edge's label in px: right of the gradient's arrow, just below the box where the arrow
+    ends.
+
+    It is further down by about ``lower`` px.
     """
     across, down = [x for x, _ in route], [y for _, y in route]
     height = route[0][1] + GAP_Y / 2 + lower

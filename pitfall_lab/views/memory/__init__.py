@@ -40,7 +40,11 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Band(TypedDict):
-    """One storage; ``base`` is the lower edge of its band, as (step, bytes)."""
+    """One storage; ``base`` is the lower edge of its band, as (step, bytes) from which it is at that height.
+
+    ``born`` is the step at which it was made, ``died`` that at which it was found to be gone (None: it is alive at the
+    end).
+    """
 
     id: str
     nbytes: int
@@ -67,13 +71,13 @@ class MemoryScene(TypedDict):
 
 
 def project(trace: Trace, facts: Facts | None = None, keep: Collection[str] = ()) -> MemoryScene:
-    """Bands and totals as plain data: of at most ``BANDS`` storages, those in ``keep`` first.
+    """The live bytes of storages over the steps, as plain data, with a band for at most ``BANDS`` storages.
 
-    ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band is
-    above the ones before it: ``base`` are the steps from which its lower edge is at so many bytes. ``others`` is the
-    number of storages without a band, whose bytes are in ``total`` only. Counted are storages that the program's
-    tensors have or the graph saved, by their size: not what torch's kernels borrow in between, nor what its allocator
-    keeps in reserve. A storage ends at the step at which it was found to be gone.
+    Storages in ``keep`` get a band first, then those with the most bytes times steps. ``total`` has the live bytes
+    after each step that changed them, ``peak`` is the first step with the most. Each band is above those before it:
+    ``base`` has the steps from which its lower edge is at so many bytes. ``others`` is the number of storages without a
+    band, whose bytes are in ``total`` only. Storages count that tensors of the program use or the graph saved, with
+    their size; not what torch's kernels borrow in between, nor what its allocator keeps in reserve.
     """
     facts = facts or gather(trace)
     lives = [life for label in facts.storages if (life := _life(facts, label))["nbytes"]]
@@ -117,10 +121,10 @@ def _life(facts: Facts, label: str) -> Band:
 
 
 def _arrived(facts: Facts) -> dict[str, int]:
-    """Where gradients come to leaves: for their storages the step at which the node that keeps them has run.
+    """For storages of gradients of leaves, the step at which the node that accumulates them ran.
 
-    They are recorded with the backward call, whose parts follow it: what a checkpoint computes again comes
-    before any gradient is kept.
+    They are recorded with the call of backward, before its nodes. What a checkpoint computes again comes before any
+    gradient is accumulated.
     """
     found: dict[str, int] = {}
     keeping = {
@@ -145,7 +149,7 @@ def _arrived(facts: Facts) -> dict[str, int]:
 
 
 def _end(trace: Trace, step: int) -> int:
-    """The last step of the events that follow ``step`` and are inside a call: those inside the call at ``step``."""
+    """The last step of the call at ``step``: that of the last event inside it."""
     return next((event.step for event in trace.events[step + 1 :] if event.parent is None), len(trace.events)) - 1
 
 
@@ -164,7 +168,7 @@ def _area(life: Band, steps: int) -> int:
 
 
 def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tuple[int, int]]:
-    """Return ``(step, bytes)``: the sum of the bands at each step from ``start`` to before ``end`` at which it changes.
+    """``(step, bytes)`` for each step from ``start`` to before ``end`` at which the sum of the bands changes.
 
     Without ``end``, up to the last change.
     """
@@ -185,11 +189,11 @@ def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tupl
 
 
 def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
-    """What keeps a storage alive after ``step`` (None: at the end of the trace), as a text for each: variables,
-    gradients, views, and the graph with the nodes that saved it and are not freed. Empty if nothing is known to.
+    """What keeps a storage alive after ``step`` (None: at the end of the trace), as a text for each keeper.
 
-    A view whose name is not known is "a view": a variable may have it that was not seen to get it (that of a ``for``,
-    or of a line that takes apart what a function returns).
+    Keepers are variables, gradients, views, and the graph with the nodes that saved the storage and are not freed.
+    Empty if none is known. A view without a known name is "a view": a variable may hold it that was not seen to get it
+    (that of a ``for``, or of an assignment that takes a result apart).
     """
     out: list[T] = []
     held = {r.get("grad"): label for label in facts.tensors if (r := facts.tensor(label, step)) and r.get("grad")}
@@ -223,11 +227,11 @@ def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
 
 
 def _used(facts: Facts, labels: Collection[str], step: int | None) -> dict[str, str]:
-    """Variables that have those of ``labels`` for which no name was recorded, by label: ``rows`` where the program
-    has run ``rows.chunk(4)``, up to ``step``.
+    """Variables, by label, that hold tensors of ``labels`` for which no name was recorded.
 
-    Only a variable that still has the tensor for certain: it is bound in one place of its function, outside loops, and
-    never deleted, and the function has not been left since the use.
+    ``rows`` is found if the program ran ``rows.chunk(4)`` up to ``step``. Only a variable counts that certainly still
+    holds the tensor: it is bound in one line of its function, outside loops, and never deleted, and the function has
+    not returned since.
     """
     trace, found = facts.trace, {}
     nameless = {label for label in labels if not facts.tensor(label, step).get("name")}
@@ -252,8 +256,10 @@ def _used(facts: Facts, labels: Collection[str], step: int | None) -> dict[str, 
 
 @cache
 def _lasting(source: str, line: int) -> frozenset[str]:
-    """The variables of the innermost function around a line (without one: of the module) that are bound in one place,
-    outside loops, and never deleted.
+    """The variables that are bound only once, outside loops, and never deleted, in the innermost function around a
+    line.
+
+    Without a function, those of the module. Empty if the source is not valid Python.
     """
     try:
         inner: ast.AST = ast.parse(source)
@@ -285,9 +291,9 @@ def _lasting(source: str, line: int) -> frozenset[str]:
 
 
 def _owners(facts: Facts, step: int | None) -> dict[str, str]:
-    """Which tensor had each name last.
+    """For each name, the tensor that had it last.
 
-    In a loop a name moves to the next tensor; something else then keeps the earlier tensor alive.
+    In a loop a name moves on to the next tensor; then something else keeps the earlier one alive.
     """
     bound: dict[str, tuple[int, str]] = {}
     for label, history in facts.tensors.items():
@@ -299,10 +305,10 @@ def _owners(facts: Facts, step: int | None) -> dict[str, str]:
 
 
 def _deleted(facts: Facts, name: str, label: str, step: int | None) -> bool:
-    """Whether the program has run a ``del name`` since the tensor was made, up to ``step`` (``None``: the end).
+    """Whether the program has run ``del name`` since the tensor was made, up to ``step`` (None: the end).
 
-    A trace has no event for it: it has run if the program has come past its line. One in a branch may not
-    have run, and does not count.
+    A trace has no event for ``del``: it has run if the program has passed its line. A ``del`` in a branch may not have
+    run, and does not count.
     """
     born = facts.tensors[label][0][0]
     made = facts.trace.events[born].span if 0 <= born < len(facts.trace.events) else None
@@ -316,7 +322,7 @@ def _deleted(facts: Facts, name: str, label: str, step: int | None) -> bool:
 
 @cache
 def _deletions(source: str) -> dict[str, list[int]]:
-    """Return by name the lines of a program in which it is deleted in any case: not in a branch, nor in a function."""
+    """The lines of a program that delete a name, by name; those in branches and functions are left out."""
     try:
         work: list[ast.stmt] = list(ast.parse(source).body)
     except (SyntaxError, ValueError, RecursionError):
@@ -333,8 +339,9 @@ def _deletions(source: str) -> dict[str, list[int]]:
 
 
 def show_largest(scene: MemoryScene, facts: Facts) -> None:
-    """Put the six storages with the most bytes that have a band of their own into ``facts.palette``, so that these get
-    the hues: in a picture of memory alone, size is what matters.
+    """Replace ``facts.palette`` by the six storages with the most bytes that have a band, in order of creation.
+
+    In a picture of memory alone, size is what matters.
     """
     largest = {band["id"] for band in sorted(scene["bands"], key=lambda band: -band["nbytes"])[:6]}
     facts.palette[:] = [label for label in facts.storages if label in largest]
@@ -359,10 +366,10 @@ def bytes_text(count: float) -> str:
 
 
 def names(facts: Facts, storage: str) -> str:
-    """The first three names that the program gives to tensors on a storage, as one text.
+    """Up to three names that the program gives to tensors on a storage, as one text.
 
-    If no tensor on it has a name: the expression that made the first one, with its shape and line (alone if the
-    expression is a plain name). If no tensor was on it: the storage's label.
+    If no tensor on it has a name, the expression that made the first one, with its shape and line (without these if the
+    expression is a plain name). If no tensor was on it, the storage's label.
     """
     labels = facts.of_storage(storage)
     known = dict.fromkeys(str(n) for t in labels if (n := facts.tensor(t).get("name")))
@@ -376,8 +383,9 @@ def names(facts: Facts, storage: str) -> str:
 
 
 def spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
-    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on, and the step at
-    which the next value begins (for the last one ``end``).
+    """``(step, value, next step)`` for each of a list of ``(step, value)``: the value holds until the next step.
+
+    For the last one the next step is ``end``.
     """
     following = [s for s, _ in points[1:]] + [end]
     return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]

@@ -20,8 +20,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a program. ``name`` tells it from others (empty for a single run); ``points`` are, for each point at
-    which it was measured, where the program was (as text), the bytes allocated and the bytes reserved.
+    """One run of a program.
+
+    ``name`` distinguishes it from others (empty for a single run); each of ``points`` has the position in the program
+    at which it was measured (as text), the bytes allocated and the bytes reserved.
     """
 
     name: str
@@ -30,7 +32,9 @@ class Run:
 
 def runs(result: dict[str, Any]) -> list[Run]:
     """The runs in the result of an experiment (``{"rows": [...]}``): one for each row with ``points``, else one of all
-    rows. Rows without ``allocated_mib`` and ``reserved_mib`` are left out; the list is empty if there are no others.
+    rows.
+
+    Rows without ``allocated_mib`` and ``reserved_mib`` are left out, and runs without any other row.
 
     >>> runs({"rows": [{"step": "x = None", "allocated_mib": 0, "reserved_mib": 2}]})
     [Run(name='', points=(('x = None', 0.0, 2097152.0),))]
@@ -68,10 +72,9 @@ def words(found: list[Run], language: str = "en") -> str:
 
 
 def draw(found: list[Run], label: str, language: str = "en") -> str:
-    """Both curves of every run (at least one), on one scale, with where the numbers come
-    from (``label``) written below.
+    """The curves of every run (at least one) on one scale, as SVG; ``label`` is written below and names the source.
 
-    The points of a single run with at most ``LISTED`` points are listed too.
+    A single run with at most ``LISTED`` points also has a list of them.
     """
     zh, canvas = language == "zh", Canvas()
     most = max((reserved for run in found for _, _, reserved in run.points), default=0) or 1

@@ -21,8 +21,9 @@ def has(scene: MemoryScene, facts: Facts) -> bool:
 
 
 def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> str:
-    """Bands, the total as a line over them, the peak, and a list of the ``LISTED`` largest
-    storages that were alive at it.
+    """The picture as SVG: bands, the total as a line above them, the peak, and the largest storages alive at the peak.
+
+    At most ``LISTED`` storages are listed, each with what kept it alive.
     """
     zh, canvas = language == "zh", Canvas()
     peak = scene["peak"]
@@ -38,9 +39,7 @@ def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> str:
 
 
 def draw_together(programs: dict[str, tuple[MemoryScene, Facts]], language: str = "en") -> str:
-    """Several programs below one another, each with its name, on one scale of bytes: a bar of the same
-    height is as many bytes in each.
-    """
+    """Several programs below one another, each with its name, as SVG; all have the same scale of bytes."""
     zh, canvas, y = language == "zh", Canvas(), 0.0
     peaks = {name: scene["peak"]["bytes"] if scene["peak"] else 0 for name, (scene, _) in programs.items()}
     for name, (scene, facts) in programs.items():
@@ -63,9 +62,9 @@ def draw_together(programs: dict[str, tuple[MemoryScene, Facts]], language: str 
 
 
 def _panel(canvas: Canvas, scene: MemoryScene, facts: Facts, limits: tuple[int, int], language: str) -> float:
-    """One program's bands; returns the height taken.
+    """Draw one program's bands; returns the height taken in px.
 
-    ``limits``: bytes at the top of the frame, and how many storages are listed below.
+    ``limits`` are the bytes at the top of the frame, and how many storages are listed below.
     """
     zh, peak, (ceiling, listed) = language == "zh", scene["peak"], limits
     if peak is None:
@@ -99,7 +98,7 @@ def _panel(canvas: Canvas, scene: MemoryScene, facts: Facts, limits: tuple[int, 
 
 
 def _counted(canvas: Canvas, y: float, language: str) -> float:
-    """Two lines on what is counted, from ``y`` on; returns the height where they end."""
+    """Write two lines on what is counted, below ``y``; returns the y at which they end."""
     for line in COUNTED:
         y += 16
         canvas.text(16, y, line.zh if language == "zh" else line.en, "t s dim")
@@ -113,7 +112,9 @@ def _x(step: float, across: float) -> float:
 def _band(
     canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, float], steps: int, *, lettered: bool
 ) -> None:
-    """One storage's bytes over its life; a grey one is ``lettered`` where the list below has its letter."""
+    """Draw one storage's bytes over its life; a grey band has its letter if ``lettered``: then the list below has it,
+    too.
+    """
     across, up, foot = scale
     tall = band["nbytes"] * up
     end = steps if band["died"] is None else band["died"]
@@ -136,16 +137,16 @@ def _band(
 
 
 def _alive(scene: MemoryScene, step: int) -> list[Band]:
-    """The storages that are alive after ``step``, the largest first."""
+    """The bands of storages that are alive after ``step``, the largest first."""
     alive = [b for b in scene["bands"] if b["born"] <= step and (b["died"] is None or b["died"] > step)]
     return sorted(alive, key=lambda b: (-b["nbytes"], b["born"]))
 
 
 def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, int, int], language: str) -> float:
-    """Lines on the storages that were alive at the peak, largest first, each with what kept it alive;
-    returns the height where they end.
+    """List the storages that were alive at the peak, largest first, with what kept each alive; returns the y at the
+    end.
 
-    ``below``: the height where they begin, how many are listed, and the step of the peak.
+    ``below`` has the y at which the list begins, how many storages are listed, and the step of the peak.
     """
     zh, (y, listed, step) = language == "zh", below
     alive = _alive(scene, step)

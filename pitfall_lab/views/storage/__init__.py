@@ -32,10 +32,10 @@ LABELS = 4
 
 
 class Cover(TypedDict):
-    """What a tensor reads of a storage.
+    """Which cells of a storage a tensor reads.
 
     ``shape``, ``stride`` and ``offset`` are the tensor's (in elements). ``cover`` has, for each cell of the storage
-    that is drawn, the indices of the tensor that read it, as texts; empty where none does.
+    that is drawn, the indices of the tensor that read it, as texts; empty if none does.
     """
 
     shape: list[int]
@@ -45,7 +45,7 @@ class Cover(TypedDict):
 
 
 class Stroke(Cover):
-    """What a tensor reads of a storage from a step on. ``gone``: nothing, from then on."""
+    """Which cells of a storage a tensor reads from a step on; with ``gone``, none any more."""
 
     step: int
     gone: NotRequired[bool]
@@ -107,12 +107,12 @@ class StorageScene(TypedDict):
 
 
 def project(trace: Trace, facts: Facts | None = None) -> StorageScene:
-    """The storages in order of birth, as plain data.
+    """The storages in order of creation, as plain data.
 
     A storage has ``columns``: the flat indices that are drawn (a gap between two of them means cells left out),
-    ``values``: its cells after each step that changed them (in the columns' order), ``writes``: which columns each
-    step wrote, and ``brushes``: per tensor, what it covers from which step on. Of more than ``SENT`` storages,
-    those that matter most are there.
+    ``values``: its cells after each step that changed them (in the columns' order), ``writes``: which columns each step
+    wrote, and ``brushes``: for each tensor, what it covers from which step on. At most ``SENT`` storages are returned,
+    those that matter most; ``left_out`` is the number of the others.
     """
     facts = facts or gather(trace)
     storages = [_storage(facts, label) for label in facts.storages]
@@ -124,9 +124,10 @@ def project(trace: Trace, facts: Facts | None = None) -> StorageScene:
 
 
 def _dullness(facts: Facts, storage: Store) -> tuple[Any, ...]:
-    """The sort key of a storage.
+    """The sort key of a storage, lowest for the most interesting ones.
 
-    First come those with a colour, then those that several tensors share, those written, those named; then by birth.
+    First come those with a colour, then those with several tensors, those that were written, those with a name; then by
+    creation.
     """
     named = any(facts.tensor(b["tensor"]).get("name") for b in storage["brushes"])
     return (
@@ -163,10 +164,9 @@ def _storage(facts: Facts, label: str) -> Store:
 
 
 def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
-    """The flat indices to draw: all if the storage is small, else those whose values the trace
-    has, else a few at both ends.
+    """The flat indices to draw, at most twice ``COLUMNS``.
 
-    At most twice ``COLUMNS``.
+    All of a small storage; else those whose values the trace has; else the first six and the last two.
     """
     if size <= COLUMNS:
         return list(range(size))
@@ -176,10 +176,10 @@ def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
 
 
 def begins(storage: Store, offset: int, *, zh: bool = False) -> str:
-    """Return in words where a tensor begins on a storage: at this ``offset``, in elements. ``zh``: in Chinese.
+    """A phrase for where a tensor begins on a storage: at this ``offset``, in elements. ``zh``: in Chinese.
 
-    Beside an array this is said in cells of the array, and not as the tensor's offset: a tensor that NumPy's memory was
-    given to has a storage of its own, which begins in the middle of the array, and counts from there.
+    If a NumPy array is on the storage, it says "from cell" instead of "offset": a tensor on NumPy's memory has a
+    storage of its own in torch, which may begin in the middle of the array, and its own offset counts from there.
     """
     if any(brush["kind"] == "array" for brush in storage["brushes"]):
         return f"从单元 {offset} 起" if zh else f"from cell {offset}"
@@ -187,7 +187,7 @@ def begins(storage: Store, offset: int, *, zh: bool = False) -> str:
 
 
 def _values(history: list[tuple[int, Any]], columns: list[int]) -> list[Values]:
-    """The drawn cells' values after each step that changed them, of the first ``HISTORY``; ``None`` for an unknown
+    """The drawn cells after each step that changed them, for the first ``HISTORY`` entries; None for an unknown
     cell.
     """
     out: list[Values] = []
@@ -237,8 +237,10 @@ def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> Brush
 
 
 def _cover(record: dict[str, Any], columns: list[int]) -> Cover:
-    """Which drawn columns a tensor reads, and by which indices; none if it has another number
-    of strides than of dimensions.
+    """The drawn columns that a tensor reads, and by which indices.
+
+    None of them if the tensor has another number of strides than of dimensions: its elements are not cells of this
+    storage.
     """
     shape, stride, offset = (
         list(record.get("shape") or ()),
@@ -253,9 +255,10 @@ def _cover(record: dict[str, Any], columns: list[int]) -> Cover:
 
 @lru_cache(maxsize=4096)  # a step's gradients and moments all lie as their parameters do
 def _indices(shape: tuple[int, ...], stride: tuple[int, ...], offset: int, columns: tuple[int, ...]) -> list[list[str]]:
-    """Per drawn column the indices that read it (at most ``LABELS``, then "…"); empty where the tensor has a gap.
+    """For each drawn column the indices that read it (at most ``LABELS``, then "…"); empty if the tensor does not read
+    it.
 
-    Of a tensor with more than ``ENUMERATED`` elements, one index each.
+    If no two indices read one cell, or the tensor has more than ``ENUMERATED`` elements, one index for each column.
     """
     if 0 in shape:
         return [[] for _ in columns]
@@ -273,8 +276,8 @@ def _indices(shape: tuple[int, ...], stride: tuple[int, ...], offset: int, colum
 
 
 def _overlap(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two indices may read one cell: a stride is not larger than the extent of
-    all axes with smaller strides.
+    """Whether two indices may read one cell: a stride is not larger than the extent of all axes with smaller
+    strides.
     """
     reach = 0
     for step, n in sorted((abs(s), n) for s, n in zip(stride, shape, strict=True) if n > 1):
@@ -289,9 +292,9 @@ def _index(index: tuple[int, ...]) -> str:
 
 
 def _solve(shape: tuple[int, ...], stride: tuple[int, ...], distance: int) -> str | None:
-    """The index that reads the element ``distance`` places after the tensor's first; None if none does.
+    """The index that reads the element ``distance`` elements after the tensor's first one; None if none does.
 
-    Found from the largest stride down, which is exact for tensors without overlap.
+    It is found from the largest stride down, which is exact for tensors without overlap.
     """
     index = [0] * len(shape)
     # A negative stride is the same walk from the other end.
@@ -305,10 +308,10 @@ def _solve(shape: tuple[int, ...], stride: tuple[int, ...], distance: int) -> st
 
 
 def _writes(facts: Facts, storage: str, columns: list[int], brushes: list[Brush], values: list[Values]) -> list[Write]:
-    """Per write (the first ``HISTORY``) the columns it touched: what the writing tensor covers, or for
-    an indexed write what changed.
+    """For each of the first ``HISTORY`` writes, the drawn columns that it wrote.
 
-    All columns if the tensor is not known.
+    They are those that the writing tensor reads or, for an indexed write, those that changed. All columns if the
+    writing tensor is not known.
     """
     out: list[Write] = []
     for step in facts.writes.get(storage, [])[:HISTORY]:

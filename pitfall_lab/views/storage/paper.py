@@ -20,8 +20,10 @@ CELL, GAP, LEFT = 1.15, 0.45, 0.3
 
 
 def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None) -> Figure:
-    """A printable figure of up to ``DRAWN`` of the scene's main storages, with their cells and tensors as they were
-    after ``step`` (None: after the last one); a line below says how many storages are not drawn.
+    """A printable figure of up to ``DRAWN`` of the scene's main storages, as they were after ``step`` (None: the last
+    one).
+
+    A line at the bottom says how many storages are not drawn.
     """
     zh = language == "zh"
     chosen = [s for s in scene["storages"] if s["main"] and (step is None or s["born"] <= step)][:DRAWN]

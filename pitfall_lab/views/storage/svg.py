@@ -26,10 +26,10 @@ def has(scene: StorageScene, facts: Facts) -> bool:
 def draw(
     scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None, only: list[str] | None = None
 ) -> str:
-    """The storages as they were after ``step`` (None: after the last one), at most ``DRAWN``, as SVG. ``only`` are the
-    labels of those to draw; None: the ``main`` ones of the scene.
+    """At most ``DRAWN`` storages as they were after ``step`` (None: after the last one), as SVG.
 
-    How many are left out is said only without ``only``.
+    ``only`` are the labels of the storages to draw; None: the ``main`` ones of the scene, with a line on how many are
+    left out.
     """
     chosen = [
         s
@@ -119,7 +119,9 @@ class _Sheet:
             self.canvas.text(self.places[i] + CELL / 2, y + 13, _indices(entry["cover"][i]), "t s m", "middle")
 
     def _label(self, brush: Brush, entry: Stroke, x: float, y: float) -> None:
-        """The counter's badge (double when it is not the first tensor's counter) and the brush in words."""
+        """Draw a counter's badge and the tensor's name and layout; the border is double if it is not the first
+        counter.
+        """
         version = at(self.facts.counters.get(entry["counter"] or "", []), self.step)
         badge = self.facts.number(entry["counter"], self.storage["id"], version) if entry["counter"] else "NumPy"
         wide = width_of(badge, 11) + 12
@@ -162,5 +164,5 @@ def _places(columns: list[int]) -> list[float]:
 
 
 def _indices(names: list[str]) -> str:
-    """The indices that read a cell: one or two as they are if they are short, else the first with "…"."""
+    """The indices that read a cell as text: one or two of them if they are short, else the first with "…"."""
     return " ".join(names) if len(names) < 3 and len(" ".join(names)) < 9 else cut(names[0], 7) + "…"

@@ -27,8 +27,10 @@ version, save, write or raise.
 
 
 class Pin(TypedDict):
-    """A tensor that a node saved at a version; the other fields are the steps that made it stale,
-    freed it, or used it, if any.
+    """A tensor that a node saved at a version of a counter.
+
+    ``stale``, ``freed``, ``broken`` and ``wrong`` are the steps at which its version changed, the node freed it, torch
+    refused it, and it was used with a wrong value (None: never); ``changed`` is the write behind a wrong value.
     """
 
     step: int
@@ -79,12 +81,12 @@ class VersionsScene(TypedDict):
 
 
 def project(trace: Trace, facts: Facts | None = None) -> VersionsScene:
-    """The tracks in order of birth, as plain data.
+    """The tracks of version counters in order of creation, as plain data.
 
-    ``columns`` are the steps that have a place on the time axis. A track has ``bumps`` (step, from, to), ``pins`` (a
-    node's saved slot: step, version, and the steps that left it ``stale``, freed it, found it ``broken`` or used it
-    ``wrong``) and ``silent``: steps that wrote its storage while the counter stood still and something that it counts
-    for was in use. Of more than ``SENT`` tracks, those that matter most are there.
+    ``columns`` are the steps that have a column on the time axis. A track has ``bumps`` (step, from, to), ``pins``
+    (saved tensors: step, version, and the steps at which each became ``stale``, was freed, was refused (``broken``) or
+    used ``wrong``) and ``silent``: steps that wrote its storage without increasing the counter while a tensor or node
+    used it. At most ``SENT`` tracks are returned, those that matter most; ``left_out`` is the number of the others.
     """
     facts = facts or gather(trace)
     pins = _pins(facts)
@@ -105,9 +107,7 @@ def project(trace: Trace, facts: Facts | None = None) -> VersionsScene:
 
 
 def _stack(pins: list[Pin], columns: list[int]) -> None:
-    """Give each pin's label, in place, a ``level`` above the track, so that labels of
-    neighbours do not run into each other.
-    """
+    """Set each pin's ``level`` above the track, so that the labels of neighbouring pins do not overlap."""
     ends: list[float] = []
     for pin in pins:
         half = width_of(pin_text(pin), 12) / COLUMN / 2 + 0.1
@@ -118,8 +118,7 @@ def _stack(pins: list[Pin], columns: list[int]) -> None:
 
 
 def pin_text(pin: Pin) -> str:
-    """The label over a saved tensor in a counter's track: the node, the name of the saved tensor, and the version that
-    it was saved at.
+    """The label of a saved tensor in a counter's track: the node, the name of the slot, and the version at saving.
 
     >>> pin_text({"node": "n2", "slot": "result", "version": 0})  # type: ignore[typeddict-item]
     'n2.result v0'
@@ -207,8 +206,8 @@ def _track(facts: Facts, counter: str, pins: list[Pin]) -> Track:
 
 
 def _minds(facts: Facts, counter: str, tensors: list[str], pins: list[Pin], step: int) -> bool:
-    """Whether an uncounted write at ``step`` concerns this counter: a living tensor with it, or a node
-    that saved one, uses the memory.
+    """Whether an uncounted write at ``step`` concerns this counter: a living tensor has it, or a node saved one and is
+    not freed.
     """
     if any(pin["step"] < step and (pin["freed"] is None or pin["freed"] > step) for pin in pins):
         return True

@@ -13,12 +13,11 @@ ROW = 46.0
 
 
 def rows(facts: Facts) -> list[dict[str, Any]]:
-    """The rows of the picture of versions: one for each pair of a storage and a version counter, or no counter, that a
-    tensor has.
+    """The rows of the picture of versions: one for each pair of a storage and a version counter (or none) of a tensor.
 
-    No counter counts NumPy arrays and inference tensors. A row has ``counter`` (its label, or None), ``storage`` (its
-    label), ``version`` (None without a counter), ``names`` of its tensors, and ``beside``: the names of tensors that
-    use its storage and another counter or none (empty without a counter).
+    NumPy arrays and inference tensors have no counter. A row has ``counter`` (its label, or None), ``storage`` (its
+    label), ``version`` (None without a counter), ``names`` of its tensors, and ``beside``: the names of tensors on the
+    same storage with another counter or none (empty without a counter).
     """
     out: dict[tuple[str | None, str | None], dict[str, Any]] = {}
     for label in facts.tensors:

@@ -11,7 +11,7 @@ DRAWN, WIDE, PINS = 6, 24, 8
 
 
 def has(scene: VersionsScene, facts: Facts) -> bool:
-    """Whether a counter moved, or something was saved."""
+    """Whether there is a track to draw: a counter that increased, had a tensor saved, or missed a write."""
     del facts
     return bool(chosen(scene))
 
