@@ -396,7 +396,8 @@ class Recorder(TorchFunctionMode):
         """Set the frame in which the program runs (None: it has ended). The names of the functions around it are then
         computed once instead of at every call.
         """
-        self._around, self._outer = frame, () if frame is None else self._sources.scope(frame)
+        inside = frame is not None and self._sources.is_user(frame.f_code.co_filename)  # a block of the program itself
+        self._around, self._outer = frame, self._sources.scope(frame) if frame is not None and inside else ()
         if self._rounds is not None:
             self._rounds.around = frame
         self._scopes.clear()

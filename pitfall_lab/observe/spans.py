@@ -142,13 +142,16 @@ class SourceMap:
 
     def scope(self, frame: FrameType) -> tuple[str, ...]:
         """Return the names of at most 12 of the learner's functions around ``frame``, outermost first; of more, the
-        innermost 12.
+        innermost 12. Functions that run the whole program (``record(text)`` in a function) are none of it.
         """
         names: list[str] = []
         walk: FrameType | None = frame
         while walk is not None and len(names) < 12:
-            if self.is_learners(walk.f_code):
-                names.append(walk.f_code.co_qualname)
+            code = walk.f_code
+            if self.is_learners(code):
+                names.append(code.co_qualname)
+            elif code.co_name == "<module>" and code.co_filename in self._main:
+                break  # what lies around it runs the program, and is none of its functions
             walk = walk.f_back
         return tuple(reversed(names))
 

@@ -190,8 +190,8 @@ def _unreached(story: Story, found: Unreached) -> Finding:
         ),
         T(
             en=f"{story_of_the_cut.en} An optimizer passes over parameters that have no gradient, without a word. "
-            "What is meant to stay as it is need not be given to the optimizer.",
-            zh=f"{story_of_the_cut.zh}对没有梯度的参数，优化器会一声不响地跳过。本来就不想训练的参数，不必交给优化器。",
+            "To keep parameters fixed on purpose, leave them out of the optimizer.",
+            zh=f"{story_of_the_cut.zh}对没有梯度的参数，优化器会一声不响地跳过。如果有意固定某些参数，请不要把它们交给优化器。",
         ),
         related=[
             *_off(story, cut),

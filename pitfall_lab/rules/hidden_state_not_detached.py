@@ -72,7 +72,7 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         step,
         T(
             en=f"{capital(name.en)}{kept.en} still has the graph of an earlier round of the loop{again.en}: the "
-            f"backward on {here.en} goes through that graph, too, and what it saved is already freed.",
+            f"backward on {here.en} goes through that graph, too, whose saved tensors are already freed.",
             zh=f"{name.zh}{kept.zh}{again.zh}仍带着循环前一轮的计算图：{here.zh}的反向传播也要经过它，而图"
             "中保存的张量已被释放。",
         ),

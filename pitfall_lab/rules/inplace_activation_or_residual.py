@@ -41,7 +41,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
     elif _is_residual(story, event):
         does = T(en=f"`{code}` adds onto {what.en} in place", zh=f"`{code}` 就地加到 {what.zh} 上")
         hint = T(
-            en="`h += x` saves one tensor compared with `h = h + x`", zh="与 `h = h + x` 相比，`h += x` 节省一个张量"
+            en=f"`{code}` makes no new tensor, and so needs less memory", zh=f"`{code}` 不生成新张量，因此少用内存"
         )
     else:
         return None

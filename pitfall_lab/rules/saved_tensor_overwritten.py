@@ -215,10 +215,10 @@ def _message(case: SavedTensorOverwritten) -> T:
         )
     if _writes_elsewhere(case):
         return T(
-            en=f"{capital(here.en)} writes into another part of {what.en} than the backward pass on {later.en} needs, "
-            "but torch counts the writes to all of its memory together.",
-            zh=f"{here.zh}写入了 {what.zh} 的一部分，{later.zh}的反向传播需要的是另一部分，但 torch 把对整块内存的写入"
-            "合在一起计数。",
+            en=f"{capital(here.en)} writes into another part of {what.en} than the backward pass on {later.en} needs. "
+            "It fails all the same, because torch counts the writes to all parts together.",
+            zh=f"{here.zh}写入了 {what.zh} 的一部分，{later.zh}的反向传播需要的是另一部分。它仍然失败，因为 torch "
+            "把对各部分的写入合在一起计数。",
         )
     if here == then:
         return T(
@@ -242,6 +242,22 @@ def _writes_elsewhere(case: SavedTensorOverwritten) -> bool:
     needed = places(saved) if saved is not None and saved.get("storage") == failure.storage else None
     written = [_written(story, step) for step in case.changed_at]
     return needed is not None and bool(written) and all(at is not None and not {*at} & {*needed} for at in written)
+
+
+def _is_covered(case: SavedTensorOverwritten) -> bool:
+    """Whether it is certain that a write after the save changed elements of the saved tensor."""
+    story, failure = case.story, case.failure
+    for step in case.changed_at:
+        event = story.event(step)
+        if event is None or event.kind != "call" or not event.operands or not event.name.endswith("_"):
+            continue
+        if event.name != "__setitem__" and is_whole(story, event.operands[0].label, failure.storage):
+            return True
+        saved, written = story.tensor(failure.tensor), _written(story, step)
+        needed = places(saved) if saved is not None and saved.get("storage") == failure.storage else None
+        if needed is not None and written is not None and {*needed} & {*written}:
+            return True
+    return False
 
 
 def _written(story: Story, step: int) -> list[int] | None:
@@ -274,14 +290,15 @@ def _explanation(case: SavedTensorOverwritten) -> T:
         if known
         else T(en="", zh="")
     )
-    if known and not is_whole(case.story, case.failure.tensor, case.failure.storage):
+    partly = known and not is_whole(case.story, case.failure.tensor, case.failure.storage) and not _is_covered(case)
+    if partly:
         versions = T(
             en=f"{versions.en} One version counts the writes to all elements of that memory, also to those that "
             f"`{node}` does not need.",
             zh=f"{versions.zh}同一个版本计入对这块内存中所有元素的写入，也包括 `{node}` 不需要的那些。",
         )
     end = T(en="because the gradient would be wrong", zh="否则梯度会是错的")
-    if known and not is_whole(case.story, case.failure.tensor, case.failure.storage):
+    if partly:
         end = T(en="because it cannot tell which elements were written", zh="因为它无法知道哪些元素被写过")
     return T(
         en=f"On {then.en} torch kept {what.en} for later: `{node}` computes its gradient from these numbers, and it "

@@ -134,16 +134,18 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     of = (
         T(en=f"the memory of {what.en}", zh=f"{what.zh} 的内存")
         if saved in (None, span) or not _has(story, saved, name)
-        else T(en=f"memory that {what.en} on {then.en} shares,", zh=f"{then.zh}的 {what.zh} 所共用的内存")
+        else T(en=f"the memory of {what.en} ({then.en})", zh=f"{what.zh}（{then.zh}）的内存")
     )
     written = what if named or "`" not in what.en else of
+    does = T(en=f"{capital(here.en)} changes {written.en}", zh=f"{here.zh}修改了 {written.zh}")
+    if _is_by_numpy(story, changed):
+        does = T(en=f"On {here.en} NumPy writes into {written.en}", zh=f"在{here.zh}，NumPy 写入了 {written.zh}")
     return RULE.finding(
         span or story.span(backward),
         changed if changed is not None else harm.step,
         T(
-            en=f"{capital(here.en)} changes {written.en} without torch noticing, so the gradient of {leaf.en} is wrong"
-            f"{_in_short(harm).en}.",
-            zh=f"{here.zh}修改了 {written.zh}，而 torch 没有察觉，所以 {leaf.zh} 的梯度是错的{_in_short(harm).zh}。",
+            en=f"{does.en} without torch noticing, so the gradient of {leaf.en} is wrong{_in_short(harm).en}.",
+            zh=f"{does.zh}，而 torch 没有察觉，所以 {leaf.zh} 的梯度是错的{_in_short(harm).zh}。",
         ),
         _explanation(story, what, cause, changed, backward),
         related=_related(story, (what, leaf), harm, cause, backward),
@@ -192,10 +194,9 @@ def _numbers(harm: Harm) -> tuple[str, str]:
 def _explanation(story: Story, what: T, cause: StaleRead, changed: int | None, backward: int) -> T:
     here, then, later = (at_line(story, story.span(step)) for step in (changed, cause.saved_at, backward))
     node = (story.record("nodes", cause.node) or {}).get("name") or "an operation"
-    event = story.event(changed)
     way = (
         T(en="by NumPy, past torch's version counter", zh="由 NumPy 写入，绕过了 torch 的版本计数器")
-        if event is not None and event.kind == "write" and event.op == "numpy"
+        if _is_by_numpy(story, changed)
         else T(
             en="through `.data`, NumPy or another way around torch's version counter",
             zh="通过 `.data`、NumPy 或其他绕过版本计数器的方式被写入",
@@ -210,6 +211,11 @@ def _explanation(story: Story, what: T, cause: StaleRead, changed: int | None, b
         "计数器仍是旧的数字。"
         f"到了{later.zh}，`{node}` 比较版本，没有发现异常，就用新值来计算：没有报错，梯度却不是你所计算的东西的梯度。",
     )
+
+
+def _is_by_numpy(story: Story, step: int | None) -> bool:
+    event = story.event(step)
+    return event is not None and event.kind == "write" and event.op == "numpy"
 
 
 def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, backward: int) -> tuple[Related, ...]:
@@ -228,10 +234,9 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
         span = story.span(step)
         if span not in places and len(places) < 4:
             places.add(span)
-            code = statement_text(story, span)
             text = T(
-                en=f"its memory is written here, and no version counts it: `{code}`",
-                zh=f"它的内存在这里被写入，却没有版本记下这件事：`{code}`",
+                en="its memory is written here, and no version counts it",
+                zh="它的内存在这里被写入，却没有版本记下这件事",
             )
             lines.append(Related("changed", span, step, text))
     written = {span.line for span in places if span is not None}

@@ -460,7 +460,9 @@ class _Board:
             ways = (
                 calls_between(self.facts, before["step"], column["step"])
                 for before in reversed(columns[:at])
-                if before["step"] is not None and column["step"] is not None
+                if before["step"] is not None
+                and column["step"] is not None
+                and self.facts.line(column["step"]) == column["line"]
             )
             lines = {
                 (event.span.source, event.span.line): event.name

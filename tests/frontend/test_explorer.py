@@ -209,6 +209,13 @@ def test_a_schedule_is_drawn_as_the_curve_of_its_rates(stage: Stage):
         ("mean (4.18, -0.35), gap 1", "mean (3.48, 0.03), gap 1", "mean (4.18 → 3.48, -0.35 → 0.03), gap 1", False),
         ("recall 1.00 of 60", "recall 0.40 of 60", "recall 1.00 → 0.40 of 60", True),
         ("a b 1 c", "a d e 2 c", "a b 1 → d e 2 c", False),
+        ("1 1.8434330224990845", "1 1.836289644241333", "1 1.84343… → 1.83628…", False),
+        (
+            "2.4199999999999995 0.123456789",
+            "2.4199999999999995 0.123456123",
+            "2.41999… 0.123456789 → 0.123456123",
+            False,
+        ),
     ],
 )
 def test_what_a_fix_changes_is_shown_word_by_word(stage: Stage, before: str, after: str, shown: str, says: bool):

@@ -139,7 +139,13 @@ def _is_all(part: ast.expr) -> bool:
 def _renewed(program: Program, statement: ast.stmt, name: str, text: str | None) -> Fix | None:
     if text is None:
         return None
-    title = T(en=f"Make a new tensor instead of overwriting `{name}`", zh=f"生成新张量，而不是覆盖 `{name}`")
+    scatter = re.search(r"\w+_scatter(?=\()", text)
+    does_en = f" (`{scatter[0]}`: a copy with this part replaced)" if scatter else ""
+    does_zh = f"（`{scatter[0]}`：替换了这一部分的副本）" if scatter else ""
+    title = T(
+        en=f"Make a new tensor instead of overwriting `{name}`{does_en}",
+        zh=f"生成新张量，而不是覆盖 `{name}`{does_zh}",
+    )
     return Fix(title, program.replace((statement, f"{name} = {text}")))
 
 

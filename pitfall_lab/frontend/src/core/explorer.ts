@@ -314,7 +314,6 @@ class Explorer {
     if (!fix?.printed) return [];
     const line = printed(this.#model, fix.printed);
     line.classList.add("pl-consequence");
-    line.append(h("span", {}, this.#model.t("with the fix below", "按下方修改之后")));
     return [line];
   }
 

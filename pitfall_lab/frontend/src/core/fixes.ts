@@ -118,10 +118,11 @@ function isStep(fix: Fix): boolean {
 /** What an edit changes in what the program shows: a line that it prints, or the number that a variable has at the end. */
 export function printed(model: ExplorerModel, { name, before, after }: Printed): HTMLElement {
   const what = name ? h("code", {}, name) : model.t("prints", "打印");
+  const when = model.t("now → with the fix:", "现在 → 修复后：");
   return h(
     "div",
     { class: "pl-printed", title: model.t("both run with the same random numbers", "两次运行使用同样的随机数") },
-    h("span", {}, what, name ? model.t(" at the end", " 最后的值") : ""),
+    h("span", {}, what, name ? model.t(" at the end, ", " 最后的值，") : model.t(", ", "，"), when),
     h(
       "code",
       {},
