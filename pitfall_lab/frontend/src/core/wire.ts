@@ -94,7 +94,7 @@ export interface FailedScene {
   failed: string;
 }
 
-/** Two programs; `gradients` are the named ones (name, before, after), `peaks` those of memory. */
+/** Two compared programs. */
 export interface ComparedRuns {
   first: number | null;
   same: Text;
@@ -115,7 +115,7 @@ export interface CodeScene {
   marks: CodeMark[];
 }
 
-/** The whole graph: as cards, as a ladder, with its loops folded, with modules as boxes. `cards` have no places of their own. */
+/** The whole graph: as cards, as a ladder, with its loops folded, and with modules as boxes. */
 export interface GraphScene {
   nodes: Card[];
   edges: Edge[];
@@ -338,7 +338,7 @@ export interface TimePicture {
   about: string[];
 }
 
-/** A `.grad` that one backward after another adds to; `cleared` if it was meant to be cleared in between. */
+/** A `.grad` to which one backward after another adds. */
 export interface SumPicture {
   kind: "sum";
   leaf: string;
@@ -351,7 +351,7 @@ export interface SumPicture {
   about: string[];
 }
 
-/** Two operands that broadcast to a table, with the number that came out of it and the intended one, where they are known. */
+/** Two operands that broadcast to a table, with the number computed from it (`came`) and the intended one (`meant`). */
 export interface TablePicture {
   kind: "table";
   step: number;
@@ -386,7 +386,7 @@ export interface PathPicture {
   nodes: string[];
 }
 
-/** A tensor whose elements add up to 1 along one axis (`along`) and are used along another (`used`). */
+/** A tensor whose elements add up to 1 along one axis (`along`), and that a later call uses along another (`used`). */
 export interface AxesPicture {
   kind: "axes";
   name: string;
@@ -401,7 +401,7 @@ export interface AxesPicture {
   about: string[];
 }
 
-/** The learning rate of an optimizer's updates: each of the `points` is an update (from 0) and the rate from it on. */
+/** The learning rate over the updates of an optimizer. */
 export interface CurvePicture {
   kind: "curve";
   points: number[][];
@@ -411,7 +411,7 @@ export interface CurvePicture {
   about: string[];
 }
 
-/** What an attention looks at. `cells` has a text for each of the `rows`, with a sign for each of the `columns`: `"+"` rightly looked at, `"x"` wrongly, `"o"` not, but should be, `"."` rightly not, `"?"` not known. */
+/** Which positions an attention attends to. */
 export interface LooksPicture {
   kind: "looks";
   of: [number, number];
@@ -424,7 +424,7 @@ export interface LooksPicture {
   about: string[];
 }
 
-/** Which rows meet: each of the `rows` says what it is of, what it met, and what was meant. */
+/** Which rows of two tensors a call compared: each of `rows` has what it is of, what it met, and what was intended. */
 export interface PairsPicture {
   kind: "pairs";
   heads: Text[];
@@ -460,7 +460,7 @@ export interface Text {
   zh: string;
 }
 
-/** A way to repair the program; of its `rows`, " " stay, "−" go and "+" come. */
+/** A way to repair the program; in `rows` the sign " " marks lines that stay, "−" removed and "+" added lines. */
 export interface FixScene {
   title: string | Text;
   verified: boolean;
@@ -478,7 +478,7 @@ export interface SceneEvent {
   matters?: boolean;
 }
 
-/** What happened on a line: `text` says it, `step` is the first step at which it was seen, `line` the line's number, `place` how the line is called for readers (`In [3], line 28`). */
+/** What happened on a line. */
 export interface Notable {
   step: number;
   line: number;
@@ -500,20 +500,20 @@ export interface Jumps {
   raised: number[];
 }
 
-/** A repeated run of events: its `first` step, `length`, the number of events of one turn, and `times`, the number of turns. */
+/** A repeated run of events: its `first` step, the number of events in one iteration (`length`), and of iterations. */
 export interface Fold {
   first: number;
   length: number;
   times: number;
 }
 
-/** For each source, the numbers of lines. */
+/** For each source, line numbers of statements that run repeatedly. */
 export interface LineRuns {
   rounds: [number, number][][][];
   inner: number[][];
 }
 
-/** A change of the program that can be tried: the `id` by which the browser requests it, and its title. */
+/** A change of the program that the reader can let be tried: the `id` by which the browser requests it, and its title. */
 export interface Offered {
   id: string;
   title: Text;
@@ -527,7 +527,7 @@ export interface Trials {
   said: Text | null;
 }
 
-/** One of two programs from their first difference on; `raised` is its error, `wrong` if a gradient was silently wrong. */
+/** One of two programs from their first difference on. */
 export interface ComparedSide {
   steps: SaidStep[];
   more: number;
@@ -567,7 +567,7 @@ export interface CodeMark {
   text: Text;
 }
 
-/** A leaf, a node, or a box that represents several of them (`count`); `x` and `y` are its top left corner. */
+/** A leaf, a node, or a box that represents several of them (`count`); `x` and `y` are its top left corner in px. */
 export interface Card {
   id: string;
   kind: "leaf" | "node" | "fold" | "skip" | "module";
@@ -606,7 +606,7 @@ export interface Edge {
   shape: string;
 }
 
-/** The rows, the number of lanes, the lane of each storage by its label, the row of each step, and (`crowded`) how many storages share the last lane, since they have none of their own. */
+/** The rows of the ladder, the number of its lanes, and where each storage and step is. */
 export interface Ladder {
   rows: Rung[];
   lanes: number;
@@ -627,7 +627,7 @@ export interface Peak {
   bytes: number;
 }
 
-/** One storage; `base` is the lower edge of its band, as (step, bytes). */
+/** One storage; `base` is the lower edge of its band, as (step, bytes) from which it is at that height. */
 export interface Band {
   id: string;
   nbytes: number;
@@ -1010,7 +1010,7 @@ export interface Keeper {
   found: number | null;
 }
 
-/** One backward that added to a `.grad`: the values before, what flowed in, the values after. */
+/** One backward that added to a `.grad`: the values before, the gradient added, and the values after. */
 export interface Round {
   step: number;
   line: number | null;
@@ -1043,7 +1043,7 @@ export interface CutPlace {
   code: string;
 }
 
-/** A line that a curve is about, with its part in the story; `step` is None if no call was seen there. */
+/** A line that is listed beside a picture, with its role in the story; `step` is None if no call was seen there. */
 export interface CurvePlace {
   role: BeatRole;
   title: Text;
@@ -1053,7 +1053,7 @@ export interface CurvePlace {
   code: string;
 }
 
-/** What a fix changes: a line that the program prints, or the number that the variable `name` has at the end. */
+/** What a fix changes in the output: a printed line, or the final value of the variable `name`. */
 export interface PrintedScene {
   name: string;
   before: string;
@@ -1061,7 +1061,7 @@ export interface PrintedScene {
   note: Text | null;
 }
 
-/** An edit of the program's first source that a fix makes: it replaces whole lines, from the first to the last one (both included, counted from 1). In a notebook it also has the place in its cell. */
+/** An edit that a fix makes in the program's first source: it replaces lines `line` to `end_line` (from 1). */
 export interface EditScene {
   line: number;
   end_line: number;
@@ -1079,7 +1079,7 @@ export interface SaidStep {
   sentence: Text;
 }
 
-/** The common shape; `reduced` if the call returns only a mean or a sum of it; `ends` as of an operand. */
+/** The result of a broadcast call, with the common shape. */
 export interface BroadcastResult {
   label: string | null;
   shape: number[];
@@ -1088,7 +1088,7 @@ export interface BroadcastResult {
   ends?: [number, Cell][];
 }
 
-/** An operand of a broadcast call; `summed` are the result dimensions that backward sums to get its gradient: none if it does not require one. */
+/** An operand of a broadcast call. */
 export interface BroadcastOperand {
   label: string;
   storage: string | null;
@@ -1099,7 +1099,7 @@ export interface BroadcastOperand {
   ends?: [number, Cell][];
 }
 
-/** A saved tensor at the foot of its node's card; `broken`, `wrong` and `stale` are the steps that found it so. */
+/** A saved tensor, drawn as a notch at the foot of its node's card. */
 export interface Notch {
   name: string;
   text: string;
@@ -1115,7 +1115,7 @@ export interface Notch {
   stale: number | null;
 }
 
-/** One row: a step with the lanes that it reads and makes; the first of a loop's turns has the loop's `times` and `length`. */
+/** One row: a step with the lanes that it reads and makes. */
 export interface Rung {
   step: number;
   line: number | null;
@@ -1130,7 +1130,7 @@ export interface Rung {
   length?: number;
 }
 
-/** A drawing of cards that others have as well: `places` are the number of a card, x, y. */
+/** A drawing of cards that other drawings use, too: each of `places` has the number of a card and its x and y. */
 export interface OpenedModule {
   places: [number, number, number][];
   edges: Edge[];
@@ -1168,7 +1168,7 @@ export interface Bump {
   to: number;
 }
 
-/** A tensor that a node saved at a version; the other fields are the steps that made it stale, freed it, or used it, if any. */
+/** A tensor that a node saved at a version of a counter. */
 export interface Pin {
   step: number;
   node: string;
@@ -1231,21 +1231,21 @@ export interface StorageThen {
   changed: boolean;
 }
 
-/** A call that lies between two moments: its line and the operation. */
+/** A call between two moments: its line, its source number, and the operation. */
 export interface Between {
   line: number;
   source: number;
   op: string;
 }
 
-/** One dimension of an operand, aligned to the result's; `size` is None if it was added, `stride` 0 where it is stretched. */
+/** One dimension of an operand, aligned to the result's. */
 export interface Dim {
   size: number | null;
   kind: "real" | "one" | "missing" | "clash";
   stride: number;
 }
 
-/** What a tensor reads of a storage from a step on. `gone`: nothing, from then on. */
+/** Which cells of a storage a tensor reads from a step on; with `gone`, none any more. */
 export interface Stroke {
   shape: number[];
   stride: number[];
