@@ -210,7 +210,9 @@ class BesideCalls:
         if around.startswith(("torch.jit", "torch._jit")):
             return  # it copies the methods of a module, and calls none
         if kind == "scheduler":
-            self._scheduler(owner, step, span, by_torch=around.startswith("torch.optim"))
+            by_torch = around.startswith("torch.optim")
+            initial = by_torch and frame.f_code.co_name == "_initial_step"  # SequentialLR makes one, too
+            self._scheduler(owner, step, span, by_torch=by_torch, initial=initial)
         elif kind == "loading" and len(self._loaded) < MOST:
             held = WeaklyHeld(stray_attributes.parameters(owner))
             self._loaded.append(
@@ -241,7 +243,7 @@ class BesideCalls:
         if tensors:
             self._written.append(FileWrite(step, span, tensors))
 
-    def _scheduler(self, owner: Any, step: int, span: Span | None, *, by_torch: bool) -> None:
+    def _scheduler(self, owner: Any, step: int, span: Span | None, *, by_torch: bool, initial: bool) -> None:
         known = next((each for each in self._schedules if each.scheduler() is owner), None)
         is_new = known is None
         if known is None:
@@ -252,7 +254,7 @@ class BesideCalls:
             known = _Schedule(weakref.ref(owner), type(owner).__name__, step, span, by_torch, number, shared=shared)
             self._schedules.append(known)
         known.settings = _settings(owner)
-        if is_new and by_torch:
+        if initial or (is_new and by_torch):
             return  # the first step, which the constructor makes
         known.count = type(vars(owner).get("last_epoch", 0)).__name__
         known.steps += 1

@@ -181,6 +181,15 @@ for batch in DataLoader(Noisy(np.random.RandomState(0)), num_workers=2):  # PL90
 }  # fmt: skip
 
 RIGHT = {
+    "one schedule after another": DATA + """
+opt = SGD(model.parameters(), lr=0.1)
+schedules = torch.optim.lr_scheduler
+warm, fall = schedules.LinearLR(opt, 0.1, total_iters=3), schedules.CosineAnnealingLR(opt, T_max=6)
+schedule = schedules.SequentialLR(opt, [warm, fall], milestones=[3])
+for _ in range(9):
+    train(model, opt, x, y)
+    schedule.step()
+""",
     "functions made in a loop that read what is the same for all": GROUPS.format("") + """
 functions, kept = [], []
 for depth in range(3):
