@@ -646,7 +646,7 @@ class Recorder(TorchFunctionMode):
             if span is not None and name.endswith(STORES):
                 span = self._sources.statement(span)
             call = Call(
-                name, func, args, kwargs, span, self._sources.scope(frame), frame,
+                name, func, args, kwargs, span, self._scope(frame), frame,
                 torch.is_grad_enabled(), torch.is_inference_mode_enabled(), dispatching(),
                 # If a class of the program handles the call, it handles it as a whole, so its parts are not recorded.
                 not kinds and func not in self._opened and is_composite(func), frame is caller,
@@ -688,7 +688,7 @@ class Recorder(TorchFunctionMode):
         """
         region = regions.around(caller, self._sources) if self._backward_frame is None else None
         if region is not None:
-            self._listener.passed_over(region, self._sources.span(region.frame), self._sources.scope(region.frame))
+            self._listener.passed_over(region, self._sources.span(region.frame), self._scope(region.frame))
         self._in_region = region is not None  # a region also makes plain calls between its transforms
         self._look_aside()
         return self._in_region or private.transform() is not None

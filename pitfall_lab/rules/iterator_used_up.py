@@ -326,9 +326,9 @@ def _assigned(program: Program, node: ast.Assign, name: str) -> Iterator[ast.exp
             yield values[[program.segment(t) for t in target.elts].index(name)] if fits else node.value
 
 
-def _is_iterator(program: Program, node: ast.expr) -> bool:
+def _is_iterator(program: Program, node: ast.expr, depth: int = DEEPEST) -> bool:
     """Whether an expression creates an iterator that ends: ``iter(x)``, ``zip(…)``, a generator expression, or a call
-    of a generator function.
+    of a generator function, or of a function whose only ``return`` returns such an expression.
 
     False if it calls an endless iterator (``ENDLESS``) or a generator function with a ``while``.
     """
@@ -341,8 +341,14 @@ def _is_iterator(program: Program, node: ast.expr) -> bool:
     functions = [n for n in program.nodes if isinstance(n, ast.FunctionDef) and n.name == call_name(node)]
     if isinstance(node.func, ast.Name) and len(functions) == 1:
         own = [n for n in ast.walk(functions[0]) if program.function(n) is functions[0]]
-        return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own) and not any(
-            isinstance(n, ast.While) for n in own
+        if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own):
+            return not any(isinstance(n, ast.While) for n in own)
+        returned = [n.value for n in own if isinstance(n, ast.Return)]
+        return (
+            depth > 0
+            and len(returned) == 1
+            and returned[0] is not None
+            and _is_iterator(program, returned[0], depth - 1)
         )
     return not functions and (
         call_name(node) in ITERATORS_OF_PYTHON if isinstance(node.func, ast.Name) else call_name(node) in MANY
@@ -363,7 +369,8 @@ def _iterator(story: Story, loop: Loop, source: ast.expr) -> tuple[str, ast.AST 
 
 def _makes_iterator(story: Story, node: ast.Assign, name: str) -> bool:
     value = node.value
-    iterates = isinstance(value, ast.GeneratorExp) or (isinstance(value, ast.Call) and call_name(value) in MANY)
+    many = isinstance(value, ast.Call) and call_name(value) in MANY
+    iterates = many or _is_iterator(story.program, value)
     return iterates and any(story.program.segment(target) == name for target in node.targets)
 
 

@@ -104,7 +104,7 @@ loss.backward()
 def test_the_name_on_the_writing_line_is_said_and_rows_of_an_array_are_not_copied(shop: Workshop) -> None:
     (finding,) = find(shop.trace(Subject(BUFFER, "program.py")))
     assert finding.rule == "PL301"
-    assert "Line 23 changes `picture` without torch noticing" in finding.message.en
+    assert "On line 23 NumPy writes into `picture` without torch noticing" in finding.message.en
     edits = [edit.text for fix in finding.fixes for edit in fix.edits]
     assert any("from_numpy(self.pictures).clone()" in text or text == ".clone()" for text in edits)
     assert not any("picture.clone()" in text or "picture.copy()" in text for text in edits)

@@ -687,6 +687,16 @@ part = torch.utils.data.Subset(data, range(16))
 draw = WeightedRandomSampler(torch.tensor([0.5, 0.5]), 16)  # PL916
 print([a.tolist() for a, _ in DataLoader(part, 8, sampler=draw)])
 """,
+    "a penalty over what a function picks": DATA
+    + """
+net = nn.Linear(3, 1)
+def picked(module):
+    return (p for name, p in module.named_parameters() if name.endswith("weight"))
+weights = picked(net)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    update(opt, F.mse_loss(net(x), y) + 0.1 * sum(w.abs().sum() for w in weights))  # PL626
+""",
     "a penalty in a function that is given the iterator": DATA
     + """
 net = nn.Linear(3, 1)
