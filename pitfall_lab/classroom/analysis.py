@@ -46,7 +46,7 @@ class Item:
 
     @property
     def share(self) -> float:
-        """The fraction of students, from 0 to 1, who have the property or misconception; 0 if nobody handed in
+        """The fraction of students, from 0 to 1, who have the property or misconception; 0 if no student handed in
         anything.
         """
         return self.holds / self.handed_in if self.handed_in else 0.0

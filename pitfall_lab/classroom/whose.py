@@ -268,7 +268,7 @@ class Directory:
         return self._people[next(iter(meant))] if len(meant) == 1 and name not in self._twofold else None
 
     def doubt(self, name: str) -> T | None:
-        """Why a submission belongs to nobody in the roster although its name seems to be there, as half a sentence.
+        """Why a submission matches no student of the roster although its name seems to be there, as half a sentence.
 
         None if there is no such doubt.
         """

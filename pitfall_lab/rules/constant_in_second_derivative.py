@@ -487,12 +487,12 @@ RULE = Rule(
         "（例如梯度惩罚所需）时，留下的东西被当作常数，结果就错了。请在 `backward` 中由输入重新计算。",
     ),
     why=T(
-        en="`forward` of a `torch.autograd.Function` runs without a graph; its node stands for the whole. With "
-        "`create_graph=True` the calls in `backward` are recorded themselves, so that they can be differentiated. "
+        en="`forward` of a `torch.autograd.Function` runs without a graph; one node represents all of it in the graph. "
+        "With `create_graph=True` the calls in `backward` are recorded themselves, so that they can be differentiated. "
         "Saved inputs and outputs come back connected to the graph. An intermediate result was made without one, and "
         "comes back without one, kept as an attribute or with `save_for_backward`. `torch.autograd.gradgradcheck` "
         "shows the difference. Where all that backward computes is made of such results and of an incoming gradient "
-        "without a graph, its result has no graph either: a second derivative raises, or silently goes on with the "
+        "without a graph, its result has no graph either: a second derivative raises, or silently continues with the "
         "rest.",
         zh="`torch.autograd.Function` 的 `forward` 在没有计算图的情况下运行，由它的节点代表整体。用 "
         "`create_graph=True` 时，`backward` 中的调用本身会被记录，以便再求导。保存的输入和输出取回时与计算图相连。中间"

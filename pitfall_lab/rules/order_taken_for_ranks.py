@@ -178,7 +178,7 @@ def _same(story: Story, sort: Event) -> int | None:
 
 
 def _compared(story: Story, told: set[object]) -> Iterator[Finding]:
-    """Yield the findings on pairs of orders, and add the lines of both sorts to the set ``told``."""
+    """Yield the findings on pairs of orders, and add the lines of both sorts to the set ``told`` of reported lines."""
     orders = dict[str, Event]()
     for event in story.calls():
         if event.error is not None or not event.results:

@@ -237,10 +237,8 @@ def _writes_elsewhere(case: SavedTensorOverwritten) -> bool:
     """Whether it is certain that no write after the save changed an element of the saved tensor, but only others in its
     storage: ``states[5] = h`` after ``cell(x, states[4])``.
     """
-    story, failure = case.story, case.failure
-    saved = story.tensor(failure.tensor)
-    needed = places(saved) if saved is not None and saved.get("storage") == failure.storage else None
-    written = [_written(story, step) for step in case.changed_at]
+    needed = _needed(case)
+    written = [_written(case.story, step) for step in case.changed_at]
     return needed is not None and bool(written) and all(at is not None and not {*at} & {*needed} for at in written)
 
 
@@ -253,11 +251,16 @@ def _is_covered(case: SavedTensorOverwritten) -> bool:
             continue
         if event.name != "__setitem__" and is_whole(story, event.operands[0].label, failure.storage):
             return True
-        saved, written = story.tensor(failure.tensor), _written(story, step)
-        needed = places(saved) if saved is not None and saved.get("storage") == failure.storage else None
+        needed, written = _needed(case), _written(story, step)
         if needed is not None and written is not None and {*needed} & {*written}:
             return True
     return False
+
+
+def _needed(case: SavedTensorOverwritten) -> list[int] | None:
+    """The elements of the saved tensor, as indices into the storage; None if they are not known or too many."""
+    saved = case.story.tensor(case.failure.tensor)
+    return places(saved) if saved is not None and saved.get("storage") == case.failure.storage else None
 
 
 def _written(story: Story, step: int) -> list[int] | None:

@@ -263,7 +263,7 @@ def _read(file: Path) -> dict[str, Any]:
 def has_cuda() -> bool:
     """Whether torch sees a CUDA device.
 
-    If torch is not imported yet, another process imports it and is asked, since this package imports none.
+    If torch is not imported yet, another process imports it and answers, since this package does not import torch.
     """
     if "torch" in sys.modules:
         with warnings.catch_warnings(action="ignore"):  # torch warns about an old driver
