@@ -48,8 +48,8 @@ class Entry:
     ``item`` is ``"12.3"`` for an exercise, ``"q-"`` and its key for a question, or a claim's id, in ``chapter``
     (``"12"``). The answer earned ``held`` of ``total``: of an exercise these are properties; of a question one for the
     answer and one for the reason, if the question has reasons; a right decision has 1 of 1. ``beliefs`` are the
-    keys of the misconceptions that a wrong answer fits; ``at`` is the time in UTC, ISO 8601 (empty: not set yet). ``note`` is
-    ``"skipped"``, the text of a wrong answer that fits no misconception, or a wrong decision; else empty.
+    keys of the misconceptions that a wrong answer fits; ``at`` is the time in UTC, ISO 8601 (empty: not set yet).
+    ``note`` is ``"skipped"``, the text of a wrong answer that fits no misconception, or a wrong decision; else empty.
     """
 
     chapter: str
