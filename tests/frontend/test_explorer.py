@@ -1001,6 +1001,27 @@ def test_of_a_program_that_was_seen_in_part_the_count_is_of_what_was_recorded(st
     assert turn.inner_text() == "1st of 3 recorded times this line ran"
 
 
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (
+            "import torch\nw = torch.ones(2, requires_grad=True)\nstate = torch.ones(2)\nfor turn in range(2):\n"
+            "    state = (w * state).tanh()\n    state.sum().backward()\n",
+            ["line 5, round 1", "line 6, round 1", "line 5, round 2", "line 6, round 2"],
+        ),
+        (
+            "import torch\nw = torch.ones(2, requires_grad=True)\ndef cell(state):\n    return (w * state).tanh()\n"
+            "state = torch.ones(2)\nfor turn in range(2):\n    state = cell(state)\n    state.sum().backward()\n",
+            ["line 4, 1st time", "line 8, round 1", "line 4, 2nd time", "line 8, round 2"],
+        ),
+    ],
+)
+def test_cards_of_one_line_say_which_round_they_are(stage: Stage, program: str, said: list[str]):
+    trace = trace_program(program)
+    root = stage.show(state_of(trace, rules.find(trace)[:1]))
+    assert root.locator(".pl-story .pl-place").all_inner_texts() == said
+
+
 @pytest.mark.parametrize(("rows", "part"), [(4, False), (10, False), (32, True)])
 def test_a_table_that_is_drawn_in_part_says_so(stage: Stage, rows: int, part: bool):
     program = TABLE.replace("torch.tensor([[0.0], [1.0], [2.0], [4.0]])", f"torch.linspace(0, 1, {rows})[:, None]")

@@ -4,6 +4,7 @@ import type { By, Language, Model, Scene, State, Text, Trace, TraceEvent } from 
 import { GREY, HUES, hue } from "./palette";
 import { apply, emptyState } from "./replay";
 import { type Slice, type Story, stories } from "./story";
+import { Turns } from "./turns";
 import type { Drawing } from "./wire";
 
 /** At most this many states are kept besides the current one: stepping stays cheap and memory stays flat. */
@@ -24,11 +25,14 @@ export class ExplorerModel implements Model {
   #all = false;
   #labelled = false;
 
+  readonly turns: Turns;
+
   constructor(
     readonly trace: Trace,
     readonly scene: Scene,
     language: Language = "en",
   ) {
+    this.turns = new Turns(this);
     this.#tongue = language;
     this.#stories = stories(scene);
     for (const one of Array.isArray(scene.events) ? scene.events : []) this.#sentences.set(one.step, one.sentence);

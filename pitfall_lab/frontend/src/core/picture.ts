@@ -119,7 +119,7 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
     const card = column(
       moment.role,
       say(moment.title, model.language),
-      say(moment.place, model.language),
+      [say(moment.place, model.language), turnOf(moment, moments, model)].filter(Boolean).join(", "),
       moment.code,
       moment.step,
       go,
@@ -133,6 +133,14 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
     return card;
   });
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
+}
+
+/** Where other cards are on the same line at another step, which time or round this one is. */
+function turnOf(moment: Moment, moments: readonly Moment[], model: ExplorerModel): string {
+  const { line, source, step } = moment;
+  const event = step === null ? undefined : model.trace.events[step];
+  const others = moments.some((one) => one.line === line && one.source === source && one.step !== null && one.step !== step);
+  return event && others && event.span?.line === line ? model.turns.brief(event) : "";
 }
 
 /** Beside the arrow: the lines that lead here from the card before, with what they call. */
