@@ -1,5 +1,5 @@
 // Pitfall Lab's Explorer, for pages that have its JupyterLab extension; made by pitfall_lab/frontend/build.mjs.
-const HERE = Symbol.for("pitfall-lab a56dfbcc0f4f00e7");
+const HERE = Symbol.for("pitfall-lab 07d2db7aa5fce5f6");
 const unpack = async (bytes) => {
   const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
   const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
@@ -7,13 +7,13 @@ const unpack = async (bytes) => {
 };
 const asked = (model) => new Promise((resolve, reject) => {
   const end = (after, value) => (clearTimeout(timer), model.off("msg:custom", hear), after(value));
-  const hear = (message, [bytes]) => message?.front_end === "a56dfbcc0f4f00e7" && end(resolve, unpack(bytes));
+  const hear = (message, [bytes]) => message?.front_end === "07d2db7aa5fce5f6" && end(resolve, unpack(bytes));
   const timer = setTimeout(() => end(reject), 60000);
   model.on("msg:custom", hear);
-  try { model.send({ front_end: "a56dfbcc0f4f00e7" }); } catch { end(reject); }
+  try { model.send({ front_end: "07d2db7aa5fce5f6" }); } catch { end(reject); }
 });
 const load = async (model) => {
-  try { return await globalThis[Symbol.for("pitfall-lab front end")]("a56dfbcc0f4f00e7"); } catch { return asked(model); }
+  try { return await globalThis[Symbol.for("pitfall-lab front end")]("07d2db7aa5fce5f6"); } catch { return asked(model); }
 };
 async function render({ model, el }) {
   try {

@@ -1275,10 +1275,14 @@ def _mark_changes(columns: list[PicturedBeat]) -> None:
 
 def _differ(one: Cells | None, other: Cells | None) -> bool:
     """Whether two states of a storage differ, as shown, in an element that both have; complete ones also in their
-    length.
+    length, shortened ones also in their mean, least and largest number.
     """
     if isinstance(one, list) and isinstance(other, list):
         return cells_text(one) != cells_text(other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        summaries = [[each.get(key) for key in ("mean", "low", "high")] for each in (one, other)]
+        if None not in (*summaries[0], *summaries[1]) and summaries[0] != summaries[1]:
+            return True
     was, now = (dict(_listed(each)) for each in (one, other))
     return any(cell_text(was[place]) != cell_text(now[place]) for place in was.keys() & now.keys())
 

@@ -1005,13 +1005,25 @@ def test_of_a_program_that_was_seen_in_part_the_count_is_of_what_was_recorded(st
     ("program", "said"),
     [
         (
-            "import torch\nw = torch.ones(2, requires_grad=True)\nstate = torch.ones(2)\nfor turn in range(2):\n"
-            "    state = (w * state).tanh()\n    state.sum().backward()\n",
+            """import torch
+w = torch.ones(2, requires_grad=True)
+state = torch.ones(2)
+for turn in range(2):
+    state = (w * state).tanh()
+    state.sum().backward()
+""",
             ["line 5, round 1", "line 6, round 1", "line 5, round 2", "line 6, round 2"],
         ),
         (
-            "import torch\nw = torch.ones(2, requires_grad=True)\ndef cell(state):\n    return (w * state).tanh()\n"
-            "state = torch.ones(2)\nfor turn in range(2):\n    state = cell(state)\n    state.sum().backward()\n",
+            """import torch
+w = torch.ones(2, requires_grad=True)
+def cell(state):
+    return (w * state).tanh()
+state = torch.ones(2)
+for turn in range(2):
+    state = cell(state)
+    state.sum().backward()
+""",
             ["line 4, 1st time", "line 8, round 1", "line 4, 2nd time", "line 8, round 2"],
         ),
     ],
@@ -1020,6 +1032,20 @@ def test_cards_of_one_line_say_which_round_they_are(stage: Stage, program: str, 
     trace = trace_program(program)
     root = stage.show(state_of(trace, rules.find(trace)[:1]))
     assert root.locator(".pl-story .pl-place").all_inner_texts() == said
+
+
+def test_a_card_says_of_a_large_memory_that_it_was_written_again_where_only_its_mean_shows_it(stage: Stage):
+    trace = trace_program(
+        "import numpy as np\nimport torch\nshared = np.zeros(512, dtype=np.float32)\nx = torch.from_numpy(shared)\n"
+        "w = torch.ones(512, requires_grad=True)\nloss = (w * x).sum()\nfor at in (100, 200):\n"
+        "    shared[at] = 5.0\n    torch.zeros(1)\nloss.backward()\n"
+    )
+    found = [finding for finding in rules.find(trace) if finding.rule == "PL301"]
+    root = stage.show(state_of(trace, found))
+    assert root.locator(".pl-story .pl-written").all_inner_texts() == [
+        "overwritten",
+        "overwritten again",
+    ]
 
 
 @pytest.mark.parametrize(("rows", "part"), [(4, False), (10, False), (32, True)])

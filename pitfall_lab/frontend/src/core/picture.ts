@@ -237,7 +237,7 @@ export function memoryBox(
   const layout = one.stride && { stride: one.stride, offset: one.offset };
   const row = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE, also, layout);
   const cells = sums ? h("span", { class: "pl-cells pl-many" }, sums) : row;
-  const written = one.changed && before ? writtenOver(one, before, model, now) : null;
+  const written = one.changed && before ? writtenOver(one, before, model, now, summed) : null;
   return h("span", { class: "pl-memory", style: `--v-hue:${model.hueNow(one.storage)}` }, head, tight && laid(one, model), cells, written);
 }
 
@@ -268,16 +268,22 @@ function numbered(version: number, model: ExplorerModel): string {
 }
 
 /** That a memory was written; where its counter has not moved, that the write came past it. */
-function writtenOver(one: Memory, before: Memory, model: ExplorerModel, now: boolean): HTMLElement {
+function writtenOver(one: Memory, before: Memory, model: ExplorerModel, now: boolean, summed: boolean): HTMLElement {
   const past = one.version !== null && one.version === before.version; // without a version, the story is about something else
-  const seen = telling([before.cells, one.cells]).length > 0;
+  const seen = summed || telling([before.cells, one.cells]).length > 0;
+  const again = !now && before.changed;
   const text = past
-    ? model.t(`written, but its version counter still says ${one.version}`, `被改写，但版本计数器仍为 ${one.version}`)
-    : !now
-      ? model.t("overwritten earlier", "此前已被改写")
-      : seen
-        ? model.t("overwritten", "被改写")
-        : model.t("overwritten, by little", "被改写，变化很小");
+    ? model.t(
+        `written${again ? " again" : ""}, but its version counter still says ${one.version}`,
+        `${again ? "又" : ""}被改写，但版本计数器仍为 ${one.version}`,
+      )
+    : again
+      ? model.t("overwritten again", "又被改写")
+      : !now
+        ? model.t("overwritten earlier", "此前已被改写")
+        : seen
+          ? model.t("overwritten", "被改写")
+          : model.t("overwritten, by little", "被改写，变化很小");
   const how = model.t(
     "The numbers changed, but the version counter did not: it sees no write by NumPy, through .data or from outside of torch.",
     "数值变了，版本计数器却没变：它看不到 NumPy、.data 或 torch 之外的写入。",
