@@ -2,7 +2,8 @@
 backward.
 
 Found from the trace: inside the Function's backward a tensor was used that it had not saved, and whose storage was
-written after the forward pass, with other numbers. Torch checks only what is saved.
+written after the forward pass, with other numbers (a large tensor: by arithmetic with another tensor). Torch checks
+only what is saved.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from pitfall_lab.rules.kit.training import cells
 from pitfall_lab.rules.kit.wording import at_line, called, capital, differ, flat, numbers, statement_text
 from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.operation_facts import spellings
+
+COMBINING = spellings("add", "sub", "mul", "div", in_place=True)
+"""Calls of an element-wise arithmetic operation, also those in place."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -110,12 +115,19 @@ def _operands(node: ast.AST | None) -> list[ast.expr]:
 
 def _changed(story: Story, label: str, after: int, until: int) -> int | None:
     """Return the first step between the two that wrote the tensor's storage, if its values changed in between; else
-    None.
+    None. Of a large tensor, whose values are not in the trace, the first step that added or multiplied another tensor.
     """
     storage = (story.tensor(label, after) or {}).get("storage")
     steps = story.writes(storage, after, until) if storage else ()
     before, now = (dict(flat(cells(story, storage, step))) for step in (after, until))
+    if not before and not now:
+        return next((step for step in steps if _combines(story.events[step])), None)
     return steps[0] if steps and differ(before, now) else None
+
+
+def _combines(event: Event) -> bool:
+    """Whether a write adds another tensor to what it overwrites, or multiplies it by one: that changes a large tensor."""
+    return event.name in COMBINING and any(operand.label for operand in event.operands[1:])
 
 
 def _finding(story: Story, custom: Custom, events: tuple[Event, int, Event], attribute: str, label: str) -> Finding:
@@ -125,9 +137,14 @@ def _finding(story: Story, custom: Custom, events: tuple[Event, int, Event], att
     here, later, keeps = (at_line(story, span) for span in (story.span(changed), story.span(backward.step), kept))
     code = statement_text(story, story.span(changed))
     storage = (story.tensor(label, forward.step) or {}).get("storage")
-    old, new = (numbers(cells(story, storage, step)) for step in (forward.step, backward.step))
-    values = T(
-        en=f" It held {old}, and holds {new} when backward reads it.", zh=f"它原来是 {old}，反向传播读取时是 {new}。"
+    old, new = (cells(story, storage, step) for step in (forward.step, backward.step))
+    values = (
+        T(
+            en=f" It held {numbers(old)}, and holds {numbers(new)} when backward reads it.",
+            zh=f"它原来是 {numbers(old)}，反向传播读取时是 {numbers(new)}。",
+        )
+        if old and new
+        else T("", "")
     )
     return RULE.finding(
         story.span(changed),
