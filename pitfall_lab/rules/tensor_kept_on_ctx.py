@@ -126,7 +126,7 @@ def _changed(story: Story, label: str, after: int, until: int) -> int | None:
 
 
 def _combines(event: Event) -> bool:
-    """Whether a write adds another tensor to what it overwrites, or multiplies it by one: that changes a large tensor."""
+    """Whether a write adds another tensor to what it overwrites, or multiplies it by one: then its values change."""
     return event.name in COMBINING and any(operand.label for operand in event.operands[1:])
 
 
