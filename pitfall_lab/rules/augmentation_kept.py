@@ -26,6 +26,7 @@ TO_PYTHON = {"tolist", "item", "__int__", "__float__", "__index__", "__bool__"}
 """Calls that return Python numbers or lists."""
 BETWEEN = {"lt", "gt", "le", "ge", "mul", "add", "sub", "round", "__getitem__", "long", "int", "unbind"}
 """Calls that may lie between a draw and the conversion of its number to Python."""
+CHOOSING = {"__getitem__", "index_select", "take", "take_along_dim", "gather", "masked_select"}
 FEWEST = 3
 FURTHER, MOST = 40, 12
 
@@ -54,7 +55,7 @@ def find(story: Story) -> Iterator[Finding]:
     updates = [each.step for each in story.trace.optimizer_steps]
     batches: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls(*JOINS) if updates else ():
-        if event.error is None and len(event.operands) > 1:
+        if event.error is None and len(event.operands) > 1 and _joins_rows(event):
             batches[event.span].append(event)
     told = set()
     for joined in batches.values():
@@ -63,6 +64,11 @@ def find(story: Story) -> Iterator[Finding]:
         if found is not None and place not in told:
             told.add(place)
             yield _finding(story, found)
+
+
+def _joins_rows(event: Event) -> bool:
+    """Whether ``stack`` or ``cat`` joins along the first dimension; along another, it joins features of a batch."""
+    return next((operand.text for operand in event.operands if operand.label is None), "0") == "0"
 
 
 def _kept(story: Story, joined: list[Event], updates: list[int]) -> AugmentationKept | None:
@@ -115,8 +121,13 @@ def _changed(story: Story, label: str, since: int) -> tuple[Event, Event] | None
         return None
     draw = next((each for each in calls if each.name in DRAWS), None)
     draw = draw or next((found for each in calls if (found := _number_drawn(story, each)) is not None), None)
-    changed = next((each for each in calls if draw is not None and each.step > draw.step), None)
+    changed = next((each for each in calls if draw is not None and each.step > draw.step and not _chooses(each)), None)
     return (changed, draw) if draw is not None and changed is not None else None
+
+
+def _chooses(event: Event) -> bool:
+    """Whether a call takes elements by a tensor of indices or a mask: that chooses examples, and changes none."""
+    return event.name in CHOOSING and any(operand.label is not None for operand in event.operands[1:])
 
 
 def _number_drawn(story: Story, event: Event) -> Event | None:

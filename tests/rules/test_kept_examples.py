@@ -64,6 +64,31 @@ for epoch in range(3):
 """,
 }
 RIGHT = {
+    "a critic that sees one batch before and after its update": """
+states, actions = torch.randn(64, 4), torch.randn(64, 2)
+actor, critic = nn.Linear(4, 2), nn.Linear(6, 1)
+first, second = SGD(actor.parameters(), lr=0.01), SGD(critic.parameters(), lr=0.01)
+def judge(state, action):
+    return critic(torch.cat([state, action], dim=1))
+for turn in range(4):
+    rows = torch.randint(0, 64, (8,))
+    state, action = states[rows], actions[rows]
+    update(second, (judge(state, action) - state.sum(1, keepdim=True)).pow(2).mean())
+    update(first, -judge(state, actor(state)).mean())
+""",
+    "batches drawn once and joined in each epoch": """
+torch.manual_seed(0)
+pictures, net = torch.rand(8, 6), nn.Linear(6, 1)
+opt = SGD(net.parameters(), lr=0.1)
+drawn = {}
+def chosen(turn):
+    if turn not in drawn:
+        drawn[turn] = pictures[torch.randperm(8)[:4]]
+    return drawn[turn]
+for epoch in range(3):
+    x = torch.cat([chosen(turn) for turn in range(4)])
+    update(opt, net(x).pow(2).mean())
+""",
     "changed after it was taken out": SETTING
     + """
 class Moved(Pictures):
